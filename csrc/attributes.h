@@ -1,6 +1,9 @@
-// Words for the compiler that optimises the C code.
+// Hints for the C compiler: inlining and unrolling.
 #pragma once
 
 #define INLINE static inline __attribute__((always_inline))
 #define ITG_PRAGMA(...) _Pragma(#__VA_ARGS__)
-#define UNROLL(n) ITG_PRAGMA(GCC unroll n)  // before a loop: unroll it n times; 1 leaves it a loop
+// A loop that the compiler unrolls n times; with n = 1 it stays a loop: FOR_UNROLLED(16, int i = 0;
+// i < N; i++) ...
+#define UNROLL(n) ITG_PRAGMA(GCC unroll n)
+#define FOR_UNROLLED(n, ...) UNROLL(n) for (__VA_ARGS__)

@@ -1,20 +1,27 @@
-// Everything that a file claims, checked once when it is opened, so that sessions can trust it. Files are hostile:
-// no number is used before it was compared, and the work is linear in the size of the file.
+// Checks everything that a package file claims, once when it is opened, so that sessions can trust
+// it. Files are hostile: every number is compared before it is used, and the work is linear in the
+// size of the file.
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime.h"
 
-static bool has_string(const char *data, uint64_t size, uint32_t at) { return data && at < size && !data[size - 1]; }
+static bool has_string(const char *data, uint64_t size, uint32_t at) {
+  return data && at < size && !data[size - 1];
+}
 
-static bool is_fixed(const itg_file_tensor *t) { return t->memory == ITG_CONST || t->memory == ITG_CODE; }
+static bool is_fixed(const itg_file_tensor *t) {
+  return t->memory == ITG_CONST || t->memory == ITG_CODE;
+}
 
 static itg_status check_tensor(const itg_model *m, uint32_t i, itg_error *e) {
   const itg_file_tensor *t = &m->tens[i];
-  if (!has_string(m->names, m->names_size, t->name)) BAD("tensor %u: its name is outside of section NAME", i);
+  if (!has_string(m->names, m->names_size, t->name))
+    BAD("tensor %u: its name is outside of section NAME", i);
   if (!itg_item(t->dtype)) BAD("tensor %u: element type %u does not exist", i, t->dtype);
   if (t->rank > ITG_MAX_RANK || t->memory > ITG_CODE || t->dynamic >> t->rank)
-    BAD("tensor %u: rank %u, memory %u or dynamic axes 0x%x do not exist", i, t->rank, t->memory, t->dynamic);
+    BAD("tensor %u: rank %u, memory %u or dynamic axes 0x%x do not exist", i, t->rank, t->memory,
+        t->dynamic);
   uint64_t item = itg_item(t->dtype), most = item, bytes = item;
   for (int k = 0; k < ITG_MAX_RANK; k++) {
     uint64_t d = (uint64_t)t->shape[k];
@@ -29,20 +36,24 @@ static itg_status check_tensor(const itg_model *m, uint32_t i, itg_error *e) {
     BAD("tensor %u: %llu bytes at offset %llu do not hold its shape, or are not aligned", i,
         (unsigned long long)t->size, (unsigned long long)t->offset);
   const uint64_t room = t->memory == ITG_CODE ? m->code_size : m->consts_size;
-  if (is_fixed(t) && (t->dynamic || t->offset % ITG_ALIGN || t->offset > room || t->size > room - t->offset))
+  if (is_fixed(t) &&
+      (t->dynamic || t->offset % ITG_ALIGN || t->offset > room || t->size > room - t->offset))
     BAD("constant tensor %u lies outside of section %s, or is not aligned to 64", i,
         t->memory == ITG_CODE ? "CODE" : "CNST");
   if (t->quant == ITG_NONE) return ITG_OK;
   if (t->quant >= m->n_quants) BAD("tensor %u: quantisation %u does not exist", i, t->quant);
   const itg_file_quant *q = &m->quants[t->quant];
-  bool fits = q->axis == -1 ? q->count == 1 : q->axis >= 0 && q->axis < t->rank && q->count == t->shape[q->axis];
-  if (!fits || q->values % 8 || q->values > m->attrs_size || m->attrs_size - q->values < 16ull * q->count)
+  bool fits = q->axis == -1 ? q->count == 1
+                            : q->axis >= 0 && q->axis < t->rank && q->count == t->shape[q->axis];
+  if (!fits || q->values % 8 || q->values > m->attrs_size ||
+      m->attrs_size - q->values < 16ull * q->count)
     BAD("tensor %u: its quantisation does not fit its shape", i);
   return ITG_OK;
 }
 
 // Tensor `id` exists and lies inside of the memory of main plan `main`.
-static itg_status check_arg(const itg_model *m, uint32_t main, uint32_t id, bool optional, itg_error *e) {
+static itg_status check_arg(const itg_model *m, uint32_t main, uint32_t id, bool optional,
+                            itg_error *e) {
   if (id == ITG_NONE && optional) return ITG_OK;
   if (id >= m->n_tensors) BAD("tensor %u does not exist", id);
   const itg_file_tensor *t = &m->tens[id];
@@ -55,7 +66,8 @@ static itg_status check_arg(const itg_model *m, uint32_t main, uint32_t id, bool
   } else if (t->memory == ITG_INPUT) {
     if (t->slot >= f->inputs && t->slot - f->inputs < p->n_inputs)
       room = itg_bytes(&m->tensors[m->input_slots[t->slot]]);
-  } else if (t->slot >= f->outputs && t->slot - f->outputs < p->n_outputs && m->output_slots[t->slot] != ITG_NONE) {
+  } else if (t->slot >= f->outputs && t->slot - f->outputs < p->n_outputs &&
+             m->output_slots[t->slot] != ITG_NONE) {
     room = itg_bytes(&m->tensors[m->output_slots[t->slot]]);
   }
   if (t->offset > room || t->size > room - t->offset)
@@ -64,15 +76,16 @@ static itg_status check_arg(const itg_model *m, uint32_t main, uint32_t id, bool
   return ITG_OK;
 }
 
-static itg_status check_range(const itg_model *m, uint32_t first, uint64_t count, uint64_t *used, const char *what,
-                              itg_error *e) {
+static itg_status check_range(const itg_model *m, uint32_t first, uint64_t count, uint64_t *used,
+                              const char *what, itg_error *e) {
   *used += count;  // no argument is listed twice, so that the work stays linear
   if (first > m->n_args || count > m->n_args - first || *used > m->n_args)
     BAD("%s: arguments lie outside of ARGS", what);
   return ITG_OK;
 }
 
-// Plans: families of a main plan and its sub-plans, one after the other, whose steps follow each other without gaps.
+// Plans: families of a main plan and its sub-plans, one after the other, whose steps follow each
+// other without gaps.
 static itg_status check_plans(itg_model *m, itg_error *e) {
   uint32_t main = ITG_NONE;
   uint64_t steps = 0, used = 0;
@@ -80,10 +93,13 @@ static itg_status check_plans(itg_model *m, itg_error *e) {
   for (uint32_t p = 0; p < m->n_plans; p++) {
     const itg_file_plan *plan = &m->plans[p];
     if (plan->main == p) main = p, m->mains[m->n_mains++] = p;
-    if (main == ITG_NONE || plan->main != main || plan->arena > ITG_MAX_BYTES || (main != p && plan->arena))
+    if (main == ITG_NONE || plan->main != main || plan->arena > ITG_MAX_BYTES ||
+        (main != p && plan->arena))
       BAD("plan %u: its main plan or its arena is not allowed", p);
-    if (!has_string(m->names, m->names_size, plan->name)) BAD("plan %u: its name is outside of section NAME", p);
-    if (plan->first_step != steps || plan->n_steps > m->n_steps - steps) BAD("plan %u: its steps do not follow on", p);
+    if (!has_string(m->names, m->names_size, plan->name))
+      BAD("plan %u: its name is outside of section NAME", p);
+    if (plan->first_step != steps || plan->n_steps > m->n_steps - steps)
+      BAD("plan %u: its steps do not follow on", p);
     steps += plan->n_steps;
     if (check_range(m, plan->inputs, plan->n_inputs, &used, "plan", e)) return ITG_BAD_FILE;
     if (check_range(m, plan->outputs, plan->n_outputs, &used, "plan", e)) return ITG_BAD_FILE;
@@ -95,9 +111,11 @@ static itg_status check_plans(itg_model *m, itg_error *e) {
     m->n_inputs += plan->n_inputs;
     m->n_outputs += plan->n_outputs;
   }
-  if (steps != m->n_steps) BAD("%llu steps belong to no plan", (unsigned long long)(m->n_steps - steps));
+  if (steps != m->n_steps)
+    BAD("%llu steps belong to no plan", (unsigned long long)(m->n_steps - steps));
   for (uint32_t i = 0; i < m->n_steps; i++)
-    if (check_range(m, m->steps[i].args, (uint64_t)m->steps[i].n_in + m->steps[i].n_out, &used, "step", e))
+    if (check_range(m, m->steps[i].args, (uint64_t)m->steps[i].n_in + m->steps[i].n_out, &used,
+                    "step", e))
       return ITG_BAD_FILE;
   return ITG_OK;
 }
@@ -112,8 +130,10 @@ static itg_status check_slots(itg_model *m, itg_error *e) {
     const uint32_t *inputs = m->args + plan->inputs, *outputs = m->args + plan->outputs;
     for (uint32_t i = 0; i < plan->n_inputs; i++) {
       const itg_file_tensor *t = inputs[i] < m->n_tensors ? &m->tens[inputs[i]] : NULL;
-      if (!t || t->memory != ITG_INPUT || t->slot != m->families[p].inputs + i || t->offset || t->dynamic)
-        BAD("plan %u: input %u is not at the start of input slot %u, or has run-time extents", p, i, i);
+      if (!t || t->memory != ITG_INPUT || t->slot != m->families[p].inputs + i || t->offset ||
+          t->dynamic)
+        BAD("plan %u: input %u is not at the start of input slot %u, or has run-time extents", p, i,
+            i);
       m->input_slots[t->slot] = inputs[i];
     }
     for (uint32_t i = 0; i < plan->n_outputs; i++) {
@@ -126,24 +146,28 @@ static itg_status check_slots(itg_model *m, itg_error *e) {
   return ITG_OK;
 }
 
-// States: an input and an output of one type each, no slot in two of them, those of a plan one after the other.
+// States: an input and an output of one type each, no slot in two of them, those of a plan one
+// after the other.
 static itg_status check_states(itg_model *m, itg_error *e) {
-  if (!(m->input_carried = calloc(m->n_inputs + 1ull, 1)) || !(m->output_carried = calloc(m->n_outputs + 1ull, 1)))
+  if (!(m->input_carried = calloc(m->n_inputs + 1ull, 1)) ||
+      !(m->output_carried = calloc(m->n_outputs + 1ull, 1)))
     return itg_fail(e, ITG_NO_MEMORY, "no memory to open a package with %u inputs", m->n_inputs);
   for (uint32_t i = 0; i < m->n_states; i++) {
     const itg_file_state *s = &m->states[i];
     const itg_file_plan *p = s->plan < m->n_plans ? &m->plans[s->plan] : NULL;
-    if (!p || p->main != s->plan || (i && s->plan < m->states[i - 1].plan) || s->input >= p->n_inputs ||
-        s->output >= p->n_outputs)
+    if (!p || p->main != s->plan || (i && s->plan < m->states[i - 1].plan) ||
+        s->input >= p->n_inputs || s->output >= p->n_outputs)
       BAD("state %u: its plan, input or output does not exist, or it is out of order", i);
-    const itg_tensor *x = m->arg_tensors[p->inputs + s->input], *y = m->arg_tensors[p->outputs + s->output];
-    if (x->dtype != y->dtype || !itg_same_shape(x, y) || m->tens[m->args[p->outputs + s->output]].dynamic)
+    const itg_tensor *x = m->arg_tensors[p->inputs + s->input],
+                     *y = m->arg_tensors[p->outputs + s->output];
+    if (x->dtype != y->dtype || !itg_same_shape(x, y) ||
+        m->tens[m->args[p->outputs + s->output]].dynamic)
       BAD("state %u: its input and its output differ in type", i);
     uint8_t *in = &m->input_carried[m->families[s->plan].inputs + s->input];
     uint8_t *out = &m->output_carried[m->families[s->plan].outputs + s->output];
     if ((*in)++ || (*out)++) BAD("state %u: another state has its input or output", i);
-    if (s->initial != UINT64_MAX &&
-        (s->initial % ITG_ALIGN || s->initial > m->consts_size || itg_bytes(x) > m->consts_size - s->initial))
+    if (s->initial != UINT64_MAX && (s->initial % ITG_ALIGN || s->initial > m->consts_size ||
+                                     itg_bytes(x) > m->consts_size - s->initial))
       BAD("state %u: what it begins with lies outside of section CNST", i);
   }
   return ITG_OK;
@@ -158,8 +182,10 @@ static bool overlap(const itg_file_tensor *a, const itg_file_tensor *b) {
          b->offset < a->offset + a->size;
 }
 
-// A kernel may check an input and then trust it, so its outputs must not lie on its inputs unless the op allows that.
-static itg_status check_overlap(const itg_model *m, const itg_file_step *s, const itg_op *op, itg_error *e) {
+// A kernel may check an input and then trust it, so its outputs must not lie on its inputs unless
+// the op allows that.
+static itg_status check_overlap(const itg_model *m, const itg_file_step *s, const itg_op *op,
+                                itg_error *e) {
   const uint32_t *in = m->args + s->args, *out = in + s->n_in;
   for (uint32_t o = 0; o < s->n_out; o++) {
     const itg_file_tensor *y = &m->tens[out[o]];
@@ -180,16 +206,20 @@ static itg_status check_overlap(const itg_model *m, const itg_file_step *s, cons
 
 static itg_status check_step(const itg_model *m, uint32_t plan, uint32_t i, itg_error *e) {
   const itg_file_step *s = &m->steps[i];
-  if (!has_string(m->names, m->names_size, s->op)) BAD("step %u: its op is outside of section NAME", i);
+  if (!has_string(m->names, m->names_size, s->op))
+    BAD("step %u: its op is outside of section NAME", i);
   if (s->origin != ITG_NONE && m->origins && !has_string(m->origins, m->origins_size, s->origin))
     BAD("step %u: its origin is outside of section ORIG", i);
   const char *name = itg_name(m, s->op);
-  const itg_op *op = i && m->kernels[i - 1] && s->op == m->steps[i - 1].op ? m->kernels[i - 1]->op : itg_find_op(name);
-  if (!op) return itg_fail(e, ITG_UNSUPPORTED, "step %u: this runtime has no op '%.60s'; update intaglio", i, name);
+  const itg_op *op = i && m->kernels[i - 1] && s->op == m->steps[i - 1].op ? m->kernels[i - 1]->op
+                                                                           : itg_find_op(name);
+  if (!op)
+    return itg_fail(e, ITG_UNSUPPORTED, "step %u: this runtime has no op '%.60s'; update intaglio",
+                    i, name);
   if (s->attrs_size != op->attrs_size || s->attrs % 8 || s->attrs > m->attrs_size ||
       s->attrs_size > m->attrs_size - s->attrs)
-    BAD("step %u (%s): attributes have %u bytes, %zu are needed, or lie outside of ATTR", i, name, s->attrs_size,
-        op->attrs_size);
+    BAD("step %u (%s): attributes have %u bytes, %zu are needed, or lie outside of ATTR", i, name,
+        s->attrs_size, op->attrs_size);
   const uint32_t *in = m->args + s->args, *out = in + s->n_in;
   uint32_t main = m->plans[plan].main;
   for (uint32_t k = 0; k < s->n_in + s->n_out; k++)
@@ -198,22 +228,24 @@ static itg_status check_step(const itg_model *m, uint32_t plan, uint32_t i, itg_
   if (!typed_by_input && !s->n_out) BAD("step %u (%s) has neither an input nor an output", i, name);
   uint8_t dtype = m->tens[typed_by_input ? in[0] : out[0]].dtype;
   if (!(m->kernels[i] = itg_find_kernel(op, itg_dtype_name(dtype), m->isa)))
-    return itg_fail(e, ITG_UNSUPPORTED, "step %u: op %s has no kernel for %s; update intaglio", i, name,
-                    itg_dtype_name(dtype));
+    return itg_fail(e, ITG_UNSUPPORTED, "step %u: op %s has no kernel for %s; update intaglio", i,
+                    name, itg_dtype_name(dtype));
   if (op->flags & ITG_CONTROL) return itg_check_control(m, plan, s, e);
 
   if (s->n_out > ITG_MAX_OUTPUTS)
     BAD("step %u (%s) has %u outputs; at most %u are allowed", i, name, s->n_out, ITG_MAX_OUTPUTS);
   for (uint32_t k = 0; k < s->n_out; k++) {
     const itg_file_tensor *y = &m->tens[out[k]];
-    bool no_write = !k && op->flags & ITG_VIEW && typed_by_input && same_place(&m->tens[in[0]], y);  // a view in place
+    bool no_write = !k && op->flags & ITG_VIEW && typed_by_input &&
+                    same_place(&m->tens[in[0]], y);  // a view in place
     if (y->memory != ITG_ARENA && y->memory != ITG_OUTPUT && !no_write)
       BAD("step %u (%s) writes to a constant or an input", i, name);
   }
   if (check_overlap(m, s, op, e)) return ITG_BAD_FILE;
   itg_tensor inferred[ITG_MAX_OUTPUTS];
   memset(inferred, 0, sizeof inferred);
-  const itg_call call = {m->arg_tensors + s->args, NULL, s->n_in, s->n_out, m->attrs + s->attrs, NULL, 0};
+  const itg_call call = {m->arg_tensors + s->args, NULL, s->n_in, s->n_out,
+                         m->attrs + s->attrs,      NULL, 0};
   itg_words words = op->infer(&call, inferred);
   if (words) BAD("step %u (%s): %s", i, name, words);
   for (uint32_t k = 0; k < s->n_out; k++) {
@@ -248,13 +280,15 @@ itg_status itg_check_model(itg_model *m, itg_error *e) {
   itg_status status = check_plans(m, e);
   if (!status) status = check_slots(m, e);
   if (!status) status = check_states(m, e);
-  for (uint32_t p = m->n_plans; !status && p-- > 0;) {  // sub-plans first: control flow asks how deep they go
+  for (uint32_t p = m->n_plans;
+       !status && p-- > 0;) {  // sub-plans first: control flow asks how deep they go
     const itg_file_plan *plan = &m->plans[p];
     for (uint32_t k = 0; !status && k < plan->n_inputs; k++)
       status = check_arg(m, plan->main, m->args[plan->inputs + k], plan->main != p, e);
     for (uint32_t k = 0; !status && k < plan->n_outputs; k++)
       status = check_arg(m, plan->main, m->args[plan->outputs + k], false, e);
-    for (uint32_t k = 0; !status && k < plan->n_steps; k++) status = check_step(m, p, plan->first_step + k, e);
+    for (uint32_t k = 0; !status && k < plan->n_steps; k++)
+      status = check_step(m, p, plan->first_step + k, e);
   }
   return status;
 }

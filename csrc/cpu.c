@@ -1,30 +1,80 @@
-// What this CPU can do.
+// The instruction sets of this CPU, as far as this build has kernels for them.
 #include "intaglio.h"
 
-uint32_t itg_cpu_isa(void) {
+static uint32_t cpu_isa(void) {
   uint32_t bits = ITG_ISA_scalar;
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("f16c")) {
     bits |= ITG_ISA_avx2;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
       bits |= ITG_ISA_avx512;
       if (__builtin_cpu_supports("avx512vnni")) bits |= ITG_ISA_avx512vnni;
       if (__builtin_cpu_supports("avx512bf16")) bits |= ITG_ISA_avx512bf16;
-      if (__builtin_cpu_supports("avx512vbmi") && bits & ITG_ISA_avx512vnni) bits |= ITG_ISA_avx512vbmi;
+      if (__builtin_cpu_supports("avx512vbmi") && bits & ITG_ISA_avx512vnni)
+        bits |= ITG_ISA_avx512vbmi;
     }
   }
 #endif
   return bits;
 }
 
+static uint32_t built_isa(void) {
+  uint32_t bits = ITG_ISA_scalar;
+#ifdef ITG_BUILD_avx2
+  bits |= ITG_ISA_avx2;
+#endif
+#ifdef ITG_BUILD_avx512
+  bits |= ITG_ISA_avx512 | ITG_ISA_avx2;  // packages for AVX-512 have both bits
+#endif
+#ifdef ITG_BUILD_avx512vnni
+  bits |= ITG_ISA_avx512vnni;
+#endif
+#ifdef ITG_BUILD_avx512bf16
+  bits |= ITG_ISA_avx512bf16;
+#endif
+#ifdef ITG_BUILD_avx512vbmi
+  bits |= ITG_ISA_avx512vbmi;
+#endif
+  return bits;
+}
+
+uint32_t itg_cpu_isa(void) { return cpu_isa() & built_isa(); }
+
+uint32_t itg_missing_isa(uint32_t bits) {
+  uint32_t missing = bits & ~itg_cpu_isa();
+#ifndef ITG_BUILD_avx2
+  if (!(bits & ITG_ISA_avx512)) missing |= bits & ITG_ISA_avx2;
+#endif
+  return missing;
+}
+
 const char *itg_isa_name(uint32_t bits) {
-  static const struct { uint32_t bit; const char *name; } names[] = {
-    {ITG_ISA_avx2, "avx2"}, {ITG_ISA_avx512, "avx512"}, {ITG_ISA_avx512vnni, "avx512vnni"},
-    {ITG_ISA_avx512bf16, "avx512bf16"}, {ITG_ISA_avx512vbmi, "avx512vbmi"}, {ITG_ISA_neon, "neon"},
-    {ITG_ISA_dotprod, "dotprod"}, {ITG_ISA_rvv, "rvv"},
+  static const struct {
+    uint32_t bit;
+    const char *name;
+  } names[] = {
+      {ITG_ISA_avx2, "avx2"},
+      {ITG_ISA_avx512, "avx512"},
+      {ITG_ISA_avx512vnni, "avx512vnni"},
+      {ITG_ISA_avx512bf16, "avx512bf16"},
+      {ITG_ISA_avx512vbmi, "avx512vbmi"},
+      {ITG_ISA_neon, "neon"},
+      {ITG_ISA_dotprod, "dotprod"},
+      {ITG_ISA_rvv, "rvv"},
   };
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (bits & names[i].bit) return names[i].name;
   return "an unknown instruction set";
 }
+
+#ifdef ITG_PRINT_ISA  // a program for CMakeLists.txt: the names of what this CPU has
+#include <stdio.h>
+int main(void) {
+  const uint32_t has = cpu_isa();
+  for (uint32_t bit = 1; bit; bit <<= 1)
+    if (has & bit) printf("%s ", itg_isa_name(bit));
+  return 0;
+}
+#endif

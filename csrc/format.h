@@ -1,6 +1,8 @@
-// The records of a package file, version 1. src/intaglio/package/format.py declares the same for Python, a test
-// compares the two, and docs/format.md explains them. Numbers are little-endian; sections start at multiples of 64.
+// The records of a package file, version 1. src/intaglio/package/format.py declares the same for
+// Python, a test compares the two, and docs/format.md explains them. Numbers are little-endian;
+// sections start at multiples of 64.
 #pragma once
+// clang-format off: docs and tests show these records as they stand here
 #include <stdint.h>
 
 #define ITG_FILE_VERSION 1

@@ -1,4 +1,5 @@
-// Opening a package file: map it, find its sections, compare checksums, check it, answer questions about it.
+// Opening a package file: maps it, finds its sections, compares checksums, checks it (check.c), and
+// answers questions about it.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -35,29 +36,39 @@ typedef struct {
 static itg_status check_header(itg_model *m, itg_error *e) {
   itg_file_header h;
   if (m->size < sizeof h)
-    return itg_fail(e, ITG_BAD_FILE, "file has %llu bytes, its header alone has 32; it is empty or truncated",
+    return itg_fail(e, ITG_BAD_FILE,
+                    "file has %llu bytes, its header alone has 32; it is empty or truncated",
                     (unsigned long long)m->size);
   memcpy(&h, m->file, sizeof h);
   if (memcmp(h.magic, "ITG1", 4))
     return itg_fail(e, ITG_BAD_FILE, "file does not start with ITG1; it is no package file");
   if (h.version != ITG_FILE_VERSION)
-    return itg_fail(e, ITG_BAD_FILE, "file has format version %u, this runtime reads %u; compile the model again",
+    return itg_fail(e, ITG_BAD_FILE,
+                    "file has format version %u, this runtime reads %u; compile the model again",
                     h.version, ITG_FILE_VERSION);
-  if (h.flags) return itg_fail(e, ITG_BAD_FILE, "file has flags 0x%x, which this runtime does not know", h.flags);
+  if (h.flags)
+    return itg_fail(e, ITG_BAD_FILE, "file has flags 0x%x, which this runtime does not know",
+                    h.flags);
   if (h.size != m->size)
-    return itg_fail(e, ITG_BAD_FILE, "file has %llu bytes, its header says %llu; it is truncated or damaged",
+    return itg_fail(e, ITG_BAD_FILE,
+                    "file has %llu bytes, its header says %llu; it is truncated or damaged",
                     (unsigned long long)m->size, (unsigned long long)h.size);
   if (h.sections > MAX_SECTIONS || m->size - sizeof h < h.sections * sizeof(itg_file_section))
     return itg_fail(e, ITG_BAD_FILE, "file says it has %u sections; that does not fit", h.sections);
   uint32_t crc = h.crc;
   h.crc = 0;
-  if (itg_crc32(itg_crc32(0, &h, sizeof h), m->file + sizeof h, h.sections * sizeof(itg_file_section)) != crc)
+  if (itg_crc32(itg_crc32(0, &h, sizeof h), m->file + sizeof h,
+                h.sections * sizeof(itg_file_section)) != crc)
     return itg_fail(e, ITG_BAD_FILE, "checksum of the header differs; the file is damaged");
   m->isa = h.isa;
-  if (h.isa & ~itg_cpu_isa())
+  const uint32_t missing = itg_missing_isa(h.isa);
+  if (missing)
     return itg_fail(e, ITG_UNSUPPORTED,
-                    "package was compiled for a CPU with %s, which this one lacks; compile it again with --isa",
-                    itg_isa_name(h.isa & ~itg_cpu_isa()));
+                    "package was compiled for a CPU with %s, which this one lacks%s; compile it "
+                    "again with --isa%s",
+                    itg_isa_name(missing),
+                    itg_cpu_isa() & missing ? " kernels for in this build" : "",
+                    itg_cpu_isa() & missing ? ", or build the runtime with ISAS=all" : "");
   return ITG_OK;
 }
 
@@ -83,22 +94,26 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
   for (uint32_t i = 0; i < h->sections; i++) {
     const itg_file_section *s = &table[i];
     if (s->offset % ITG_ALIGN || s->offset > m->size || s->size > m->size - s->offset)
-      return itg_fail(e, ITG_BAD_FILE, "section %.4s lies outside of the file, or not at a multiple of 64", s->kind);
+      return itg_fail(e, ITG_BAD_FILE,
+                      "section %.4s lies outside of the file, or not at a multiple of 64", s->kind);
     size_t k = 0;
     while (k < n_known && memcmp(known[k].kind, s->kind, 4)) k++;
     if (k == n_known) {
       if (s->flags & 1)
-        return itg_fail(e, ITG_UNSUPPORTED,
-                        "file needs section %.4s, which this runtime does not know; update intaglio", s->kind);
+        return itg_fail(
+            e, ITG_UNSUPPORTED,
+            "file needs section %.4s, which this runtime does not know; update intaglio", s->kind);
       continue;
     }
     if (*known[k].data) return itg_fail(e, ITG_BAD_FILE, "file has two sections %.4s", s->kind);
-    if (s->size % known[k].item || s->size / known[k].item > 0x7fffffff * (known[k].item == 1 ? 0x8000ull : 1))
-      return itg_fail(e, ITG_BAD_FILE, "section %.4s has %llu bytes, which is no number of records", s->kind,
-                      (unsigned long long)s->size);
+    if (s->size % known[k].item ||
+        s->size / known[k].item > 0x7fffffff * (known[k].item == 1 ? 0x8000ull : 1))
+      return itg_fail(e, ITG_BAD_FILE, "section %.4s has %llu bytes, which is no number of records",
+                      s->kind, (unsigned long long)s->size);
     if (!(flags & ITG_OPEN_TRUST_WEIGHTS && !memcmp(s->kind, "CNST", 4)) &&
         itg_crc32(0, m->file + s->offset, s->size) != s->crc)
-      return itg_fail(e, ITG_BAD_FILE, "checksum of section %.4s differs; the file is damaged", s->kind);
+      return itg_fail(e, ITG_BAD_FILE, "checksum of section %.4s differs; the file is damaged",
+                      s->kind);
     *known[k].data = m->file + s->offset;
     *known[k].size = s->size / known[k].item;
   }
@@ -120,7 +135,8 @@ static itg_status open_bytes(itg_model *m, uint32_t flags, itg_model **out, itg_
   return status;
 }
 
-itg_status itg_model_open(const void *data, size_t size, uint32_t flags, itg_model **out, itg_error *e) {
+itg_status itg_model_open(const void *data, size_t size, uint32_t flags, itg_model **out,
+                          itg_error *e) {
   *out = NULL;
   itg_model *m = calloc(1, sizeof *m);
   if (!m) return itg_fail(e, ITG_NO_MEMORY, "no memory for a model");
@@ -143,11 +159,13 @@ itg_status itg_model_open_file(const char *path, uint32_t flags, itg_model **out
   struct stat st;
   if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof(itg_file_header)) {
     close(fd);
-    return itg_fail(e, ITG_BAD_FILE, "%.160s is no package file: it is empty, truncated or no file", path);
+    return itg_fail(e, ITG_BAD_FILE, "%.160s is no package file: it is empty, truncated or no file",
+                    path);
   }
   void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
   close(fd);
-  if (map == MAP_FAILED) return itg_fail(e, ITG_BAD_FILE, "cannot map %.160s: %s", path, strerror(errno));
+  if (map == MAP_FAILED)
+    return itg_fail(e, ITG_BAD_FILE, "cannot map %.160s: %s", path, strerror(errno));
   itg_model *m = calloc(1, sizeof *m);
   if (!m) {
     munmap(map, (size_t)st.st_size);
@@ -224,7 +242,8 @@ itg_status itg_model_output(const itg_model *m, uint32_t plan, uint32_t index, i
 const itg_file_state *itg_states_of(const itg_model *m, uint32_t main, uint32_t *count) {
   uint32_t first = 0;
   while (first < m->n_states && m->states[first].plan != main) first++;
-  for (*count = 0; first + *count < m->n_states && m->states[first + *count].plan == main;) ++*count;
+  for (*count = 0; first + *count < m->n_states && m->states[first + *count].plan == main;)
+    ++*count;
   return m->states + first;
 }
 
@@ -238,6 +257,7 @@ itg_status itg_model_state(const itg_model *m, uint32_t plan, uint32_t index, it
   if (index >= itg_model_states(m, plan)) return ITG_BAD_INPUT;
   uint32_t count;
   const itg_file_state *s = itg_states_of(m, m->mains[plan], &count) + index;
-  *state = (itg_state){s->input, s->output, s->initial == UINT64_MAX ? NULL : m->consts + s->initial};
+  *state =
+      (itg_state){s->input, s->output, s->initial == UINT64_MAX ? NULL : m->consts + s->initial};
   return ITG_OK;
 }

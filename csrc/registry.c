@@ -1,6 +1,7 @@
 // The tables of operations and kernels, made from kernels.inc.
 #include <string.h>
 
+#include "built.h"
 #include "kernels/elementwise/chain.h"
 
 #define itg_scratch_none NULL
@@ -19,25 +20,34 @@ enum {
 };
 
 static const itg_op ops[] = {
-#define OP(name, flags, infer, scratch, fields) \
-  {#name, "" fields, offsetof(itg_attrs_##name, end), flags, itg_infer_##infer, itg_scratch_##scratch},
-#define CPU_OP(name, flags, infer, scratch, fields) \
-  {"cpu." #name, "" fields, offsetof(itg_attrs_##name, end), flags, itg_infer_##infer, itg_scratch_##scratch},
-#define NPU_OP(name, flags, infer, scratch, fields) \
-  {"npu." #name, "" fields, offsetof(itg_attrs_##name, end), flags, itg_infer_##infer, itg_scratch_##scratch},
+#define OP(name, flags, infer, scratch, fields)               \
+  {#name, "" fields,         offsetof(itg_attrs_##name, end), \
+   flags, itg_infer_##infer, itg_scratch_##scratch},
+#define CPU_OP(name, flags, infer, scratch, fields)                  \
+  {"cpu." #name, "" fields,         offsetof(itg_attrs_##name, end), \
+   flags,        itg_infer_##infer, itg_scratch_##scratch},
+#define NPU_OP(name, flags, infer, scratch, fields)                  \
+  {"npu." #name, "" fields,         offsetof(itg_attrs_##name, end), \
+   flags,        itg_infer_##infer, itg_scratch_##scratch},
 #include "kernels/kernels.inc"
 };
 
 static const itg_kernel kernels[] = {
 #define KERNEL_LINE(op, types, isa, tile) \
-  {&ops[op_##op], #types, #isa, tile, ITG_ISA_##isa, itg_##op##_##types##_##isa},
+  {&ops[op_##op], #types, #isa, tile, ITG_ISA_##isa, ITG_BUILT(isa, itg_##op##_##types##_##isa)},
 #include "kernels/kernels.inc"
 };
 
+#ifndef ITG_VERSION  // CMakeLists.txt reads it from src/intaglio/__init__.py
+#define ITG_VERSION "unknown"
+#endif
+const char *itg_version(void) { return ITG_VERSION; }
+
 const char *itg_dtype_name(uint8_t dtype) {  // in the order of enum itg_dtype
-  static const char *const names[] = {"?", "f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32",
-                                      "u64", "bool", "i4", "u4", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz",
-                                      "f4e2m1fn", "f8e8m0fnu", "i2", "u2"};
+  static const char *const names[] = {
+      "?",        "f32",        "f64",    "f16",        "bf16",     "i8",        "i16", "i32",
+      "i64",      "u8",         "u16",    "u32",        "u64",      "bool",      "i4",  "u4",
+      "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f4e2m1fn", "f8e8m0fnu", "i2",  "u2"};
   return names[dtype <= ITG_DTYPE_LAST ? dtype : 0];
 }
 
@@ -55,7 +65,9 @@ const itg_op *itg_find_op(const char *name) {
 const itg_kernel *itg_find_kernel(const itg_op *op, const char *dtype, uint32_t isa) {
   for (size_t i = sizeof kernels / sizeof *kernels; i-- > 0;) {
     const itg_kernel *k = &kernels[i];
-    if (k->op == op && !(k->needs & ~isa) && (!strcmp(k->types, dtype) || !strcmp(k->types, "any"))) return k;
+    if (k->run && k->op == op && !(k->needs & ~isa) &&
+        (!strcmp(k->types, dtype) || !strcmp(k->types, "any")))
+      return k;
   }
   return NULL;
 }

@@ -1,4 +1,4 @@
-// Running a session: the loop over its steps, and what it measures.
+// Runs a session: the loop over its steps, and their measured times.
 #include <string.h>
 #include <time.h>
 
@@ -6,8 +6,8 @@
 
 itg_status itg_step_fails(itg_session *s, const itg_step *step, itg_words words) {
   const char *origin = itg_origin(s->model, step->record);
-  return itg_fail(&s->error, ITG_RUN_ERROR, "%s%s%.80s%s: %s", step->op->name, *origin ? " '" : "", origin,
-                  *origin ? "'" : "", words);
+  return itg_fail(&s->error, ITG_RUN_ERROR, "%s%s%.80s%s: %s", step->op->name, *origin ? " '" : "",
+                  origin, *origin ? "'" : "", words);
 }
 
 static itg_words run_round(itg_session *s, const itg_step *step) {
@@ -19,7 +19,8 @@ static itg_words run_kernel(itg_session *s, itg_step *step) {
   if (!(step->op->flags & ITG_ROUNDS)) return run_round(s, step);
   itg_words words = NULL;
   if (itg_empty(step->call.out[0])) return NULL;
-  for (step->call.round = 0; !words && step->call.round < step->call.out[0]->shape[0]; step->call.round++)
+  for (step->call.round = 0; !words && step->call.round < step->call.out[0]->shape[0];
+       step->call.round++)
     words = run_round(s, step);
   return words;
 }
@@ -27,11 +28,13 @@ static itg_words run_kernel(itg_session *s, itg_step *step) {
 // Is `shape` what the file promises for tensor t: equal, or at most as long on dynamic axes?
 static bool as_planned(const itg_file_tensor *t, const int64_t *shape) {
   for (int a = 0; a < t->rank; a++)
-    if (t->dynamic >> a & 1 ? shape[a] < 0 || shape[a] > t->shape[a] : shape[a] != t->shape[a]) return false;
+    if (t->dynamic >> a & 1 ? shape[a] < 0 || shape[a] > t->shape[a] : shape[a] != t->shape[a])
+      return false;
   return true;
 }
 
-// A step whose extents are known only now: infer them, compare them with what was planned, run, compare again.
+// A step whose extents are known only now: infer them, compare them with what was planned, run,
+// compare again.
 static itg_words run_dynamic(itg_session *s, itg_step *step) {
   const itg_call *call = &step->call;
   const itg_op *op = step->op;
@@ -80,9 +83,10 @@ static itg_status run_step(itg_session *s, itg_step *step) {
 itg_status itg_run_plan(itg_session *s, uint32_t plan) {
   const itg_steps *steps = &s->plans[plan - s->plan_number];
   if (steps->count >= s->steps_left)
-    return itg_fail(&s->error, ITG_RUN_ERROR,
-                    "the model ran more than %llu steps; a loop does not end, or max_steps is too low",
-                    (unsigned long long)s->max_steps);
+    return itg_fail(
+        &s->error, ITG_RUN_ERROR,
+        "the model ran more than %llu steps; a loop does not end, or max_steps is too low",
+        (unsigned long long)s->max_steps);
   s->steps_left -= steps->count + 1;
   for (itg_step *step = steps->first, *end = step + steps->count; step < end; step++) {
     uint64_t start = s->profile ? now() : 0;
@@ -105,9 +109,11 @@ static itg_status run_all(itg_session *s) {
   s->steps_left = s->max_steps;
   itg_status status = itg_run_plan(s, s->plan_number);
   if (status) return status;
-  for (uint32_t i = 0; i < s->plan->n_outputs; i++) {  // outputs that lie in the arena, a constant or an input
+  for (uint32_t i = 0; i < s->plan->n_outputs;
+       i++) {  // outputs that lie in the arena, a constant or an input
     const itg_tensor *t = s->args[s->plan->outputs + i];
-    if (slots[i] == ITG_NONE && s->outputs[i].data && itg_bytes(t)) memmove(s->outputs[i].data, t->data, itg_bytes(t));
+    if (slots[i] == ITG_NONE && s->outputs[i].data && itg_bytes(t))
+      memmove(s->outputs[i].data, t->data, itg_bytes(t));
   }
   if (s->model->n_states) itg_carry_states(s);
   return ITG_OK;
@@ -117,7 +123,7 @@ itg_status itg_run(itg_session *s) { return itg_run_with(s, NULL, NULL); }
 
 itg_status itg_run_with(itg_session *s, const void *const *inputs, void *const *outputs) {
   if (atomic_flag_test_and_set(&s->busy))
-    return ITG_BAD_INPUT;  // another thread is in here: its error is not ours to write
+    return ITG_BUSY;  // session->error belongs to the thread that runs
   s->error.words[0] = 0;
   itg_status status = inputs ? itg_bind_all(s, inputs, outputs) : ITG_OK;
   if (!status) status = run_all(s);
@@ -125,7 +131,7 @@ itg_status itg_run_with(itg_session *s, const void *const *inputs, void *const *
   return status;
 }
 
-// ---- profile ---------------------------------------------------------------------------------------
+// ---- profile ------------------------------------------------------------------------------------
 uint32_t itg_session_steps(const itg_session *s) { return s->n_steps; }
 
 itg_status itg_get_profile(const itg_session *s, uint32_t i, itg_profile *to) {

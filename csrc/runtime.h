@@ -1,4 +1,4 @@
-// What the files of the runtime share: models, sessions, the thread pool.
+// Models, sessions and the thread pool, as the files of the runtime share them.
 #pragma once
 #include <stdatomic.h>
 
@@ -7,7 +7,8 @@
 
 #define ITG_MAX_OUTPUTS 16  // of a step that is not control flow
 #define ITG_MAX_DEPTH 16    // of control flow inside of control flow
-#define ITG_MAX_BYTES ((uint64_t)1 << 46)  // of a tensor or an arena: sums of a few of them cannot overflow
+#define ITG_MAX_BYTES \
+  ((uint64_t)1 << 46)  // of a tensor or an arena: sums of a few of them cannot overflow
 #define ITG_MAX_THREADS 256
 
 // A main plan's slots are consecutive: input i of plan p is slot family[p].inputs + i.
@@ -33,13 +34,15 @@ struct itg_model {
   const char *names, *origins, *meta;
   uint64_t attrs_size, consts_size, code_size, names_size, origins_size, meta_size;
   // made when it is opened
-  itg_tensor *tensors;                // one per record: type, and data if constant
-  const itg_tensor **arg_tensors;     // one per entry of ARGS
-  const itg_kernel **kernels;         // one per step
-  itg_family *families;               // one per plan; sub-plans have the slots of their main plan
-  uint32_t *mains;                    // plan numbers of the main plans
-  uint32_t *input_slots, *output_slots;  // tensor whose size a slot has; ITG_NONE: nothing lies in that output slot
-  uint8_t *input_carried, *output_carried;  // one per slot: does the session hand it from run to run?
+  itg_tensor *tensors;             // one per record: type, and data if constant
+  const itg_tensor **arg_tensors;  // one per entry of ARGS
+  const itg_kernel **kernels;      // one per step
+  itg_family *families;            // one per plan; sub-plans have the slots of their main plan
+  uint32_t *mains;                 // plan numbers of the main plans
+  uint32_t *input_slots,
+      *output_slots;  // tensor whose size a slot has; ITG_NONE: nothing lies in that output slot
+  uint8_t *input_carried,
+      *output_carried;  // one per slot: does the session hand it from run to run?
   uint32_t n_mains, n_inputs, n_outputs;
 };
 
@@ -93,7 +96,8 @@ struct itg_session {
 // check.c: everything that a file claims, checked once
 itg_status itg_check_model(itg_model *model, itg_error *error);
 // control.c
-itg_status itg_check_control(const itg_model *model, uint32_t plan, const itg_file_step *step, itg_error *error);
+itg_status itg_check_control(const itg_model *model, uint32_t plan, const itg_file_step *step,
+                             itg_error *error);
 itg_status itg_run_control(itg_session *session, itg_step *step);
 // model.c
 const itg_file_state *itg_states_of(const itg_model *model, uint32_t main, uint32_t *count);
@@ -107,13 +111,19 @@ itg_status itg_step_fails(itg_session *session, const itg_step *step, itg_words 
 itg_pool *itg_pool_create(uint32_t threads);
 void itg_pool_destroy(itg_pool *pool);
 itg_words itg_pool_run(itg_pool *pool, itg_run_fn run, const itg_call *call, uint32_t parts);
+// cpu.c
+uint32_t itg_missing_isa(
+    uint32_t bits);  // of the bits that a package needs, those without kernels here
 // crc.c
 uint32_t itg_crc32(uint32_t crc, const void *data, size_t size);
 
-itg_status itg_fail(itg_error *error, itg_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+itg_status itg_fail(itg_error *error, itg_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 #define BAD(...) return itg_fail(e, ITG_BAD_FILE, __VA_ARGS__)  // where `e` is the caller's error
 
-static inline uint64_t itg_bytes(const itg_tensor *t) { return (uint64_t)itg_count(t) * itg_item(t->dtype); }
+static inline uint64_t itg_bytes(const itg_tensor *t) {
+  return (uint64_t)itg_count(t) * itg_item(t->dtype);
+}
 static inline const char *itg_name(const itg_model *m, uint32_t at) { return m->names + at; }
 static inline const char *itg_origin(const itg_model *m, const itg_file_step *s) {
   return s->origin == ITG_NONE || !m->origins ? "" : m->origins + s->origin;

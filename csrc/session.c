@@ -9,7 +9,8 @@ static const itg_options no_options;
 // How many shares a step is worth: forking and joining costs a few microseconds.
 static uint32_t parts_for(const itg_model *m, const itg_file_step *s, uint32_t threads) {
   const itg_op *op = m->kernels[s - m->steps]->op;
-  const double per_ns = !strcmp(op->name, "qlinear_mul") || !strcmp(op->name, "qlinear_add") ? 3 : 8;  // bytes
+  const double per_ns =
+      !strcmp(op->name, "qlinear_mul") || !strcmp(op->name, "qlinear_add") ? 3 : 8;  // bytes
   double ns = (double)s->macs / 16;
   for (uint32_t k = 0; k < s->n_in + s->n_out; k++) {
     const itg_tensor *t = m->arg_tensors[s->args + k];
@@ -27,7 +28,8 @@ static uint32_t threads_of(const itg_options *o) {
   return o->threads < 1 ? 1 : o->threads > ITG_MAX_THREADS ? ITG_MAX_THREADS : o->threads;
 }
 
-// ---- memory: one block holds the session, its tables, the arena, the scratch and the I/O buffers -----
+// ---- memory: one block holds the session, its tables, the arena, the scratch and the I/O buffers
+// ----
 typedef struct layout {
   uint64_t tensors, args, next, steps, plans, inputs, outputs, arena, scratch, io, total;
   uint32_t n_steps, last_plan;
@@ -39,15 +41,18 @@ static uint64_t take(layout *l, uint64_t bytes) {
   return at;
 }
 
-// Has a session memory of its own for output i? States always; what lies in the arena is read there.
+// Has a session memory of its own for output i? States always; what lies in the arena is read
+// there.
 static bool own_output(const itg_model *m, const itg_family *f, uint32_t i, bool external) {
   if (m->output_carried[f->outputs + i]) return true;
   return !external && m->output_slots[f->outputs + i] != ITG_NONE;
 }
 
-static itg_status measure(const itg_model *m, const itg_options *o, layout *l, itg_memory *mem, itg_error *e) {
+static itg_status measure(const itg_model *m, const itg_options *o, layout *l, itg_memory *mem,
+                          itg_error *e) {
   if (o->plan >= m->n_mains)
-    return itg_fail(e, ITG_BAD_INPUT, "plan %u does not exist; the package has %u", o->plan, m->n_mains);
+    return itg_fail(e, ITG_BAD_INPUT, "plan %u does not exist; the package has %u", o->plan,
+                    m->n_mains);
   uint32_t main = m->mains[o->plan], threads = threads_of(o);
   const itg_file_plan *p = &m->plans[main];
   *l = (layout){.last_plan = main};
@@ -58,12 +63,14 @@ static itg_status measure(const itg_model *m, const itg_options *o, layout *l, i
     const itg_file_step *s = &m->steps[i];
     const itg_op *op = m->kernels[i]->op;
     if (!op->scratch) continue;
-    itg_tensor *const *out = (itg_tensor *const *)(const void *)(m->arg_tensors + s->args + s->n_in);  // read only
-    const itg_call call = {m->arg_tensors + s->args, out, s->n_in, s->n_out, m->attrs + s->attrs, NULL, 0};
+    itg_tensor *const *out =
+        (itg_tensor *const *)(const void *)(m->arg_tensors + s->args + s->n_in);  // read only
+    const itg_call call = {m->arg_tensors + s->args, out,  s->n_in, s->n_out,
+                           m->attrs + s->attrs,      NULL, 0};
     uint64_t need = op->scratch(&call, parts_for(m, s, threads));
     if (need > ITG_MAX_BYTES)
-      return itg_fail(e, ITG_NO_MEMORY, "step %u (%s) needs %llu bytes of scratch memory", i, op->name,
-                      (unsigned long long)need);
+      return itg_fail(e, ITG_NO_MEMORY, "step %u (%s) needs %llu bytes of scratch memory", i,
+                      op->name, (unsigned long long)need);
     if (need > mem->scratch) mem->scratch = need;
   }
   take(l, sizeof(itg_session));
@@ -80,7 +87,8 @@ static itg_status measure(const itg_model *m, const itg_options *o, layout *l, i
   l->io = l->total;
   const itg_family *f = &m->families[main];
   for (uint32_t i = 0; i < p->n_inputs; i++)
-    if (!o->external_io || m->input_carried[f->inputs + i]) take(l, itg_bytes(m->arg_tensors[p->inputs + i]));
+    if (!o->external_io || m->input_carried[f->inputs + i])
+      take(l, itg_bytes(m->arg_tensors[p->inputs + i]));
   for (uint32_t i = 0; i < p->n_outputs; i++)
     if (own_output(m, f, i, o->external_io)) take(l, itg_bytes(m->arg_tensors[p->outputs + i]));
   mem->io = l->total - l->io;
@@ -88,12 +96,13 @@ static itg_status measure(const itg_model *m, const itg_options *o, layout *l, i
   return ITG_OK;
 }
 
-itg_status itg_model_memory(const itg_model *m, const itg_options *o, itg_memory *mem, itg_error *e) {
+itg_status itg_model_memory(const itg_model *m, const itg_options *o, itg_memory *mem,
+                            itg_error *e) {
   layout l;
   return measure(m, o ? o : &no_options, &l, mem, e);
 }
 
-// ---- making one ------------------------------------------------------------------------------------
+// ---- making one ---------------------------------------------------------------------------------
 static void place(itg_session *s, itg_slot *slot, void *data) {
   slot->data = data;
   for (uint32_t i = slot->first; i != ITG_NONE; i = s->next[i])
@@ -112,7 +121,8 @@ static void bind_tensors(itg_session *s, const layout *l, const void *weights, b
     *to = m->tensors[i];
     itg_slot *slot = NULL;
     if (t->memory == ITG_CONST) to->data = (uint8_t *)weights + t->offset;
-    if (t->memory == ITG_ARENA) to->data = t->offset <= p->arena ? s->arena + t->offset : NULL;  // else another plan's
+    if (t->memory == ITG_ARENA)
+      to->data = t->offset <= p->arena ? s->arena + t->offset : NULL;  // else another plan's
     if (t->memory == ITG_INPUT && t->slot >= f->inputs && t->slot - f->inputs < p->n_inputs)
       slot = &s->inputs[t->slot - f->inputs];
     if (t->memory == ITG_OUTPUT && t->slot >= f->outputs && t->slot - f->outputs < p->n_outputs)
@@ -121,7 +131,8 @@ static void bind_tensors(itg_session *s, const layout *l, const void *weights, b
     s->next[i] = slot->first;
     slot->first = i;
   }
-  for (uint32_t i = 0; i < m->n_args; i++) s->args[i] = m->args[i] < m->n_tensors ? &s->tensors[m->args[i]] : NULL;
+  for (uint32_t i = 0; i < m->n_args; i++)
+    s->args[i] = m->args[i] < m->n_tensors ? &s->tensors[m->args[i]] : NULL;
   uint8_t *io = (uint8_t *)s + l->io;
   for (uint32_t i = 0; i < p->n_inputs; i++) {
     if (!own_io && !m->input_carried[f->inputs + i]) continue;
@@ -129,7 +140,8 @@ static void bind_tensors(itg_session *s, const layout *l, const void *weights, b
     io += itg_align(itg_bytes(m->arg_tensors[p->inputs + i]));
   }
   for (uint32_t i = 0; i < p->n_outputs; i++) {
-    if (!own_output(m, f, i, !own_io)) continue;  // one that lies elsewhere is copied if the caller binds a buffer
+    if (!own_output(m, f, i, !own_io))
+      continue;  // one that lies elsewhere is copied if the caller binds a buffer
     place(s, &s->outputs[i], s->outputs[i].own = io);
     io += itg_align(itg_bytes(m->arg_tensors[p->outputs + i]));
   }
@@ -146,7 +158,8 @@ static void bind_steps(itg_session *s, const layout *l) {
   for (uint32_t p = s->plan_number; p < l->last_plan; p++) {
     itg_steps *steps = &s->plans[p - s->plan_number];
     steps->first = to;
-    for (uint32_t i = m->plans[p].first_step; i < m->plans[p].first_step + m->plans[p].n_steps; i++) {
+    for (uint32_t i = m->plans[p].first_step; i < m->plans[p].first_step + m->plans[p].n_steps;
+         i++) {
       const itg_file_step *record = &m->steps[i];
       const itg_kernel *kernel = m->kernels[i];
       uint32_t flags = kernel->op->flags;
@@ -157,8 +170,9 @@ static void bind_steps(itg_session *s, const layout *l) {
       }
       if (flags & ITG_VIEW && !dynamic && in_same_place(m, record)) continue;  // nothing to compute
       *to++ = (itg_step){
-          .call = {(const itg_tensor *const *)(s->args + record->args), s->args + record->args + record->n_in,
-                   record->n_in, record->n_out, m->attrs + record->attrs, s->scratch},
+          .call = {(const itg_tensor *const *)(s->args + record->args),
+                   s->args + record->args + record->n_in, record->n_in, record->n_out,
+                   m->attrs + record->attrs, s->scratch},
           .run = kernel->run,
           .op = kernel->op,
           .record = record,
@@ -174,7 +188,8 @@ static void bind_steps(itg_session *s, const layout *l) {
   s->n_steps = (uint32_t)(to - s->steps);
 }
 
-itg_status itg_session_create(const itg_model *m, const itg_options *o, itg_session **out, itg_error *e) {
+itg_status itg_session_create(const itg_model *m, const itg_options *o, itg_session **out,
+                              itg_error *e) {
   layout l;
   itg_memory mem;
   *out = NULL;
@@ -182,10 +197,14 @@ itg_status itg_session_create(const itg_model *m, const itg_options *o, itg_sess
   itg_status status = measure(m, o, &l, &mem, e);
   if (status) return status;
   if (o->memory && ((uintptr_t)o->memory % ITG_ALIGN || o->memory_size < mem.session))
-    return itg_fail(e, ITG_BAD_INPUT, "memory for a session must be aligned to 64 and have %llu bytes; it has %llu",
+    return itg_fail(e, ITG_BAD_INPUT,
+                    "memory for a session must be aligned to 64 and have %llu bytes; it has %llu",
                     (unsigned long long)mem.session, (unsigned long long)o->memory_size);
-  if ((uintptr_t)o->weights % ITG_ALIGN) return itg_fail(e, ITG_BAD_INPUT, "weights must be aligned to 64 bytes");
-  void *owned = o->memory ? NULL : calloc(1, mem.session + ITG_ALIGN);  // zero: no one's old data shows through
+  if ((uintptr_t)o->weights % ITG_ALIGN)
+    return itg_fail(e, ITG_BAD_INPUT, "weights must be aligned to 64 bytes");
+  void *owned = o->memory
+                    ? NULL
+                    : calloc(1, mem.session + ITG_ALIGN);  // zero: no one's old data shows through
   uint8_t *base = o->memory ? o->memory : owned;
   if (!base)
     return itg_fail(e, ITG_NO_MEMORY, "no memory for a session, which needs %llu bytes",
@@ -231,19 +250,23 @@ void itg_session_destroy(itg_session *s) {
 
 const char *itg_session_error(const itg_session *s) { return s->error.words; }
 
-// ---- inputs and outputs ----------------------------------------------------------------------------
+// ---- inputs and outputs -------------------------------------------------------------------------
 // The tensor of input or output `index`, if it exists and takes `bytes` bytes.
-static itg_status find(itg_session *s, bool input, uint32_t index, size_t bytes, const itg_tensor **found) {
+static itg_status find(itg_session *s, bool input, uint32_t index, size_t bytes,
+                       const itg_tensor **found) {
   const itg_model *m = s->model;
   const char *what = input ? "input" : "output";
-  uint32_t count = input ? s->plan->n_inputs : s->plan->n_outputs, first = input ? s->plan->inputs : s->plan->outputs;
+  uint32_t count = input ? s->plan->n_inputs : s->plan->n_outputs,
+           first = input ? s->plan->inputs : s->plan->outputs;
   s->error.words[0] = 0;
   if (index >= count)
-    return itg_fail(&s->error, ITG_BAD_INPUT, "%s %u does not exist; the model has %u", what, index, count);
+    return itg_fail(&s->error, ITG_BAD_INPUT, "%s %u does not exist; the model has %u", what, index,
+                    count);
   const itg_tensor *t = *found = m->arg_tensors[first + index];
   if (bytes != itg_bytes(t))
-    return itg_fail(&s->error, ITG_BAD_INPUT, "%s '%.80s' takes %llu bytes, the buffer has %zu", what,
-                    itg_name(m, m->tens[m->args[first + index]].name), (unsigned long long)itg_bytes(t), bytes);
+    return itg_fail(&s->error, ITG_BAD_INPUT, "%s '%.80s' takes %llu bytes, the buffer has %zu",
+                    what, itg_name(m, m->tens[m->args[first + index]].name),
+                    (unsigned long long)itg_bytes(t), bytes);
   return ITG_OK;
 }
 
@@ -253,15 +276,18 @@ itg_status itg_set_input(itg_session *s, uint32_t index, const void *data, size_
   if (status) return status;
   itg_slot *slot = &s->inputs[index];
   if (!slot->own)
-    return itg_fail(&s->error, ITG_BAD_INPUT, "input %u: the session has external_io; use itg_bind_input", index);
+    return itg_fail(&s->error, ITG_BAD_INPUT,
+                    "input %u: the session has external_io; use itg_bind_input", index);
   if (bytes) memcpy(slot->own, data, bytes);
   place(s, slot, slot->own);
   return ITG_OK;
 }
 
-static itg_status bind_to(itg_session *s, bool input, uint32_t index, const itg_tensor *t, void *data) {
+static itg_status bind_to(itg_session *s, bool input, uint32_t index, const itg_tensor *t,
+                          void *data) {
   if ((uintptr_t)data % itg_item(t->dtype))
-    return itg_fail(&s->error, ITG_BAD_INPUT, "%s %u: its buffer is not aligned to the element size of %s",
+    return itg_fail(&s->error, ITG_BAD_INPUT,
+                    "%s %u: its buffer is not aligned to the element size of %s",
                     input ? "input" : "output", index, itg_dtype_name(t->dtype));
   itg_slot *slot = input ? &s->inputs[index] : &s->outputs[index];
   place(s, slot, data ? data : slot->own);
@@ -293,7 +319,7 @@ itg_status itg_bind_output(itg_session *s, uint32_t index, void *data, size_t by
   return bind(s, false, index, data, bytes);
 }
 
-// ---- states ----------------------------------------------------------------------------------------
+// ---- states -------------------------------------------------------------------------------------
 static const itg_tensor *state_tensor(const itg_session *s, uint32_t i) {
   return s->model->arg_tensors[s->plan->inputs + s->states[i].input];
 }
@@ -307,7 +333,7 @@ void itg_reset_states(itg_session *s) {
   }
 }
 
-// What the caller has bound himself is his to hand on.
+// If the caller bound a buffer, the caller copies it from output to input.
 void itg_carry_states(itg_session *s) {
   for (uint32_t i = 0; i < s->n_states; i++) {
     itg_slot *in = &s->inputs[s->states[i].input], *out = &s->outputs[s->states[i].output];
@@ -318,7 +344,8 @@ void itg_carry_states(itg_session *s) {
 
 itg_status itg_get_state(itg_session *s, uint32_t index, itg_view *view) {
   s->error.words[0] = 0;
-  if (index >= s->n_states) return itg_fail(&s->error, ITG_BAD_INPUT, "state %u does not exist", index);
+  if (index >= s->n_states)
+    return itg_fail(&s->error, ITG_BAD_INPUT, "state %u does not exist", index);
   const itg_tensor *t = state_tensor(s, index);
   void *data = s->inputs[s->states[index].input].own;
   *view = (itg_view){.data = data, .dtype = t->dtype, .rank = t->rank, .bytes = itg_bytes(t)};
@@ -327,14 +354,16 @@ itg_status itg_get_state(itg_session *s, uint32_t index, itg_view *view) {
 }
 
 itg_status itg_set_state(itg_session *s, uint32_t index, const void *data, size_t bytes) {
-  if (index >= s->n_states) return itg_fail(&s->error, ITG_BAD_INPUT, "state %u does not exist", index);
+  if (index >= s->n_states)
+    return itg_fail(&s->error, ITG_BAD_INPUT, "state %u does not exist", index);
   return itg_set_input(s, s->states[index].input, data, bytes);
 }
 
 itg_status itg_get_output(itg_session *s, uint32_t index, itg_view *view) {
   s->error.words[0] = 0;
   if (index >= s->plan->n_outputs)
-    return itg_fail(&s->error, ITG_BAD_INPUT, "output %u does not exist; the model has %u", index, s->plan->n_outputs);
+    return itg_fail(&s->error, ITG_BAD_INPUT, "output %u does not exist; the model has %u", index,
+                    s->plan->n_outputs);
   const itg_tensor *t = s->args[s->plan->outputs + index];
   const void *data = s->outputs[index].data ? s->outputs[index].data : t->data;
   *view = (itg_view){.data = data, .dtype = t->dtype, .rank = t->rank, .bytes = itg_bytes(t)};

@@ -1,7 +1,8 @@
-// The thread pool of a session. A job is split into parts; every thread first takes the part of its own number, which
-// it had in the step before, and then those that nobody has begun. So the caller never waits for a thread that the
-// system has not scheduled: it does that part itself. Workers spin for a while before they sleep, because the next
-// step usually comes within microseconds.
+// The thread pool of a session. A job is split into parts. Each thread first takes the part with
+// its own number, which it also had in the step before (its data is in the cache), and then parts
+// that nobody has begun. So the caller never waits for a thread that is not scheduled: it does that
+// part itself. Workers spin for a while before they sleep, because the next step usually comes
+// within microseconds.
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -20,10 +21,10 @@ typedef struct claim {
   _Alignas(64) atomic_uint job;  // the last one in which this part was taken
 } claim;
 
-// What one thread writes while another waits lies in a line of the cache of its own.
+// Variables that one thread writes while another waits have a cache line of their own.
 struct itg_pool {
-  // the current job, in the line that workers watch; may be read while the next one is written, but then the claim that
-  // follows fails
+  // the current job, in the line that workers watch; may be read while the next one is written, but
+  // then the claim that follows fails
   _Alignas(64) atomic_uint epoch;  // its number
   atomic_uint parts;
   _Atomic(itg_run_fn) run;
@@ -46,13 +47,17 @@ static inline void relax(unsigned i) {
 #elif defined(__aarch64__)
   __asm__ volatile("yield");
 #endif
-  if (i > 500 && i % 64 == 0) sched_yield();  // there may be more threads than cores: let the others finish
+  if (i > 500 && i % 64 == 0)
+    sched_yield();  // there may be more threads than cores: let the others finish
 }
 
 // Takes part `part` of job `epoch` if nobody has it, and runs it.
-static void try_part(itg_pool *p, unsigned epoch, uint32_t part, itg_run_fn run, const itg_call *call, uint32_t parts) {
+static void try_part(itg_pool *p, unsigned epoch, uint32_t part, itg_run_fn run,
+                     const itg_call *call, uint32_t parts) {
   unsigned last = atomic_load_explicit(&p->claimed[part].job, memory_order_relaxed);
-  if ((int)(last - epoch) >= 0 || !atomic_compare_exchange_strong(&p->claimed[part].job, &last, epoch)) return;
+  if ((int)(last - epoch) >= 0 ||
+      !atomic_compare_exchange_strong(&p->claimed[part].job, &last, epoch))
+    return;
   itg_words words = run(call, part, parts);
   if (words) atomic_store(&p->words, words);
   if (atomic_fetch_sub(&p->left, 1) == 1 && atomic_load(&p->caller_sleeps)) {
@@ -68,7 +73,8 @@ static void wait_for_job(itg_pool *p, unsigned seen) {
     relax(i);
   }
   pthread_mutex_lock(&p->lock);
-  atomic_fetch_add(&p->sleeping, 1);  // sequentially consistent: the caller sees it, or we see its epoch
+  atomic_fetch_add(&p->sleeping,
+                   1);  // sequentially consistent: the caller sees it, or we see its epoch
   while (atomic_load(&p->epoch) == seen) pthread_cond_wait(&p->wake, &p->lock);
   atomic_fetch_sub(&p->sleeping, 1);
   pthread_mutex_unlock(&p->lock);
@@ -107,7 +113,8 @@ itg_words itg_pool_run(itg_pool *p, itg_run_fn run, const itg_call *call, uint32
     atomic_store_explicit(&p->claimed[k].job, epoch, memory_order_relaxed);
   start_job(p);
   for (uint32_t k = 0; k < parts; k++) try_part(p, epoch, k, run, call, parts);
-  for (unsigned i = 0; i < SPINS && atomic_load_explicit(&p->left, memory_order_acquire); i++) relax(i);
+  for (unsigned i = 0; i < SPINS && atomic_load_explicit(&p->left, memory_order_acquire); i++)
+    relax(i);
   if (atomic_load(&p->left)) {
     pthread_mutex_lock(&p->lock);
     atomic_store(&p->caller_sleeps, true);
@@ -118,7 +125,8 @@ itg_words itg_pool_run(itg_pool *p, itg_run_fn run, const itg_call *call, uint32
   return atomic_load(&p->words);
 }
 
-static itg_words arrive(const itg_call *call, uint32_t part, uint32_t parts) {  // and wait until all have
+static itg_words arrive(const itg_call *call, uint32_t part,
+                        uint32_t parts) {  // and wait until all have
   atomic_uint *here = call->scratch;
   atomic_fetch_add(here, 1);
   while (atomic_load(here) < parts) sched_yield();

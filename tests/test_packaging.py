@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import intaglio
 from intaglio import native
 
 ROOT = Path(__file__).parents[1]
@@ -44,6 +46,31 @@ def test_the_runtime_library_has_nothing_that_only_the_compiler_calls():
     compiler = Path(native.compiler_library()._name).read_bytes()
     assert [n for n in names if n.encode() in runtime] == []
     assert [n for n in names if n.encode() not in compiler] == []
+
+
+def test_the_version_stands_in_one_place():
+    version = native.library().itg_version
+    version.restype = ctypes.c_char_p
+    assert version().decode() == intaglio.__version__
+    assert "version =" not in (ROOT / "pyproject.toml").read_text().split("[tool.")[0]
+
+
+def test_the_example_in_c_is_built_by_the_line_in_its_comment(tmp_path: Path):
+    compiler = shutil.which("cc")
+    build = Path(native.library()._name).parent
+    if compiler is None or build != ROOT / "build":
+        pytest.skip("there is no cc here, or no build of the checkout")
+    text = (ROOT / "examples/c/run.c").read_text()
+    (line,) = re.findall(r"^//   (cc .*)$", text, re.M)
+    made = line.replace("-o run", f"-o {tmp_path / 'run'}")
+    done = subprocess.run(made.split(), cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    model = intaglio.load(ROOT / "examples/digits/digits.onnx", dims={"batch": 1})
+    intaglio.compile(model).save(tmp_path / "model.itg")
+    ran = [str(tmp_path / "run"), str(tmp_path / "model.itg")]
+    said = subprocess.run(ran, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0, said.stderr
+    assert "probabilities" in said.stdout
 
 
 @pytest.mark.slow

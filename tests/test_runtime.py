@@ -22,3 +22,10 @@ def test_a_status_is_an_exception_with_words(status, kind):
 def test_the_path_is_named_once():
     assert str(error_of(1, b"it is truncated", "a.itg")) == "a.itg: it is truncated"
     assert str(error_of(1, b"cannot open a.itg", "a.itg")) == "cannot open a.itg"
+
+
+def test_a_busy_session_says_what_to_do():
+    busy = error_of(6, b"")
+    assert isinstance(busy, BadInput)
+    assert "session is already running" in str(busy)
+    assert "use one session per thread" in str(busy)

@@ -1,9 +1,10 @@
-// SQuant: rounds weights so that the rounding errors of each kernel and of each output cancel in sums.
+// SQuant: rounds weights so that the rounding errors of each kernel and of each output cancel in
+// sums.
 #include <math.h>
 
 #include "squant.h"
 
-#define WHOLE 6755399441055744.0  // 1.5 * 2^52: what is added to it is rounded to whole numbers, halves to even
+#define WHOLE 6755399441055744.0  // 1.5 * 2^52: adding it rounds to an integer, half to even
 
 enum { LANES = 4 };
 
@@ -24,9 +25,10 @@ static void sink(const double *off, double sign, uint32_t *heap, uint64_t count,
   }
 }
 
-// Moves as many of n weights, which are `off` by so much, as it takes for that to sum to within half a step, where there
-// are that many.
-static void cancel(double *off, int16_t *made, uint64_t n, int32_t low, int32_t high, uint32_t *heap) {
+// Moves as many of n weights, which are `off` by so much, as it takes for that to sum to within
+// half a step, where there are that many.
+static void cancel(double *off, int16_t *made, uint64_t n, int32_t low, int32_t high,
+                   uint32_t *heap) {
   double lane[LANES] = {0}, sum = 0;
   uint64_t i = 0;
   for (; i + LANES <= n; i += LANES)
@@ -38,7 +40,7 @@ static void cancel(double *off, int16_t *made, uint64_t n, int32_t low, int32_t 
   const int32_t step = sum > 0 ? 1 : -1;
   const uint64_t most = (uint64_t)fmin((fabs(sum) + WHOLE) - WHOLE, (double)n);
   uint64_t count = 0;
-  double least = 0;  // what a weight is off at least, to be moved
+  double least = 0;  // the smallest error of a weight to be moved
   for (i = 0; i < n; i++) {
     if (!(off[i] * sign > least)) continue;
     const int32_t next = made[i] - step;
@@ -59,8 +61,9 @@ static void cancel(double *off, int16_t *made, uint64_t n, int32_t low, int32_t 
   }
 }
 
-void itg_squant(const float *w, const float *scale, const float *offset, uint64_t outputs, uint64_t inputs,
-                uint64_t kernel, int32_t low, int32_t high, double *off, uint32_t *moved, int16_t *made) {
+void itg_squant(const float *w, const float *scale, const float *offset, uint64_t outputs,
+                uint64_t inputs, uint64_t kernel, int32_t low, int32_t high, double *off,
+                uint32_t *moved, int16_t *made) {
   const uint64_t n = inputs * kernel;
   for (uint64_t o = 0; o < outputs; o++, w += n, made += n) {
     const double by = scale[o], add = (double)offset[o] * by;

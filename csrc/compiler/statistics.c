@@ -8,8 +8,8 @@
 
 enum { LANES = 16, COPIES = 4, BLOCK = 256, ROWS = 8, SMALLEST = -100 };
 
-// What is inlined into one form per instruction set: plain loops, which compilers make vectors of. Every form gives the
-// same bits.
+// Inlined into one form per instruction set: plain loops, which compilers vectorise.
+// Every form gives the same bits.
 
 INLINE float least(const float *x, size_t n, float m) {
   for (size_t i = 0; i < n; i++) m = x[i] < m ? x[i] : m;
@@ -21,9 +21,11 @@ INLINE float most(const float *x, size_t n, float m) {
   return m;
 }
 
-// The extremes of x in one pass; 0 where a value is NaN or infinite: a sum of x - x is 0 only where all are numbers.
+// The extremes of x in one pass; 0 where a value is NaN or infinite: a sum of x - x is 0 only where
+// all are numbers.
 INLINE int extremes(const float *x, size_t n, float *low, float *high) {
-  float lo[BLOCK], hi[BLOCK], none[BLOCK], sum = 0;  // many lanes: few would be unrolled, not made vectors of
+  float lo[BLOCK], hi[BLOCK], none[BLOCK],
+      sum = 0;  // many lanes: few would be unrolled, not made vectors of
   for (int k = 0; k < BLOCK; k++) lo[k] = hi[k] = x[0], none[k] = 0;
   size_t i = 0;
   for (; i + BLOCK <= n; i += BLOCK)
@@ -47,7 +49,8 @@ INLINE void count(const float *x, uint64_t n, uint32_t bins, uint32_t *counts, i
   if (span > ldexpf(1, SMALLEST)) frexpf(span, &exponent);  // span < 2^exponent
   spread->exponent = exponent;
 
-  // Four histograms in turn: equal values, of which a rectified tensor is full, do not wait for each other.
+  // Four histograms in turn: equal values, of which a rectified tensor is full, do not wait for
+  // each other.
   uint32_t *const part[COPIES] = {counts, counts + 2 * bins, counts + 4 * bins, counts + 6 * bins};
   memset(counts, 0, (size_t)2 * bins * COPIES * sizeof *counts);
   const float down = ldexpf(1, -exponent), up = (float)bins;  // powers of two: nothing is rounded
@@ -57,7 +60,8 @@ INLINE void count(const float *x, uint64_t n, uint32_t bins, uint32_t *counts, i
     const int some = (int)(n - i < BLOCK ? n - i : BLOCK);
     int32_t none = 0;
     for (int k = 0; k < some; k++) {
-      at[k] = (int32_t)(x[k] * down * up) + (int32_t)bins - (x[k] < 0);  // towards 0, but -0.5 not into 0.5's bin
+      at[k] = (int32_t)(x[k] * down * up) + (int32_t)bins -
+              (x[k] < 0);  // towards 0, but -0.5 not into 0.5's bin
       none += x[k] == 0;
     }
     zeros += (uint64_t)none;
@@ -71,8 +75,8 @@ INLINE void count(const float *x, uint64_t n, uint32_t bins, uint32_t *counts, i
 }
 
 // `rows` pixels, one after the other, into the extremes and sums of their channels.
-INLINE void pixels(const float *restrict x, int rows, uint64_t channels, float *restrict low, float *restrict high,
-                   double *restrict sum) {
+INLINE void pixels(const float *restrict x, int rows, uint64_t channels, float *restrict low,
+                   float *restrict high, double *restrict sum) {
   for (uint64_t c = 0; c < channels; c++) {
     float lo = low[c], hi = high[c];
     double s = sum[c];
@@ -101,22 +105,24 @@ INLINE void channel(const float *x, size_t n, float *low, float *high, double *s
   *sum += s;
 }
 
-INLINE void observe_channels(const float *x, uint64_t outer, uint64_t channels, uint64_t inner, float *low, float *high,
-                             double *sum) {
+INLINE void observe_channels(const float *x, uint64_t outer, uint64_t channels, uint64_t inner,
+                             float *low, float *high, double *sum) {
   uint64_t o = 0;
   if (inner == 1)
-    for (; o + ROWS <= outer; o += ROWS, x += ROWS * channels) pixels(x, ROWS, channels, low, high, sum);
+    for (; o + ROWS <= outer; o += ROWS, x += ROWS * channels)
+      pixels(x, ROWS, channels, low, high, sum);
   for (; o < outer; o++, x += channels * inner)
-    if (inner == 1)
-      pixels(x, 1, channels, low, high, sum);
+    if (inner == 1) pixels(x, 1, channels, low, high, sum);
     else
-      for (uint64_t c = 0; c < channels; c++) channel(x + c * inner, inner, low + c, high + c, sum + c);
+      for (uint64_t c = 0; c < channels; c++)
+        channel(x + c * inner, inner, low + c, high + c, sum + c);
 }
 
-// The extremes of a tensor are those of its channels. A sum is finite where every value is: doubles hold that of any
-// number of floats.
+// The extremes of a tensor are those of its channels. A sum is finite where every value is: doubles
+// hold that of any number of floats.
 INLINE int look_at_channels(itg_look *t) {
-  for (uint64_t c = 0; c < t->channels; c++) t->low[c] = INFINITY, t->high[c] = -INFINITY, t->sum[c] = 0;
+  for (uint64_t c = 0; c < t->channels; c++)
+    t->low[c] = INFINITY, t->high[c] = -INFINITY, t->sum[c] = 0;
   observe_channels(t->x, t->outer, t->channels, t->inner, t->low, t->high, t->sum);
   for (uint64_t c = 0; c < t->channels; c++)
     if (!isfinite(t->sum[c])) return 0;
@@ -129,7 +135,8 @@ INLINE void look_at(itg_look *t, uint32_t bins, uint32_t *scratch) {
   t->spread = (itg_spread){0};
   t->wrong = 0;
   if (!t->n) return;
-  t->wrong = !(t->channels ? look_at_channels(t) : extremes(t->x, t->n, &t->spread.low, &t->spread.high));
+  t->wrong =
+      !(t->channels ? look_at_channels(t) : extremes(t->x, t->n, &t->spread.low, &t->spread.high));
   if (t->wrong) return;
   count(t->x, t->n, bins, scratch, &t->spread);
   memcpy(t->counts, scratch, (size_t)2 * bins * sizeof *scratch);
@@ -139,11 +146,12 @@ static void look_plain(itg_look *t, uint32_t bins, uint32_t *scratch) { look_at(
 typedef void Look(itg_look *t, uint32_t bins, uint32_t *scratch);
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void look_avx2(itg_look *t, uint32_t bins, uint32_t *scratch) {
+__attribute__((target("avx2"))) static void look_avx2(itg_look *t, uint32_t bins,
+                                                      uint32_t *scratch) {
   look_at(t, bins, scratch);
 }
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))) static void look_avx512(itg_look *t, uint32_t bins,
-                                                                                     uint32_t *scratch) {
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))) static void look_avx512(
+    itg_look *t, uint32_t bins, uint32_t *scratch) {
   look_at(t, bins, scratch);
 }
 

@@ -6,12 +6,13 @@ typedef struct itg_spread {
   float low, high;   // of all values; 0 where there are none
   int32_t exponent;  // every |x| < 2^exponent, which is the end of the histogram
   int32_t unused;
-  uint64_t zeros;    // values that are exactly 0
+  uint64_t zeros;  // values that are exactly 0
 } itg_spread;
 
-// One of the tensors that are looked at together: its n values as [outer][channels][inner] (channels 0: not one by one),
-// where the extremes and the sum of every channel go, and 2 * bins counts of values in equal bins from -2^exponent to
-// 2^exponent. `wrong` becomes 1, and nothing else is told, where a value is NaN or infinite.
+// One of the tensors that are looked at together: its n values as [outer][channels][inner]
+// (channels 0: not one by one), where the extremes and the sum of every channel go, and 2 * bins
+// counts of values in equal bins from -2^exponent to 2^exponent. `wrong` becomes 1, and nothing
+// else is told, where a value is NaN or infinite.
 typedef struct itg_look {
   const float *x;
   uint64_t n, outer, channels, inner;

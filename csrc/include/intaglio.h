@@ -5,11 +5,12 @@
 //   if (itg_session_create(model, NULL, &session, &error)) return fail(error.words);
 //   itg_set_input(session, 0, pixels, pixels_size);
 //   if (itg_run(session)) return fail(itg_session_error(session));
-//   itg_view y;  itg_get_output(session, 0, &y);          // y.data, y.shape: valid until the next run
-//   itg_session_destroy(session);  itg_model_close(model);
+//   itg_view y;  itg_get_output(session, 0, &y);   // y.data, y.shape: valid until the next run
+//   itg_session_destroy(session);
+//   itg_model_close(model);
 //
-// A model is read-only: any number of sessions, on any threads, share it and its weights. A session belongs to one
-// thread at a time. Nothing is allocated after itg_session_create.
+// A model is read-only: sessions on any threads share it and its weights. Use one session per
+// thread. Nothing is allocated after itg_session_create.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -27,9 +28,30 @@ extern "C" {
 #define ITG_MAX_RANK 8
 
 enum itg_dtype {  // the codes of intaglio/dtypes.py; a test compares them
-  ITG_F32 = 1, ITG_F64, ITG_F16, ITG_BF16, ITG_I8, ITG_I16, ITG_I32, ITG_I64, ITG_U8, ITG_U16, ITG_U32, ITG_U64,
-  ITG_BOOL, ITG_I4, ITG_U4, ITG_F8E4M3FN, ITG_F8E4M3FNUZ, ITG_F8E5M2, ITG_F8E5M2FNUZ, ITG_F4E2M1FN, ITG_F8E8M0FNU,
-  ITG_I2, ITG_U2, ITG_DTYPE_LAST = ITG_U2,
+  ITG_F32 = 1,
+  ITG_F64,
+  ITG_F16,
+  ITG_BF16,
+  ITG_I8,
+  ITG_I16,
+  ITG_I32,
+  ITG_I64,
+  ITG_U8,
+  ITG_U16,
+  ITG_U32,
+  ITG_U64,
+  ITG_BOOL,
+  ITG_I4,
+  ITG_U4,
+  ITG_F8E4M3FN,
+  ITG_F8E4M3FNUZ,
+  ITG_F8E5M2,
+  ITG_F8E5M2FNUZ,
+  ITG_F4E2M1FN,
+  ITG_F8E8M0FNU,
+  ITG_I2,
+  ITG_U2,
+  ITG_DTYPE_LAST = ITG_U2,
 };
 
 enum itg_isa {  // bits; a kernel runs where all the bits that it needs are there
@@ -44,41 +66,56 @@ enum itg_isa {  // bits; a kernel runs where all the bits that it needs are ther
   ITG_ISA_rvv = 4096,
 };
 
-ITG_API uint32_t itg_cpu_isa(void);                 // the enum itg_isa bits of this CPU
-ITG_API const char *itg_isa_name(uint32_t bits);    // of the lowest bit: "avx2", ...
-ITG_API const char *itg_dtype_name(uint8_t dtype);  // "f32", ...; "?" for a code that does not exist
+// The version of this library: "0.1.0".
+ITG_API const char *itg_version(void);
+// The enum itg_isa bits that this CPU has and this build has kernels for.
+ITG_API uint32_t itg_cpu_isa(void);
+// The name of the lowest bit: "avx2", ...
+ITG_API const char *itg_isa_name(uint32_t bits);
+// "f32", ...; "?" for an unknown code.
+ITG_API const char *itg_dtype_name(uint8_t dtype);
 
-// ---- errors ----------------------------------------------------------------------------------------
+// ---- errors -------------------------------------------------------------------------------------
 typedef enum itg_status {
   ITG_OK = 0,
-  ITG_BAD_FILE,     // missing, truncated, corrupt or hostile
-  ITG_BAD_INPUT,    // the caller asked for something that does not exist or does not fit
-  ITG_UNSUPPORTED,  // the file needs a CPU or a runtime other than this one
-  ITG_RUN_ERROR,    // the model met data that it cannot compute with
+  ITG_BAD_FILE,     // the file is missing, truncated, corrupt or hostile
+  ITG_BAD_INPUT,    // an index, a size or an alignment that the caller gave is wrong
+  ITG_UNSUPPORTED,  // the file needs another CPU or a newer runtime
+  ITG_RUN_ERROR,    // the model cannot compute with this data
   ITG_NO_MEMORY,
+  ITG_BUSY,  // another thread is running this session; itg_session_error does not tell of it
 } itg_status;
 
 typedef struct itg_error {
   char words[256];  // one line
 } itg_error;
 
-// ---- models ----------------------------------------------------------------------------------------
+// ---- models -------------------------------------------------------------------------------------
 typedef struct itg_model itg_model;
 
 enum itg_open_flags {
-  ITG_OPEN_TRUST_WEIGHTS = 1,  // do not compare the checksum of the weights: their pages are read when first used
+  // Skip the checksum of the weights, so that opening does not read them.
+  ITG_OPEN_TRUST_WEIGHTS = 1,
 };
 
-// Maps the file read-only; nobody may change it while the model is open.
-ITG_API itg_status itg_model_open_file(const char *path, uint32_t flags, itg_model **model, itg_error *error);
-// Uses `data` in place if it is aligned to 64 bytes, which must then outlive the model; else copies it once.
-ITG_API itg_status itg_model_open(const void *data, size_t size, uint32_t flags, itg_model **model, itg_error *error);
-ITG_API void itg_model_close(itg_model *model);  // after its sessions are destroyed; NULL is fine
+// Maps the file read-only. It must not change while the model is open.
+ITG_API itg_status itg_model_open_file(const char *path, uint32_t flags, itg_model **model,
+                                       itg_error *error);
+// If `data` is aligned to 64 bytes, the model uses it in place, and it must outlive the model; if
+// not, the model copies it.
+ITG_API itg_status itg_model_open(const void *data, size_t size, uint32_t flags, itg_model **model,
+                                  itg_error *error);
+// Destroy its sessions first. NULL is allowed.
+ITG_API void itg_model_close(itg_model *model);
 
-ITG_API uint32_t itg_model_isa(const itg_model *model);                       // the ISA bits that it was packed for
-ITG_API const char *itg_model_meta(const itg_model *model, size_t *size);     // JSON text, not NUL-terminated
-ITG_API uint32_t itg_model_plans(const itg_model *model);                     // main plans: one per set of input shapes
-ITG_API uint32_t itg_model_inputs(const itg_model *model, uint32_t plan);     // how many
+// The enum itg_isa bits of the CPU that the package was compiled for.
+ITG_API uint32_t itg_model_isa(const itg_model *model);
+// JSON text, not NUL-terminated.
+ITG_API const char *itg_model_meta(const itg_model *model, size_t *size);
+// The number of main plans: one per set of input shapes.
+ITG_API uint32_t itg_model_plans(const itg_model *model);
+// The number of inputs and outputs of a plan.
+ITG_API uint32_t itg_model_inputs(const itg_model *model, uint32_t plan);
 ITG_API uint32_t itg_model_outputs(const itg_model *model, uint32_t plan);
 
 typedef struct itg_info {
@@ -86,67 +123,78 @@ typedef struct itg_info {
   uint8_t dtype, rank;
   uint8_t dynamic;              // bit i: axis i may be shorter at run time than shape[i]
   int64_t shape[ITG_MAX_RANK];  // 0 past the rank
-  uint64_t bytes;               // that a buffer for it must have
-  const double *scale;          // quantisation, real = scale * (stored - zero); NULL: none
+  uint64_t bytes;               // size of a buffer for it
+  const double *scale;          // quantisation: real = scale * (stored - zero); NULL: none
   const int64_t *zero;
   uint32_t n_scale;
-  int32_t quant_axis;           // -1: one scale for the whole tensor
+  int32_t quant_axis;  // -1: one scale for the whole tensor
 } itg_info;
 
-ITG_API itg_status itg_model_input(const itg_model *model, uint32_t plan, uint32_t index, itg_info *info);
-ITG_API itg_status itg_model_output(const itg_model *model, uint32_t plan, uint32_t index, itg_info *info);
+ITG_API itg_status itg_model_input(const itg_model *model, uint32_t plan, uint32_t index,
+                                   itg_info *info);
+ITG_API itg_status itg_model_output(const itg_model *model, uint32_t plan, uint32_t index,
+                                    itg_info *info);
 
-// What outlives a run: a session hands output `output` to its next run as input `input`, and begins with `initial`
-// (NULL: zeros). Both still count as an input and an output; who binds a buffer to one of them hands it on himself.
+// A state of a streaming model: after each run the session copies output `output` to input `input`
+// of the next run; the first run reads `initial` (NULL: zeros). If you bind your own buffer to one
+// of the two, copy it from output to input yourself.
 typedef struct itg_state {
   uint32_t input, output;
   const void *initial;
 } itg_state;
 
-ITG_API uint32_t itg_model_states(const itg_model *model, uint32_t plan);  // how many
-ITG_API itg_status itg_model_state(const itg_model *model, uint32_t plan, uint32_t index, itg_state *state);
+// The number of states of a plan.
+ITG_API uint32_t itg_model_states(const itg_model *model, uint32_t plan);
+ITG_API itg_status itg_model_state(const itg_model *model, uint32_t plan, uint32_t index,
+                                   itg_state *state);
 
-// ---- sessions --------------------------------------------------------------------------------------
+// ---- sessions -----------------------------------------------------------------------------------
 typedef struct itg_session itg_session;
 
-typedef struct itg_options {  // all zero is a good choice
-  uint32_t plan;        // which main plan
-  uint32_t threads;     // that compute, the caller's included; 0 is 1
-  uint32_t profile;     // 1: measure every step
-  uint32_t external_io; // 1: reserve no memory for inputs and outputs; bind them all before the first run
-  uint64_t max_steps;   // a run that takes more steps (of loops) is stopped; 0 is 10^9
-  void *memory;         // NULL: allocate; else itg_memory.session bytes, aligned to 64, zeroed by the caller
+typedef struct itg_options {  // zero means the default
+  uint32_t plan;              // which main plan to run
+  uint32_t threads;           // computing threads, with the caller's; 0: 1
+  uint32_t profile;           // 1: measure every step
+  uint32_t external_io;       // 1: no buffers for inputs and outputs; bind all before the first run
+  uint64_t max_steps;         // stops a run (of a loop) with more steps; 0: 10^9
+  void *memory;               // NULL: allocate; else itg_memory.session zeroed bytes, aligned to 64
   uint64_t memory_size;
   const void *weights;  // NULL: those in the file; else a copy of them, aligned to 64
 } itg_options;
 
 typedef struct itg_memory {
   uint64_t weights;  // constants in the file
-  uint64_t arena;    // internal tensors
-  uint64_t scratch;  // of the step that needs the most
+  uint64_t arena;    // intermediate tensors
+  uint64_t scratch;  // the largest of all steps
   uint64_t io;       // inputs and outputs
   uint64_t tables;   // the session's own records
-  uint64_t session;  // what itg_session_create takes: all but the weights, with padding
+  uint64_t session;  // taken by itg_session_create: all but the weights, with padding
 } itg_memory;
 
-ITG_API itg_status itg_model_memory(const itg_model *model, const itg_options *options, itg_memory *memory,
-                                    itg_error *error);
-// The constants, to copy them into memory of the caller's choice; itg_memory.weights bytes.
+ITG_API itg_status itg_model_memory(const itg_model *model, const itg_options *options,
+                                    itg_memory *memory, itg_error *error);
+// The constants, itg_memory.weights bytes: to copy them into other memory (itg_options.weights).
 ITG_API const void *itg_model_weights(const itg_model *model);
 
-ITG_API itg_status itg_session_create(const itg_model *model, const itg_options *options, itg_session **session,
-                                      itg_error *error);
-ITG_API void itg_session_destroy(itg_session *session);  // NULL is fine
-// What went wrong in the last call that returned a status; "" if nothing did.
+ITG_API itg_status itg_session_create(const itg_model *model, const itg_options *options,
+                                      itg_session **session, itg_error *error);
+// NULL is allowed.
+ITG_API void itg_session_destroy(itg_session *session);
+// The error of the last call on this session; "" if it had none.
 ITG_API const char *itg_session_error(const itg_session *session);
 
-ITG_API itg_status itg_set_input(itg_session *session, uint32_t index, const void *data, size_t bytes);  // copies
-// The next runs read `data` in place (aligned to its element size), or write there; NULL: the session's own again.
-ITG_API itg_status itg_bind_input(itg_session *session, uint32_t index, const void *data, size_t bytes);
+// Copies `data`.
+ITG_API itg_status itg_set_input(itg_session *session, uint32_t index, const void *data,
+                                 size_t bytes);
+// The next runs read or write `data` in place. It must be aligned to the element size. NULL: go
+// back to the session's own buffer.
+ITG_API itg_status itg_bind_input(itg_session *session, uint32_t index, const void *data,
+                                  size_t bytes);
 ITG_API itg_status itg_bind_output(itg_session *session, uint32_t index, void *data, size_t bytes);
 ITG_API itg_status itg_run(itg_session *session);
-// Binds all inputs and outputs, of the bytes that itg_info tells of each, and runs: one call for who calls from afar.
-ITG_API itg_status itg_run_with(itg_session *session, const void *const *inputs, void *const *outputs);
+// Binds all inputs and outputs and runs, in one call. Each buffer has the size that itg_info gives.
+ITG_API itg_status itg_run_with(itg_session *session, const void *const *inputs,
+                                void *const *outputs);
 
 typedef struct itg_view {
   const void *data;
@@ -157,16 +205,18 @@ typedef struct itg_view {
 
 ITG_API itg_status itg_get_output(itg_session *session, uint32_t index, itg_view *view);
 
-// What the next run begins with: a view of it (valid until the next run), another one, or what the first run began with.
+// Reads a state (the view is valid until the next run), sets it, or resets all to their initial
+// values.
 ITG_API itg_status itg_get_state(itg_session *session, uint32_t index, itg_view *view);
-ITG_API itg_status itg_set_state(itg_session *session, uint32_t index, const void *data, size_t bytes);
+ITG_API itg_status itg_set_state(itg_session *session, uint32_t index, const void *data,
+                                 size_t bytes);
 ITG_API void itg_reset_states(itg_session *session);
 
-// ---- profile: what each step took, summed over all runs since the session was made ------------------
+// ---- profile: times of each step, summed over all runs since the session was created ------------
 typedef struct itg_profile {
   const char *op, *origin, *kernel_isa;
-  uint32_t plan;   // number of the plan that it is a step of; sub-plans count
-  uint32_t parts;  // into which its work is split
+  uint32_t plan;   // number of the step's plan, sub-plans included
+  uint32_t parts;  // shares that its work is split into
   uint64_t macs, calls, ns;
 } itg_profile;
 

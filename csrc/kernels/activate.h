@@ -1,19 +1,24 @@
-// Activations that other kernels apply to the rows they have just computed (the epilogues of gemm and conv).
+// Activations that a kernel applies to the rows that it has just computed (epilogues of gemm and
+// conv).
 #pragma once
 #include "kernel.h"
 
-// The unary ops that may be fused, by name; ENUM(act, ITG_ACT_WORDS) is the attribute field that holds one.
-#define ITG_ACTIVATIONS(A) \
-  A(relu) A(clip) A(leaky_relu) A(sigmoid) A(tanh) A(swish) A(hardswish) A(hard_sigmoid) A(gelu) A(gelu_tanh) A(elu) \
-  A(selu) A(celu) A(mish) A(softplus) A(softsign) A(thresholded_relu) A(shrink) A(abs) A(neg) A(exp) A(log) A(sqrt) \
-  A(erf) A(sin) A(cos) A(floor) A(ceil) A(round) A(sign) A(reciprocal)
-#define ITG_ACT_WORD(name) "|" #name
-#define ITG_ACT_WORDS "none" ITG_ACTIVATIONS(ITG_ACT_WORD) "|prelu"
-#define ITG_ACT_ENUM(name) ITG_ACT_##name,
-// prelu has slopes of its own as an operand (tile.h); epilogues alone know it. infer refuses every other index.
-enum { ITG_ACT_none, ITG_ACTIVATIONS(ITG_ACT_ENUM) ITG_ACT_COUNT, ITG_ACT_prelu = ITG_ACT_COUNT };
+// ITG_ACTIVATIONS, the list of them.
+#define UNARY(...)
+#define UNARY_INT(...)
+#include "elementwise/unary.inc"
+#undef UNARY
+#undef UNARY_INT
 
-// Applies the activation to n floats in place. `args` are the op's own float attributes in their order, at most two.
+// ENUM(act, ITG_ACT_WORDS) is the attribute field that holds an activation. Python reads the list
+// from it.
+#define ITG_ACT_WORD(name) "|" #name
+#define ITG_ACT_WORDS "none" ITG_ACTIVATIONS(ITG_ACT_WORD, ITG_ACT_WORD)
+#define ITG_ACT_ENUM(name) ITG_ACT_##name,
+enum { ITG_ACT_none, ITG_ACTIVATIONS(ITG_ACT_ENUM, ITG_ACT_ENUM) ITG_ACT_COUNT };
+
+// Applies the activation to n floats in place. `args` are the op's own float attributes in their
+// order, at most two.
 typedef void (*itg_act_fn)(float *row, int64_t n, const double *args);
 itg_act_fn itg_act_scalar(int64_t act);  // NULL for none
 itg_act_fn itg_act_avx2(int64_t act);

@@ -1,10 +1,11 @@
-// How output types follow from input types: the functions that several operations share.
+// Functions that infer output types and are shared by several operations.
 #include "elementwise/chain.h"
 #include "infer.h"
 #include "normalize/normalize.h"
 
 static itg_words one_to_one(const itg_call *call) {
-  return call->n_in == 1 && call->n_out == 1 && call->in[0] ? NULL : "takes one input and one output";
+  return call->n_in == 1 && call->n_out == 1 && call->in[0] ? NULL
+                                                            : "takes one input and one output";
 }
 
 itg_words itg_infer_same(const itg_call *call, itg_tensor *out) {
@@ -14,10 +15,10 @@ itg_words itg_infer_same(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-#define SAME_IF(name, fits, words)                                        \
-  itg_words itg_infer_##name(const itg_call *call, itg_tensor *out) {     \
-    itg_words bad = itg_infer_same(call, out);                            \
-    return bad ? bad : (fits)(out[0].dtype) ? NULL : words;               \
+#define SAME_IF(name, fits, words)                                    \
+  itg_words itg_infer_##name(const itg_call *call, itg_tensor *out) { \
+    itg_words bad = itg_infer_same(call, out);                        \
+    return bad ? bad : (fits)(out[0].dtype) ? NULL : words;           \
   }
 static bool is_number(uint8_t dtype) { return dtype && dtype != ITG_BOOL; }
 static bool is_bool(uint8_t dtype) { return dtype == ITG_BOOL; }
@@ -48,12 +49,13 @@ itg_words itg_infer_bitcast(const itg_call *call, itg_tensor *out) {
   itg_words bad = itg_infer_same(call, out);
   if (bad) return bad;
   if (!is_dtype(a->dtype)) return "the element type to reinterpret as is unknown";
-  if (itg_item((uint8_t)a->dtype) != itg_item(out[0].dtype)) return "the element types have different sizes";
+  if (itg_item((uint8_t)a->dtype) != itg_item(out[0].dtype))
+    return "the element types have different sizes";
   out[0].dtype = (uint8_t)a->dtype;
   return NULL;
 }
 
-// ---- two operands of one type, broadcast together -------------------------------------------------------
+// ---- two operands of one type, broadcast together -----------------------------------------------
 itg_words itg_infer_compare(const itg_call *call, itg_tensor *out) {
   TAKES(2, 2, 1);
   REFUSE(call->in[0]->dtype != call->in[1]->dtype, "the operands have different element types");
@@ -64,14 +66,14 @@ itg_words itg_infer_compare(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-#define BROADCAST_IF(name, fits, words)                                  \
-  itg_words itg_infer_##name(const itg_call *call, itg_tensor *out) {    \
-    itg_words bad = itg_infer_compare(call, out);                        \
-    if (bad) return bad;                                                 \
-    REFUSE(!(fits)(call->in[0]->dtype), words);                          \
-    out->dtype = call->in[0]->dtype;                                     \
-    FITS(out);                                                           \
-    return NULL;                                                         \
+#define BROADCAST_IF(name, fits, words)                               \
+  itg_words itg_infer_##name(const itg_call *call, itg_tensor *out) { \
+    itg_words bad = itg_infer_compare(call, out);                     \
+    if (bad) return bad;                                              \
+    REFUSE(!(fits)(call->in[0]->dtype), words);                       \
+    out->dtype = call->in[0]->dtype;                                  \
+    FITS(out);                                                        \
+    return NULL;                                                      \
   }
 BROADCAST_IF(numbers, is_number, "takes numbers, not bools")
 BROADCAST_IF(integers, itg_is_integer, "takes integers only")
@@ -80,7 +82,8 @@ BROADCAST_IF(bools, is_bool, "takes bools only")
 itg_words itg_infer_prelu(const itg_call *call, itg_tensor *out) {
   itg_words bad = itg_infer_numbers(call, out);
   if (bad) return bad;
-  REFUSE(!itg_same_shape(out, call->in[0]), "the slope does not broadcast to the shape of the data");
+  REFUSE(!itg_same_shape(out, call->in[0]),
+         "the slope does not broadcast to the shape of the data");
   return NULL;
 }
 
@@ -88,7 +91,8 @@ itg_words itg_infer_where(const itg_call *call, itg_tensor *out) {
   TAKES(3, 3, 1);
   REFUSE(call->in[2]->dtype != ITG_BOOL, "the condition must be bool");
   REFUSE(call->in[0]->dtype != call->in[1]->dtype, "the operands have different element types");
-  REFUSE(!itg_broadcast_shapes(call->in[0], call->in[1], out) || !itg_broadcast_shapes(out, call->in[2], out),
+  REFUSE(!itg_broadcast_shapes(call->in[0], call->in[1], out) ||
+             !itg_broadcast_shapes(out, call->in[2], out),
          "the shapes of the operands cannot be broadcast together");
   out->dtype = call->in[0]->dtype;
   FITS(out);
@@ -98,34 +102,39 @@ itg_words itg_infer_where(const itg_call *call, itg_tensor *out) {
 itg_words itg_infer_chain(const itg_call *call, itg_tensor *out) {
   const itg_attrs_chain *a = call->attrs;
   REFUSE(call->n_in > ITG_CHAIN_INPUTS, "a chain has more than 8 inputs");
-  REFUSE(call->n_in < 1 || !itg_arity(call, call->n_in, call->n_in, 1), "takes 1 to 8 inputs and makes one output");
+  REFUSE(call->n_in < 1 || !itg_arity(call, call->n_in, call->n_in, 1),
+         "takes 1 to 8 inputs and makes one output");
   REFUSE(a->n_ops < 1 || a->n_ops > ITG_CHAIN_OPS, "a chain has 1 to 16 instructions");
   REFUSE(a->n_args != 2 * a->n_ops || (a->n_params && a->n_params != 2 * a->n_ops),
          "an instruction has two operands, and two parameters or none");
   for (int64_t i = 0; i < a->n_ops; i++) {
-    REFUSE(a->ops[i] < 1 || a->ops[i] >= ITG_CHAIN_COUNT, "an instruction is unknown");
+    REFUSE(!itg_is_instruction(a->ops[i]), "an instruction is unknown");
     for (int k = 0; k < 2; k++)
-      REFUSE(a->args[2 * i + k] < 0 || a->args[2 * i + k] >= call->n_in + i, "an instruction reads what comes later");
+      REFUSE(a->args[2 * i + k] < 0 || a->args[2 * i + k] >= call->n_in + i,
+             "an instruction reads what comes later");
   }
   itg_copy_type(out, call->in[0]);
   for (uint32_t k = 0; k < call->n_in; k++) {
     REFUSE(call->in[k]->dtype != ITG_F32, "takes f32 only");
-    REFUSE(!itg_broadcast_shapes(out, call->in[k], out), "the shapes of the operands cannot be broadcast together");
+    REFUSE(!itg_broadcast_shapes(out, call->in[k], out),
+           "the shapes of the operands cannot be broadcast together");
   }
   FITS(out);
   return NULL;
 }
 
-size_t itg_scratch_chain(const itg_call *call, uint32_t parts) {  // a block for every operand and result
+size_t itg_scratch_chain(const itg_call *call,
+                         uint32_t parts) {  // a block for every operand and result
   const itg_attrs_chain *a = call->attrs;
   return (size_t)(call->n_in + a->n_ops) * ITG_CHAIN_BLOCK * sizeof(float) * parts;
 }
 
-// ---- softmax and norms -------------------------------------------------------------------------------------
+// ---- softmax and norms --------------------------------------------------------------------------
 itg_words itg_infer_softmax(const itg_call *call, itg_tensor *out) {
   itg_words bad = itg_infer_float_same(call, out);
   if (bad) return bad;
-  REFUSE(itg_axis(((const itg_attrs_softmax *)call->attrs)->axis, out->rank) < 0, "axis is not an axis of the data");
+  REFUSE(itg_axis(((const itg_attrs_softmax *)call->attrs)->axis, out->rank) < 0,
+         "axis is not an axis of the data");
   return NULL;
 }
 
@@ -134,7 +143,8 @@ size_t itg_scratch_softmax(const itg_call *call, uint32_t parts) {
   const int axis = itg_axis(((const itg_attrs_softmax *)call->attrs)->axis, x->rank);
   if (!itg_needs_copy(x->dtype) || itg_empty(x)) return 0;
   const int64_t inner = itg_count_range(x, axis + 1, x->rank);
-  return (size_t)(x->shape[axis] * (inner < ITG_COLUMNS ? inner : ITG_COLUMNS)) * parts * sizeof(float);
+  return (size_t)(x->shape[axis] * (inner < ITG_COLUMNS ? inner : ITG_COLUMNS)) * parts *
+         sizeof(float);
 }
 
 static itg_words norm(const itg_call *call, itg_tensor *out, int64_t axis) {

@@ -1,4 +1,5 @@
-// What infer functions share: refusals are one line of words, so that they read like the list of an op's rules.
+// Helpers of infer functions. REFUSE returns one line of words, so that an infer function reads as
+// the list of its op's rules.
 #pragma once
 #include "kernel.h"
 #include "scalar.h"
@@ -9,22 +10,25 @@
   } while (0)
 
 // At least `required` inputs that are present, at most `most` of them, and exactly `outs` outputs.
-#define TAKES(required, most, outs)                 \
-  REFUSE(!itg_arity(call, required, most, outs),    \
+#define TAKES(required, most, outs)              \
+  REFUSE(!itg_arity(call, required, most, outs), \
          "takes " #required " to " #most " inputs and " #outs " outputs")
 
-static inline bool itg_arity(const itg_call *call, uint32_t required, uint32_t most, uint32_t outs) {
+static inline bool itg_arity(const itg_call *call, uint32_t required, uint32_t most,
+                             uint32_t outs) {
   if (call->n_in < required || call->n_in > most || call->n_out != outs) return false;
   for (uint32_t i = 0; i < required; i++)
     if (!call->in[i]) return false;
   return true;
 }
 
-static inline const itg_tensor *itg_input(const itg_call *call, uint32_t i) {  // NULL where it is absent
+static inline const itg_tensor *itg_input(const itg_call *call,
+                                          uint32_t i) {  // NULL where it is absent
   return i < call->n_in ? call->in[i] : NULL;
 }
 
-static inline int itg_axis(int64_t axis, int rank) {  // counted from the front; -1 where there is no such axis
+static inline int itg_axis(int64_t axis,
+                           int rank) {  // counted from the front; -1 where there is no such axis
   if (axis < 0) axis += rank;
   return axis < 0 || axis >= rank ? -1 : (int)axis;
 }
@@ -42,17 +46,19 @@ static inline bool itg_has_shape(const itg_tensor *t, int rank, const int64_t *s
   return true;
 }
 
-// Whether every extent is sane and the bytes of the whole can be counted; empty axes count as 1, so that every partial
-// product is safe too.
+// Whether every extent is sane and the bytes of the whole can be counted; empty axes count as 1, so
+// that every partial product is safe too.
 static inline bool itg_countable(const itg_tensor *t) {
   int64_t bytes = (int64_t)itg_item(t->dtype);
   for (int i = 0; i < t->rank; i++)
-    if (t->shape[i] < 0 || __builtin_mul_overflow(bytes, t->shape[i] ? t->shape[i] : 1, &bytes)) return false;
+    if (t->shape[i] < 0 || __builtin_mul_overflow(bytes, t->shape[i] ? t->shape[i] : 1, &bytes))
+      return false;
   return t->rank <= ITG_MAX_RANK && bytes > 0 && bytes <= INT64_MAX / 64;
 }
 #define FITS(out) REFUSE(!itg_countable(out), "the result is too large")
 
-// The numpy broadcast of a's and b's shapes to `out` (which may be a); false where they do not go together.
+// The numpy broadcast of a's and b's shapes to `out` (which may be a); false where they do not go
+// together.
 static inline bool itg_broadcast_shapes(const itg_tensor *a, const itg_tensor *b, itg_tensor *out) {
   int rank = a->rank > b->rank ? a->rank : b->rank;
   int64_t shape[ITG_MAX_RANK] = {0};

@@ -1,5 +1,5 @@
-// A nest of loops over a dense output and a few operands with strides of their own (0 where one is broadcast):
-// what broadcasting, transposing, slicing and expanding have in common. Loops that can be one are made one.
+// A loop nest over a dense output and a few strided operands (stride 0: broadcast). Broadcasting,
+// transposing, slicing and expanding use it. Neighbouring loops are merged where strides allow.
 #pragma once
 #include "kernel.h"
 
@@ -11,10 +11,12 @@ enum { ITG_NEST_RANK = 2 * ITG_MAX_RANK };  // tile has two loops per axis
 typedef struct itg_nest {
   int rank;                     // number of loops, at least 1
   int64_t size[ITG_NEST_RANK];  // turns of each loop, outermost first
-  int64_t step[ITG_NEST_OPERANDS][ITG_NEST_RANK];  // elements from one turn to the next, per operand
+  int64_t step[ITG_NEST_OPERANDS]
+              [ITG_NEST_RANK];  // elements from one turn to the next, per operand
 } itg_nest;
 
-// Where a walk through a nest stands: the turn of every loop but the innermost, and each operand's offset.
+// Where a walk through a nest stands: the turn of every loop but the innermost, and each operand's
+// offset.
 typedef struct itg_place {
   int64_t turn[ITG_NEST_RANK];
   int64_t offset[ITG_NEST_OPERANDS];
@@ -54,7 +56,8 @@ static inline int64_t itg_broadcast_step(const itg_tensor *t, const itg_tensor *
 }
 
 // The loops over `out`, which is not empty, with the first n inputs of `in` broadcast to it.
-static inline itg_nest itg_nest_broadcast(const itg_tensor *const *in, int n, const itg_tensor *out) {
+static inline itg_nest itg_nest_broadcast(const itg_tensor *const *in, int n,
+                                          const itg_tensor *out) {
   itg_nest nest = {0};
   for (int i = 0; i < out->rank; i++) {
     int64_t step[ITG_NEST_OPERANDS] = {0};
@@ -76,22 +79,26 @@ static inline itg_place itg_nest_seek(const itg_nest *n, int64_t row) {
   return at;
 }
 
-static inline void itg_nest_next(const itg_nest *n, itg_place *at) {  // to the start of the next row
+static inline void itg_nest_next(const itg_nest *n,
+                                 itg_place *at) {  // to the start of the next row
   for (int i = n->rank - 2; i >= 0; i--) {
     bool wraps = ++at->turn[i] == n->size[i];
-    for (int k = 0; k < ITG_NEST_OPERANDS; k++) at->offset[k] += n->step[k][i] - (wraps ? n->step[k][i] * n->size[i] : 0);
+    for (int k = 0; k < ITG_NEST_OPERANDS; k++)
+      at->offset[k] += n->step[k][i] - (wraps ? n->step[k][i] * n->size[i] : 0);
     if (!wraps) return;
     at->turn[i] = 0;
   }
 }
 
-// n elements of operand k from column `col` of the walk's place on, side by side; the place moves on.
-static inline void itg_nest_collect(const itg_nest *nest, itg_place *at, int64_t col, int k, const void *from_, void *to_,
-                                    size_t item, int64_t n) {
+// n elements of operand k from column `col` of the walk's place on, side by side; the place moves
+// on.
+static inline void itg_nest_collect(const itg_nest *nest, itg_place *at, int64_t col, int k,
+                                    const void *from_, void *to_, size_t item, int64_t n) {
   const int last = nest->rank - 1;
   const int64_t inner = nest->size[last], step = nest->step[k][last];
   for (int64_t done = 0; done < n; col = 0) {
-    const int64_t m = inner - col < n - done ? inner - col : n - done, base = at->offset[k] + col * step;
+    const int64_t m = inner - col < n - done ? inner - col : n - done,
+                  base = at->offset[k] + col * step;
 #define COLLECT(type)                                         \
   {                                                           \
     const type *from = (const type *)from_ + base;            \
@@ -115,7 +122,9 @@ static inline void itg_nest_collect(const itg_nest *nest, itg_place *at, int64_t
   }
 }
 
-// Copies operand 0 of the nest, whose first element is at `from`, to the dense output at `to`: this part's share.
-typedef void itg_strided_fn(void *to, const void *from, size_t item, const itg_nest *, uint32_t part, uint32_t parts);
+// Copies operand 0 of the nest, whose first element is at `from`, to the dense output at `to`: this
+// part's share.
+typedef void itg_strided_fn(void *to, const void *from, size_t item, const itg_nest *,
+                            uint32_t part, uint32_t parts);
 itg_strided_fn itg_strided_copy_scalar, itg_strided_copy_avx2, itg_strided_copy_avx512;
 #define itg_strided ITG_NAME(strided, copy, ISA)

@@ -1,5 +1,6 @@
-// One element at a time: every storage type read as and written from double or int64. With a constant `dtype` the
-// switches fold away, so a function that is written once over these serves f32 at full speed and all other types.
+// Access to single elements: every storage type read as, and written from, double or int64. With a
+// constant `dtype` the switches fold away, so that one function written with these serves f32 at
+// full speed and all other types.
 #pragma once
 #include <math.h>
 #include <string.h>
@@ -19,7 +20,8 @@ static inline uint32_t itg_bits_of_float(float f) {
 }
 
 static inline float itg_f16_to_f32(uint16_t h) {
-  uint32_t sign = (uint32_t)(h & 0x8000) << 16, x = (uint32_t)(h & 0x7fff) << 13, exponent = x & 0x0f800000;
+  uint32_t sign = (uint32_t)(h & 0x8000) << 16, x = (uint32_t)(h & 0x7fff) << 13,
+           exponent = x & 0x0f800000;
   if (exponent == 0x0f800000) x += 0x70000000;  // infinity, NaN
   else if (exponent) x += 0x38000000;
   else x = itg_bits_of_float((float)(h & 0x7fff) * 0x1p-24f);
@@ -53,7 +55,8 @@ static inline float itg_f64_to_f32_odd(double d) {
   return itg_float_of_bits(x | 1);
 }
 
-// ---- the 8- and 4-bit floats: sign, exponent, `mantissa` bits; `top` is the code of the largest number ----
+// ---- the 8- and 4-bit floats: sign, exponent, `mantissa` bits; `top` is the code of the largest
+// number ----
 typedef struct itg_small_float {
   int mantissa, bias, sign, top;
   int nan, inf;  // codes without sign; inf < 0: there is none; nan < 0: there is none
@@ -70,20 +73,25 @@ static inline itg_small_float itg_small_float_of(uint8_t dtype) {
   }
 }
 
-static inline bool itg_is_small_float(uint8_t dtype) { return dtype >= ITG_F8E4M3FN && dtype <= ITG_F8E8M0FNU; }
+static inline bool itg_is_small_float(uint8_t dtype) {
+  return dtype >= ITG_F8E4M3FN && dtype <= ITG_F8E8M0FNU;
+}
 
 static inline double itg_small_to_f64(uint8_t dtype, uint8_t code) {
   if (dtype == ITG_F8E8M0FNU) return code == 0xff ? (double)NAN : ldexp(1, code - 127);
   itg_small_float f = itg_small_float_of(dtype);
-  int body = code & (f.sign - 1), exponent = body >> f.mantissa, fraction = body & ((1 << f.mantissa) - 1);
+  int body = code & (f.sign - 1), exponent = body >> f.mantissa,
+      fraction = body & ((1 << f.mantissa) - 1);
   double sign = code & f.sign ? -1 : 1;
-  if (f.unsigned_zero ? code == f.nan : f.nan >= 0 && body > f.top && body != f.inf) return (double)NAN;
+  if (f.unsigned_zero ? code == f.nan : f.nan >= 0 && body > f.top && body != f.inf)
+    return (double)NAN;
   if (body == f.inf) return sign * (double)INFINITY;
   if (exponent) fraction += 1 << f.mantissa;
   return sign * ldexp(fraction, (exponent ? exponent : 1) - f.bias - f.mantissa);
 }
 
-// To nearest, ties to even. What is too large becomes the largest number if `saturate`, else infinity or NaN.
+// To nearest, ties to even. What is too large becomes the largest number if `saturate`, else
+// infinity or NaN.
 static inline uint8_t itg_f32_to_small(uint8_t dtype, float narrow, bool saturate) {
   double x = narrow;
   if (dtype == ITG_F8E8M0FNU) {  // powers of two from 2**-127 to 2**127; 0xff is NaN
@@ -109,7 +117,7 @@ static inline uint8_t itg_f32_to_small(uint8_t dtype, float narrow, bool saturat
   return (uint8_t)(code | sign);
 }
 
-// ---- as double ------------------------------------------------------------------------------------
+// ---- as double ----------------------------------------------------------------------------------
 static inline double itg_load_f64(uint8_t dtype, const void *data, int64_t i) {
   switch (dtype) {
     case ITG_F32: return ((const float *)data)[i];
@@ -118,7 +126,9 @@ static inline double itg_load_f64(uint8_t dtype, const void *data, int64_t i) {
     case ITG_BF16: return itg_bf16_to_f32(((const uint16_t *)data)[i]);
     case ITG_I8: return ((const int8_t *)data)[i];
     case ITG_U8: return ((const uint8_t *)data)[i];
-    case ITG_I4: return ((((const uint8_t *)data)[i] & 15) ^ 8) - 8;  // the upper bits of the byte mean nothing
+    case ITG_I4:
+      return ((((const uint8_t *)data)[i] & 15) ^ 8) -
+             8;  // the upper bits of the byte mean nothing
     case ITG_U4: return ((const uint8_t *)data)[i] & 15;
     case ITG_I2: return ((((const uint8_t *)data)[i] & 3) ^ 2) - 2;
     case ITG_U2: return ((const uint8_t *)data)[i] & 3;
@@ -159,7 +169,9 @@ static inline void itg_store_f64(uint8_t dtype, void *data, int64_t i, double v)
     case ITG_BF16: ((uint16_t *)data)[i] = itg_f32_to_bf16((float)v); return;
     case ITG_BOOL: ((uint8_t *)data)[i] = v != 0; return;
     case ITG_I64: ((int64_t *)data)[i] = itg_f64_to_i64(v); return;
-    case ITG_U64: ((uint64_t *)data)[i] = v >= 0x1p64 ? UINT64_MAX : v > 0 ? (uint64_t)v : 0; return;
+    case ITG_U64:
+      ((uint64_t *)data)[i] = v >= 0x1p64 ? UINT64_MAX : v > 0 ? (uint64_t)v : 0;
+      return;
     default: break;
   }
   if (itg_is_small_float(dtype)) {
@@ -171,12 +183,14 @@ static inline void itg_store_f64(uint8_t dtype, void *data, int64_t i, double v)
   itg_store_i64(dtype, data, i, x < lo ? lo : x > hi ? hi : x);
 }
 
-// ---- as int64: u64 keeps its bits -----------------------------------------------------------------
+// ---- as int64: u64 keeps its bits ---------------------------------------------------------------
 static inline int64_t itg_load_i64(uint8_t dtype, const void *data, int64_t i) {
   switch (dtype) {
     case ITG_I8: return ((const int8_t *)data)[i];
     case ITG_U8: return ((const uint8_t *)data)[i];
-    case ITG_I4: return ((((const uint8_t *)data)[i] & 15) ^ 8) - 8;  // the upper bits of the byte mean nothing
+    case ITG_I4:
+      return ((((const uint8_t *)data)[i] & 15) ^ 8) -
+             8;  // the upper bits of the byte mean nothing
     case ITG_U4: return ((const uint8_t *)data)[i] & 15;
     case ITG_I2: return ((((const uint8_t *)data)[i] & 3) ^ 2) - 2;
     case ITG_U2: return ((const uint8_t *)data)[i] & 3;
@@ -194,20 +208,28 @@ static inline int64_t itg_load_i64(uint8_t dtype, const void *data, int64_t i) {
 // Integers keep their low bits, as in numpy.
 static inline void itg_store_i64(uint8_t dtype, void *data, int64_t i, int64_t v) {
   switch (dtype) {
-    case ITG_I8: case ITG_U8: ((uint8_t *)data)[i] = (uint8_t)v; return;
-    case ITG_I4: case ITG_U4: ((uint8_t *)data)[i] = (uint8_t)(v & 15); return;
-    case ITG_I2: case ITG_U2: ((uint8_t *)data)[i] = (uint8_t)(v & 3); return;
+    case ITG_I8:
+    case ITG_U8: ((uint8_t *)data)[i] = (uint8_t)v; return;
+    case ITG_I4:
+    case ITG_U4: ((uint8_t *)data)[i] = (uint8_t)(v & 15); return;
+    case ITG_I2:
+    case ITG_U2: ((uint8_t *)data)[i] = (uint8_t)(v & 3); return;
     case ITG_BOOL: ((uint8_t *)data)[i] = v != 0; return;
-    case ITG_I16: case ITG_U16: ((uint16_t *)data)[i] = (uint16_t)v; return;
-    case ITG_I32: case ITG_U32: ((uint32_t *)data)[i] = (uint32_t)v; return;
-    case ITG_I64: case ITG_U64: ((uint64_t *)data)[i] = (uint64_t)v; return;
+    case ITG_I16:
+    case ITG_U16: ((uint16_t *)data)[i] = (uint16_t)v; return;
+    case ITG_I32:
+    case ITG_U32: ((uint32_t *)data)[i] = (uint32_t)v; return;
+    case ITG_I64:
+    case ITG_U64: ((uint64_t *)data)[i] = (uint64_t)v; return;
     default: itg_store_f64(dtype, data, i, (double)v); return;
   }
 }
 
-// ---- kinds of types -------------------------------------------------------------------------------
+// ---- kinds of types -----------------------------------------------------------------------------
 static inline bool itg_is_float(uint8_t dtype) {
   return (dtype >= ITG_F32 && dtype <= ITG_BF16) || itg_is_small_float(dtype);
 }
-static inline bool itg_is_wide_float(uint8_t dtype) { return dtype >= ITG_F32 && dtype <= ITG_BF16; }
+static inline bool itg_is_wide_float(uint8_t dtype) {
+  return dtype >= ITG_F32 && dtype <= ITG_BF16;
+}
 static inline bool itg_is_index(uint8_t dtype) { return dtype == ITG_I32 || dtype == ITG_I64; }

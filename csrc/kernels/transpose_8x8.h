@@ -1,4 +1,4 @@
-// Rows to columns, eight by eight, in registers.
+// Transposes 8 x 8 floats in registers: a[i] holds row i before and column i after.
 #pragma once
 #ifdef __AVX2__
 #include <immintrin.h>

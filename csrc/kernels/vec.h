@@ -1,21 +1,27 @@
-// The few vector operations that f32 kernels need, one block per instruction set. Included by sources that are compiled
-// once per ISA. `vf` holds VL floats, `vi` VL 32-bit integers; a mask `vm` comes from a comparison and goes to vselect.
+// Vector operations of f32 kernels, one block per instruction set. Included by sources that are
+// compiled once per ISA. `vf` holds VL floats, `vi` VL 32-bit integers; a mask `vm` comes from a
+// comparison and goes to vselect.
 //
-//   loads, stores     vload vstore; vloadn vstoren touch the first n < VL lanes only (others read as 0)
-//                     and vfirst(n) is their mask
-//   arithmetic        vset vadd vsub vmul vdiv vfma(a,b,c)=a*b+c vsqrt vabs vneg vround(half to even) vfloor vceil
-//   vinverse(a)       1 / a of moderate numbers, a few units off
-//   vmin(a,b) vmax(a,b)   give b where either is NaN: put the value that may be NaN last
-//   comparisons       vlt vle vgt vge veq vne(true on NaN) visnan; vselect(m, a, b) = m ? a : b; vand vor vnot on masks
-//   across lanes      vsum vhmax vhmin give one float
-//   integers          vbits vfloats reinterpret; viset viadd visub viand vior vixor vishl vishr, visar keeps the sign
-//   vnear(a) vwhole(a)    the nearest whole number, as floats and as integers, |a| < 2^22
-//   vpow2(n)          2^n from whole numbers n in [-126, 127] held as floats;  vldexp(x, n) = x * 2^n, n in [-252, 254]
-//   vraise(q, t)      (1 + q) * 2^n, where t = n + VSHIFT, n whole in [-125, 128]
-//   vlost(a, b, p)    what a * b lost when it was rounded to p
-//   vload_f16 vload_bf16 vstore_f16    convert from and to 16-bit floats;   vloadm/vstorem masks from and to bool bytes
-//   vsome_bf16(p, n) vkeep_bf16(p, n, v)   the first n <= VL of a vector from and to bf16, rounded half to even
-//   vsome_f16(p, n) vkeep_f16(p, n, v)     the same of f16
+//   loads, stores   vload vstore; vloadn vstoren touch the first n < VL lanes (other lanes read 0);
+//                   vfirst(n) is their mask
+//   arithmetic      vset vadd vsub vmul vdiv vfma(a, b, c) = a * b + c vsqrt vabs vneg
+//                   vround (half to even) vfloor vceil
+//   vmadd(a, b, c)  a * b + c, with one rounding where there is an instruction for it
+//   vinverse(a)     1 / a of moderate numbers, a few ulps off
+//   vmin vmax       (a, b) give b if either is NaN: pass the value that may be NaN last
+//   comparisons     vlt vle vgt vge veq vne (true on NaN) visnan; vselect(m, a, b) = m ? a : b;
+//                   vand vor vnot combine masks
+//   across lanes    vsum vhmax vhmin give one float
+//   integers        vbits vfloats reinterpret; viset viadd visub viand vior vixor vishl vishr;
+//                   visar keeps the sign
+//   vnear vwhole    (a) the nearest integer, as float and as integer, |a| < 2^22
+//   vpow2(n)        2^n of integers n in [-126, 127] held as floats
+//   vldexp(x, n)    x * 2^n, n in [-252, 254]
+//   vraise(q, t)    (1 + q) * 2^n, where t = n + VSHIFT, n integer in [-125, 128]
+//   vlost(a, b, p)  the rounding error of the product p = a * b
+//   16-bit floats   vload_f16 vload_bf16 vstore_f16 convert; vsome_bf16(p, n) vkeep_bf16(p, n, v)
+//                   vsome_f16 vkeep_f16 load and store the first n <= VL, rounded half to even
+//   vloadm vstorem  masks from and to bool bytes
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -58,7 +64,7 @@ enum { VL = 16 };
 #define vselect(m, a, b) _mm512_mask_blend_ps(m, b, a)
 #define vand(m, k) ((vm)((m) & (k)))
 #define vor(m, k) ((vm)((m) | (k)))
-#define vnot(m) ((vm)~(m))
+#define vnot(m) ((vm) ~(m))
 #define vany(m) ((m) != 0)
 #define vsum _mm512_reduce_add_ps
 #define vhmax _mm512_reduce_max_ps
@@ -78,13 +84,17 @@ enum { VL = 16 };
 #define vpow2(n) _mm512_scalef_ps(vset(1.f), n)
 #define vldexp(x, n) _mm512_scalef_ps(x, n)
 #define vload_f16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
-#define vload_bf16(p) vfloats(vishl(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
-#define vstore_f16(p, v) _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
+#define vload_bf16(p) \
+  vfloats(vishl(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
+#define vstore_f16(p, v) \
+  _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
 static inline vm vloadm(const uint8_t *p) {
   __m128i bytes = _mm_loadu_si128((const __m128i *)p);
   return _mm_test_epi8_mask(bytes, bytes);
 }
-static inline void vstorem(uint8_t *p, vm m) { _mm_storeu_si128((__m128i *)p, _mm_maskz_set1_epi8(m, 1)); }
+static inline void vstorem(uint8_t *p, vm m) {
+  _mm_storeu_si128((__m128i *)p, _mm_maskz_set1_epi8(m, 1));
+}
 #elif defined(ISA_avx2)
 #include <immintrin.h>
 typedef __m256 vf;
@@ -98,7 +108,8 @@ static inline vm vfirst(int64_t n) {  // all bits of the first n lanes
 #define vload(p) _mm256_loadu_ps(p)
 #define vstore(p, v) _mm256_storeu_ps(p, v)
 #define vloadn(p, n) _mm256_maskload_ps(p, _mm256_castps_si256(vfirst(n)))
-static inline void vstoren(float *p, int64_t n, vf v) {  // by halves: masked stores are slow on some CPUs
+static inline void vstoren(float *p, int64_t n,
+                           vf v) {  // by halves: masked stores are slow on some CPUs
   __m128 h = _mm256_castps256_ps128(v);
   if (n & 4) {
     _mm_storeu_ps(p, h);
@@ -138,11 +149,11 @@ static inline void vstoren(float *p, int64_t n, vf v) {  // by halves: masked st
 #define vor(m, k) _mm256_or_ps(m, k)
 #define vnot(m) _mm256_xor_ps(m, _mm256_castsi256_ps(_mm256_set1_epi32(-1)))
 #define vany(m) (_mm256_movemask_ps(m) != 0)
-#define VFOLD(name, fold, fold1)                                                         \
-  static inline float name(vf a) {                                                       \
-    __m128 h = fold(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));             \
-    h = fold(h, _mm_movehl_ps(h, h));                                                    \
-    return _mm_cvtss_f32(fold1(h, _mm_movehdup_ps(h)));                                  \
+#define VFOLD(name, fold, fold1)                                             \
+  static inline float name(vf a) {                                           \
+    __m128 h = fold(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)); \
+    h = fold(h, _mm_movehl_ps(h, h));                                        \
+    return _mm_cvtss_f32(fold1(h, _mm_movehdup_ps(h)));                      \
   }
 VFOLD(vsum, _mm_add_ps, _mm_add_ss)
 VFOLD(vhmax, _mm_max_ps, _mm_max_ss)
@@ -161,8 +172,10 @@ VFOLD(vhmin, _mm_min_ps, _mm_min_ss)
 #define visar(a, n) _mm256_srai_epi32(a, n)
 #define vitof _mm256_cvtepi32_ps
 #define vload_f16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
-#define vload_bf16(p) vfloats(vishl(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
-#define vstore_f16(p, v) _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
+#define vload_bf16(p) \
+  vfloats(vishl(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
+#define vstore_f16(p, v) \
+  _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
 static inline vm vloadm(const uint8_t *p) {
   __m256i lanes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
   return _mm256_castsi256_ps(_mm256_cmpgt_epi32(lanes, _mm256_setzero_si256()));
@@ -175,21 +188,34 @@ static inline void vstorem(uint8_t *p, vm m) {
 #else
 typedef float vf;
 typedef uint32_t vi;  // unsigned, so that wrapping is defined
-typedef uint32_t vm;  // all bits or none: a select by bits runs on whatever vectors the compiler finds
+typedef uint32_t
+    vm;  // all bits or none: a select by bits runs on whatever vectors the compiler finds
 enum { VL = 1 };
-static inline vi vbits(vf a) { vi b; memcpy(&b, &a, sizeof b); return b; }
-static inline vf vfloats(vi b) { vf a; memcpy(&a, &b, sizeof a); return a; }
+static inline vi vbits(vf a) {
+  vi b;
+  memcpy(&b, &a, sizeof b);
+  return b;
+}
+static inline vf vfloats(vi b) {
+  vf a;
+  memcpy(&a, &b, sizeof a);
+  return a;
+}
 #define vfirst(n) (0 - (vm)((n) > 0))
 #define vload(p) (*(p))
 #define vstore(p, v) (*(p) = (v))
 #define vloadn(p, n) ((n) > 0 ? *(p) : 0.f)
-#define vstoren(p, n, v) do { if ((n) > 0) *(p) = (v); } while (0)
+#define vstoren(p, n, v)     \
+  do {                       \
+    if ((n) > 0) *(p) = (v); \
+  } while (0)
 #define vset(c) ((float)(c))
 #define vadd(a, b) ((a) + (b))
 #define vsub(a, b) ((a) - (b))
 #define vmul(a, b) ((a) * (b))
 #define vdiv(a, b) ((a) / (b))
-#define vfma(a, b, c) ((a) * (b) + (c))  // two roundings: one is a slow library call where there is no FMA
+#define vfma(a, b, c) \
+  ((a) * (b) + (c))  // two roundings: one is a slow library call where there is no FMA
 #define vsqrt(a) sqrtf(a)
 #define vabs(a) fabsf(a)
 #define vneg(a) (-(a))
@@ -279,16 +305,21 @@ static inline void vkeep_bf16(uint16_t *p, int64_t n, vf v) {
 }
 #else
 #include "scalar.h"
-static inline vf vsome_f16(const uint16_t *p, int64_t n) { return n > 0 ? itg_f16_to_f32(*p) : 0.f; }
+static inline vf vsome_f16(const uint16_t *p, int64_t n) {
+  return n > 0 ? itg_f16_to_f32(*p) : 0.f;
+}
 static inline void vkeep_f16(uint16_t *p, int64_t n, vf v) {
   if (n > 0) *p = itg_f32_to_f16(v);
 }
-static inline vf vsome_bf16(const uint16_t *p, int64_t n) { return n > 0 ? vfloats((vi)*p << 16) : 0.f; }
+static inline vf vsome_bf16(const uint16_t *p, int64_t n) {
+  return n > 0 ? vfloats((vi)*p << 16) : 0.f;
+}
 static inline void vkeep_bf16(uint16_t *p, int64_t n, vf v) {
   if (n > 0) *p = (uint16_t)vround_bf16(v);
 }
 #endif
-#ifdef vguess  // 1 / a for 2^-60 < |a| < 2^60, from an estimate and one step of Newton's: 3 ulp, a third of a division
+#ifdef vguess  // 1 / a for 2^-60 < |a| < 2^60, from an estimate and one step of Newton's: 3 ulp, a
+               // third of a division
 static inline vf vinverse(vf a) {
   const vf r = vguess(a);
   return vmul(r, vsub(vset(2.f), vmul(a, r)));
@@ -296,8 +327,8 @@ static inline vf vinverse(vf a) {
 #else
 #define vinverse(a) vdiv(vset(1.f), a)
 #endif
-// Adding 1.5 * 2^23 rounds a to a whole number and leaves it in the low bits of the sum, for |a| < 2^22: cheaper than
-// vround where there is no instruction for that, and defined for NaN.
+// Adding 1.5 * 2^23 rounds a to a whole number and leaves it in the low bits of the sum, for |a| <
+// 2^22: cheaper than vround where there is no instruction for that, and defined for NaN.
 #define VSHIFT 12582912.f
 static inline vf vnear(vf a) { return vsub(vadd(a, vset(VSHIFT)), vset(VSHIFT)); }
 static inline vi vwhole(vf n) { return visub(vbits(vadd(n, vset(VSHIFT))), viset(0x4b400000)); }
@@ -311,7 +342,8 @@ static inline vf vraise(vf q, vf t) {
 #ifndef vpow2
 static inline vf vpow2i(vi n) { return vfloats(vishl(viadd(n, viset(127)), 23)); }
 static inline vf vpow2(vf n) { return vpow2i(vwhole(n)); }
-static inline vf vldexp(vf x, vf n) {  // in two steps: 2^n itself may be out of range where x * 2^n is not
+static inline vf vldexp(
+    vf x, vf n) {  // in two steps: 2^n itself may be out of range where x * 2^n is not
   const vi whole = vwhole(n), half = visar(whole, 1);
   return vmul(vmul(x, vpow2i(half)), vpow2i(visub(whole, half)));
 }
@@ -328,12 +360,13 @@ static inline vf vldexp(vf x, vf n) {  // in two steps: 2^n itself may be out of
 static inline vf vlost(vf a, vf b, vf p) { return vfma(a, b, vneg(p)); }
 #else  // by halves, whose products are exact
 static inline vf vlost(vf a, vf b, vf p) {
-  const vf x = vfloats(vbits(a) & 0xfffff000u), y = vfloats(vbits(b) & 0xfffff000u), u = a - x, v = b - y;
+  const vf x = vfloats(vbits(a) & 0xfffff000u), y = vfloats(vbits(b) & 0xfffff000u), u = a - x,
+           v = b - y;
   return ((x * y - p) + x * v + u * y) + u * v;
 }
 #endif
 
-// One lane after the other through the C library: for what is not hot.
+// Lane by lane through the C library, for rare functions.
 
 static inline vf vmap(float (*fn)(float), vf x) {
   float t[VL];

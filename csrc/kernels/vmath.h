@@ -1,6 +1,7 @@
-// exp, log and the functions made of them on vectors of f32: one formula for every ISA, so results agree to rounding.
-// Largest errors, measured over the whole range by tests/kernels/test_elementwise.py: see each function. NaN stays NaN.
-// The polynomials are minimax fits of our own.
+// exp, log and the functions made of them on vectors of f32: one formula for every ISA, so results
+// agree to rounding. Largest errors, measured over the whole range by
+// tests/kernels/test_elementwise.py: see each function. NaN stays NaN. The polynomials are minimax
+// fits of our own.
 #pragma once
 #include "vec.h"
 
@@ -18,14 +19,16 @@ static inline vf v_exp_rest(vf r) {  // e^r - 1
   return vfma(vmul(r, r), q, r);
 }
 
-// exp(x) in [2^-125, inf]: for those who do not mind that smaller results stay at 2^-125.
+// exp(x) in [2^-125, inf]: smaller results stay at 2^-125.
 static inline vf v_exp_above(vf x) {
   vf t, r = v_reduce(vmin(vset(89.f), vmax(vset(-86.6433868f), x)), &t);
   return vraise(v_exp_rest(r), t);
 }
 
 // 1.5 ulp; overflows to inf; results below 2^-125 become 0, for subnormals are slow.
-static inline vf v_exp(vf x) { return vselect(vlt(x, vset(-86.6433868f)), vset(0.f), v_exp_above(x)); }
+static inline vf v_exp(vf x) {
+  return vselect(vlt(x, vset(-86.6433868f)), vset(0.f), v_exp_above(x));
+}
 
 // e^x - 1 for -87 <= x <= 88: 2 ulp, also near 0.
 static inline vf v_expm1_within(vf x) {
@@ -42,7 +45,8 @@ static inline vf v_log(vf x) {
   vf e = vadd(vitof(visar(from, 23)), vselect(tiny, vset(-23.f), vset(0.f)));
   vf f = vsub(vfloats(viadd(viand(from, viset(0x007fffff)), viset(0x3f3504f3))), vset(1.f));
   vf s = vdiv(f, vadd(f, vset(2.f))), z = vmul(s, s), h = vmul(vset(.5f), vmul(f, f));
-  vf R = vmul(z, vfma(z, vfma(z, vset(2.987093627e-1f), vset(3.997757435e-1f)), vset(6.666677594e-1f)));
+  vf R = vmul(
+      z, vfma(z, vfma(z, vset(2.987093627e-1f), vset(3.997757435e-1f)), vset(6.666677594e-1f)));
   vf y = vsub(f, vsub(h, vfma(s, vadd(h, R), vmul(e, vset(1.42860677e-6f)))));
   y = vfma(e, vset(0.693145752f), y);
   y = vselect(vlt(x, vset(INFINITY)), y, x);  // inf and NaN are their own logarithms
@@ -63,7 +67,9 @@ static inline vf v_log1p(vf x) {
 static inline vf v_sigmoid(vf x) { return vdiv(vset(1.f), vadd(vset(1.f), v_exp_above(vneg(x)))); }
 
 // x * sigmoid(alpha * x): 3 ulp.
-static inline vf v_swish(vf x, vf alpha) { return vdiv(x, vadd(vset(1.f), v_exp_above(vneg(vmul(alpha, x))))); }
+static inline vf v_swish(vf x, vf alpha) {
+  return vdiv(x, vadd(vset(1.f), v_exp_above(vneg(vmul(alpha, x)))));
+}
 
 static inline vf v_copysign(vf size, vf sign) {
   return vfloats(vior(vbits(size), viand(vbits(sign), viset((int)0x80000000u))));
@@ -125,8 +131,8 @@ static inline vf v_power(vf t) {
 #endif
 }
 
-// x * Phi(x), Phi the normal distribution; the left tail keeps its relative accuracy: 8 ulp down to -13.
-// 2 Phi(-w) = e^(-w^2 / 2) * t * Q(t) with t = 1 / (1 + .35 w).
+// x * Phi(x), Phi the normal distribution; the left tail keeps its relative accuracy: 8 ulp down to
+// -13. 2 Phi(-w) = e^(-w^2 / 2) * t * Q(t) with t = 1 / (1 + .35 w).
 static inline vf v_gelu(vf x) {
   vf w = vmin(vset(13.f), vabs(x)), square = vmul(w, w), n;
   vf t = vinverse(vfma(w, vset(.35f), vset(1.f)));

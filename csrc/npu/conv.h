@@ -1,13 +1,14 @@
-// conv: the input without borders, pixel by pixel, times weights in fours of inputs and sixteens of outputs.
+// conv of 8 bits: the input, padded, pixel by pixel, times weights packed in fours of inputs and
+// sixteens of outputs.
 #pragma once
 #include "epilogue.h"
 
-// What lies in the memory beside the modelled one.
+// Scratch memory outside the modelled memories.
 typedef struct beside {
-  uint8_t *image;   // [height][width][depth * 4], as u8
-  int8_t *packed;   // [groups][taps][depth][16][4]
-  int32_t *bias;    // [groups * 16], with the input's zero in it
-  float *scale;     // the same
+  uint8_t *image;  // [height][width][depth * 4], as u8
+  int8_t *packed;  // [groups][taps][depth][16][4]
+  int32_t *bias;   // [groups * 16], with the input's zero in it
+  float *scale;    // the same
 } beside;
 
 static beside beside_of(const machine *m, const itg_npu_plan *plan) {
@@ -16,15 +17,17 @@ static beside beside_of(const machine *m, const itg_npu_plan *plan) {
                   (float *)(void *)(end + plan->groups * 64)};
 }
 
-// ---- weights ----------------------------------------------------------------------------------------
+// ---- weights ------------------------------------------------------------------------------------
 static bool same_weights(const itg_npu_product *a, const itg_npu_product *b) {
-  return a && a->head.core == b->head.core && a->weights == b->weights && a->weight_bytes == b->weight_bytes &&
-         a->in_atom == b->in_atom && a->out_atom == b->out_atom && a->kernel[0] == b->kernel[0] &&
-         a->kernel[1] == b->kernel[1] && a->src.channels == b->src.channels && a->dst.channels == b->dst.channels &&
-         a->sparse == b->sparse && a->head.op == b->head.op;
+  return a && a->head.core == b->head.core && a->weights == b->weights &&
+         a->weight_bytes == b->weight_bytes && a->in_atom == b->in_atom &&
+         a->out_atom == b->out_atom && a->kernel[0] == b->kernel[0] &&
+         a->kernel[1] == b->kernel[1] && a->src.channels == b->src.channels &&
+         a->dst.channels == b->dst.channels && a->sparse == b->sparse && a->head.op == b->head.op;
 }
 
-static void pack_sparse(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan, int8_t *to) {
+static void pack_sparse(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan,
+                        int8_t *to) {
   const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], oa = p->out_atom, ia = p->in_atom;
   const int64_t ins = p->src.channels, outs = p->dst.channels, deeper = itg_npu_div_up(ins, ia);
   const itg_npu_form f = itg_npu_form_of(p);
@@ -40,20 +43,24 @@ static void pack_sparse(const machine *m, const itg_npu_product *p, const itg_np
           const int64_t at = k / f.many * f.of + place, line = at / wide, along = at % wide;
           const int64_t oc = o + (f.outputs ? along : line), ic = i + (f.outputs ? line : along);
           if (oc < outs && ic < ins)
-            to[((oc / LANES * taps + tap) * plan->depth + ic / 4) * 64 + oc % LANES * 4 + ic % 4] = from[k];
+            to[((oc / LANES * taps + tap) * plan->depth + ic / 4) * 64 + oc % LANES * 4 + ic % 4] =
+                from[k];
         }
       }
 }
 
-static void pack_weights(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan, int8_t *to) {
+static void pack_weights(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan,
+                         int8_t *to) {
   const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], oa = p->out_atom, ia = p->in_atom;
   const int64_t ins = p->src.channels, outs = p->dst.channels, deeper = itg_npu_div_up(ins, ia);
-  const int8_t *from = (const int8_t *)m->sram[p->head.core] + p->weights;  // atom by atom, with what each has
+  const int8_t *from =
+      (const int8_t *)m->sram[p->head.core] + p->weights;  // atom by atom, with what each has
   if (outs % LANES || ins % 4) memset(to, 0, (size_t)(plan->groups * taps * plan->depth * 64));
   for (int64_t o = 0; o < outs; o += oa)
     for (int64_t tap = 0; tap < taps; tap++)
       for (int64_t d = 0; d < deeper; d++) {
-        const int64_t more = outs - o < oa ? outs - o : oa, wide = ins - d * ia < ia ? ins - d * ia : ia;
+        const int64_t more = outs - o < oa ? outs - o : oa,
+                      wide = ins - d * ia < ia ? ins - d * ia : ia;
         for (int64_t k = 0; k < more; k++) {
           const int64_t oc = o + k;
           int8_t *lane = to + (oc / LANES * taps + tap) * plan->depth * 64 + oc % LANES * 4;
@@ -74,10 +81,11 @@ static void pack_weights(const machine *m, const itg_npu_product *p, const itg_n
 static void sum_weights(const int8_t *w, int64_t steps, int32_t *sums) {
   for (int i = 0; i < LANES; i++) sums[i] = 0;
   for (int64_t s = 0; s < steps; s++, w += 64)
-    for (int i = 0; i < LANES; i++) sums[i] += w[4 * i] + w[4 * i + 1] + w[4 * i + 2] + w[4 * i + 3];
+    for (int i = 0; i < LANES; i++)
+      sums[i] += w[4 * i] + w[4 * i + 1] + w[4 * i + 2] + w[4 * i + 3];
 }
 
-// ---- the input --------------------------------------------------------------------------------------
+// ---- the input ----------------------------------------------------------------------------------
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -91,14 +99,17 @@ static void seen(int64_t extent, int64_t pad, int64_t reach, int64_t *from, int6
 enum { STREAMS = 8 };  // blocks of channels that are read side by side
 typedef uint8_t byte_run __attribute__((vector_size(16), aligned(1), may_alias));
 
-// Sixteen lanes of some rows at a time, pixel by pixel, so that every line of the image is written once.
-static void fill_lanes(const box *src, int64_t top, int64_t bottom, int64_t left, int64_t right, int64_t line,
-                       int64_t deep, uint8_t flip, uint8_t *image) {
+// Sixteen lanes of some rows at a time, pixel by pixel, so that every line of the image is written
+// once.
+static void fill_lanes(const box *src, int64_t top, int64_t bottom, int64_t left, int64_t right,
+                       int64_t line, int64_t deep, uint8_t flip, uint8_t *image) {
   for (int64_t y = top; y < bottom; y++)
     for (int64_t c = 0; c < deep; c += STREAMS * LANES) {
-      const int64_t whole = least(STREAMS, (deep - c) / LANES), rest = least(STREAMS * LANES, deep - c) % LANES;
+      const int64_t whole = least(STREAMS, (deep - c) / LANES),
+                    rest = least(STREAMS * LANES, deep - c) % LANES;
       const uint8_t *from[STREAMS];
-      for (int64_t k = 0; k < whole + (rest > 0); k++) from[k] = element(src, c + k * LANES, y, left);
+      for (int64_t k = 0; k < whole + (rest > 0); k++)
+        from[k] = element(src, c + k * LANES, y, left);
       uint8_t *to = image + (y - top) * line + c;
       for (int64_t at = 0; at < (right - left) * src->pixel; at += src->pixel, to += deep) {
         for (int64_t k = 0; k < whole; k++)
@@ -108,8 +119,8 @@ static void fill_lanes(const box *src, int64_t top, int64_t bottom, int64_t left
     }
 }
 
-static void fill_image(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan, int64_t deep, uint8_t flip,
-                       uint8_t *image) {
+static void fill_image(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan,
+                       int64_t deep, uint8_t flip, uint8_t *image) {
   const box src = box_of(m, &p->head, &p->src);
   int64_t top, bottom, left, right;
   seen(src.height, p->pad[0], plan->height, &top, &bottom);
@@ -147,9 +158,9 @@ static void fill_image(const machine *m, const itg_npu_product *p, const itg_npu
   }
 }
 
-// ---- the product ------------------------------------------------------------------------------------
+// ---- the product --------------------------------------------------------------------------------
 typedef struct window {
-  int64_t rows, steps;      // of a kernel: runs of inputs that lie side by side, and the fours of each
+  int64_t rows, steps;  // of a kernel: runs of inputs that lie side by side, and the fours of each
   int64_t columns, column;  // where they do not: taps of a row, and bytes between them
   int64_t row;              // bytes between rows of taps
   int64_t group;            // bytes of weights between sixteens of outputs
@@ -165,13 +176,14 @@ enum { PIXELS = 3, VECTORS = 2 };
 #endif
 
 // Sums of `pixels` pixels and `vectors` vectors of outputs, whose weights begin at w.
-INLINE void sum_tile(const window *v, const uint8_t *const *at, const int8_t *w, const int32_t *bias, const int pixels,
-                     const int vectors, int32_t (*sums)[VECTORS * QL]) {
+INLINE void sum_tile(const window *v, const uint8_t *const *at, const int8_t *w,
+                     const int32_t *bias, const int pixels, const int vectors,
+                     int32_t (*sums)[VECTORS * QL]) {
   vq acc[PIXELS][VECTORS];
   const int8_t *lane[VECTORS];
-  UNROLL(16) for (int k = 0; k < vectors; k++) {
+  FOR_UNROLLED (16, int k = 0; k < vectors; k++) {
     lane[k] = w + k * QL / LANES * v->group + k * QL % LANES * 4;
-    UNROLL(16) for (int q = 0; q < pixels; q++) acc[q][k] = vq_load(bias + k * QL);
+    FOR_UNROLLED (16, int q = 0; q < pixels; q++) acc[q][k] = vq_load(bias + k * QL);
   }
   int64_t done = 0;
   for (int64_t r = 0; r < v->rows; r++)
@@ -179,39 +191,60 @@ INLINE void sum_tile(const window *v, const uint8_t *const *at, const int8_t *w,
       const int64_t by = r * v->row + c * v->column;
       for (int64_t s = 0; s < v->steps; s++, done += 64) {
         vq_four weights[VECTORS];
-        UNROLL(16) for (int k = 0; k < vectors; k++) weights[k] = vq_weights(vq_load(lane[k] + done));
-        UNROLL(16) for (int q = 0; q < pixels; q++) {
+        FOR_UNROLLED (16, int k = 0; k < vectors; k++)
+          weights[k] = vq_weights(vq_load(lane[k] + done));
+        FOR_UNROLLED (16, int q = 0; q < pixels; q++) {
           int32_t four;
           memcpy(&four, at[q] + by + 4 * s, 4);
           const vq_four x = vq_inputs(vq_set(four));
-          UNROLL(16) for (int k = 0; k < vectors; k++) acc[q][k] = vq_dot(acc[q][k], x, weights[k]);
+          FOR_UNROLLED (16, int k = 0; k < vectors; k++)
+            acc[q][k] = vq_dot(acc[q][k], x, weights[k]);
         }
       }
     }
-  UNROLL(16) for (int q = 0; q < pixels; q++)
-    UNROLL(16) for (int k = 0; k < vectors; k++) vq_store(&sums[q][k * QL], acc[q][k]);
+  FOR_UNROLLED (16, int q = 0; q < pixels; q++)
+    FOR_UNROLLED (16, int k = 0; k < vectors; k++) vq_store(&sums[q][k * QL], acc[q][k]);
 }
 
-static __attribute__((noinline)) void sum_some(const window *v, const uint8_t *const *at, const int8_t *w,
-                                               const int32_t *bias, int pixels, int vectors,
-                                               int32_t (*sums)[VECTORS * QL]) {
+static __attribute__((noinline)) void sum_some(const window *v, const uint8_t *const *at,
+                                               const int8_t *w, const int32_t *bias, int pixels,
+                                               int vectors, int32_t (*sums)[VECTORS * QL]) {
 #define TILE(p, n) \
   if (pixels == p && vectors == n) return sum_tile(v, at, w, bias, p, n, sums)
 #if defined(ISA_avx512vnni)
-  TILE(6, 4); TILE(5, 4); TILE(4, 4); TILE(3, 4); TILE(2, 4); TILE(1, 4);
-  TILE(6, 3); TILE(5, 3); TILE(4, 3); TILE(3, 3); TILE(2, 3); TILE(1, 3);
+  TILE(6, 4);
+  TILE(5, 4);
+  TILE(4, 4);
+  TILE(3, 4);
+  TILE(2, 4);
+  TILE(1, 4);
+  TILE(6, 3);
+  TILE(5, 3);
+  TILE(4, 3);
+  TILE(3, 3);
+  TILE(2, 3);
+  TILE(1, 3);
 #endif
 #if defined(ISA_avx512)
-  TILE(6, 2); TILE(5, 2); TILE(4, 2); TILE(6, 1); TILE(5, 1); TILE(4, 1);
-  TILE(3, 1); TILE(2, 1); TILE(1, 1);
+  TILE(6, 2);
+  TILE(5, 2);
+  TILE(4, 2);
+  TILE(6, 1);
+  TILE(5, 1);
+  TILE(4, 1);
+  TILE(3, 1);
+  TILE(2, 1);
+  TILE(1, 1);
 #endif
-  TILE(3, 2); TILE(2, 2); TILE(1, 2);
+  TILE(3, 2);
+  TILE(2, 2);
+  TILE(1, 2);
 #undef TILE
 }
 #else  // one pixel at a time, by loops that the compiler knows
 enum { PIXELS = 1, VECTORS = 1, QL = 16 };
-static void sum_some(const window *v, const uint8_t *const *at, const int8_t *w, const int32_t *bias, int pixels,
-                     int vectors, int32_t (*sums)[VECTORS * QL]) {
+static void sum_some(const window *v, const uint8_t *const *at, const int8_t *w,
+                     const int32_t *bias, int pixels, int vectors, int32_t (*sums)[VECTORS * QL]) {
   uint32_t acc[QL];
   memcpy(acc, bias, sizeof acc);
   for (int64_t r = 0; r < v->rows; r++)
@@ -219,7 +252,8 @@ static void sum_some(const window *v, const uint8_t *const *at, const int8_t *w,
       const uint8_t *x = at[0] + r * v->row + c * v->column;
       for (int64_t s = 0; s < v->steps; s++, w += 64, x += 4)
         for (int i = 0; i < QL; i++)
-          acc[i] += (uint32_t)(x[0] * w[4 * i] + x[1] * w[4 * i + 1] + x[2] * w[4 * i + 2] + x[3] * w[4 * i + 3]);
+          acc[i] += (uint32_t)(x[0] * w[4 * i] + x[1] * w[4 * i + 1] + x[2] * w[4 * i + 2] +
+                               x[3] * w[4 * i + 3]);
     }
   memcpy(sums[0], acc, sizeof acc);
 }
@@ -227,10 +261,10 @@ static void sum_some(const window *v, const uint8_t *const *at, const int8_t *w,
 
 enum { GROUPS = VECTORS * QL / LANES };
 
-// All pixels of the result: `down` and `across` are the bytes of the image between those that its rows and columns begin
-// at; `more`, or NULL, is added to the sums of each row.
-static void multiply(const window *v, const beside *b, const ending *end, int64_t groups, int64_t down, int64_t across,
-                     const int32_t *more) {
+// All pixels of the result: `down` and `across` are the bytes of the image between those that its
+// rows and columns begin at; `more`, or NULL, is added to the sums of each row.
+static void multiply(const window *v, const beside *b, const ending *end, int64_t groups,
+                     int64_t down, int64_t across, const int32_t *more) {
   const int64_t lanes = groups * LANES, wide = end->dst.width;
   for (int64_t c = 0; c < lanes; c += VECTORS * QL) {
     const int vectors = (int)least(VECTORS, (lanes - c) / QL), sixteens = vectors * QL / LANES;
@@ -248,7 +282,8 @@ static void multiply(const window *v, const beside *b, const ending *end, int64_
       }
       sum_some(v, at, b->packed + c / LANES * v->group, b->bias + c, some, vectors, sums);
       for (int q = 0; more && q < some; q++)
-        for (int i = 0; i < VECTORS * QL; i++) sums[q][i] = (int32_t)((uint32_t)sums[q][i] + (uint32_t)more[ys[q]]);
+        for (int i = 0; i < VECTORS * QL; i++)
+          sums[q][i] = (int32_t)((uint32_t)sums[q][i] + (uint32_t)more[ys[q]]);
       for (int k = 0; k < sixteens; k++)
         for (int q = 0; q < some; q++)
           end_sixteen(end, &places[k], sixteen_of(sums[q] + k * LANES), ys[q], xs[q]);

@@ -1,5 +1,6 @@
-// conv, depthwise and matmul of 16 bits: every number as f32, which holds each of them and, less a zero, too. Sums of
-// f16 are f32 in the order of the window's rows, columns and channels; those of i16 are f64, where they are exact.
+// conv, depthwise and matmul of 16 bits. Numbers are f32, which holds each exactly, also minus a
+// zero. Sums of f16 are f32 in the order of the window's rows, columns and channels; sums of i16
+// are f64, which are exact.
 #pragma once
 #include "conv.h"
 
@@ -33,13 +34,15 @@ INLINE void widen(uint8_t dtype, const uint8_t *from, int64_t n, int32_t zero, f
   int64_t i = 0;
 #if defined(ITG_QVECTORS)
   if (dtype == ITG_F16)
-    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + 2 * i))));
+    for (; i + 8 <= n; i += 8)
+      _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + 2 * i))));
 #endif
   for (; i < n; i++) to[i] = number(dtype, from + 2 * i, zero);
 }
 
-// The input without borders, pixel by pixel, with `deep` channels for each; what lies outside is 0.
-static void fill_wide(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan, int64_t deep, float *image) {
+// The input without borders, pixel by pixel, with `deep` channels for each; padding is 0.
+static void fill_wide(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan,
+                      int64_t deep, float *image) {
   const box src = box_of(m, &p->head, &p->src);
   int64_t top, bottom, left, right;
   seen(src.height, p->pad[0], plan->height, &top, &bottom);
@@ -53,13 +56,15 @@ static void fill_wide(const machine *m, const itg_npu_product *p, const itg_npu_
       const uint8_t *from = element(&src, c, y, left);
       for (int64_t x = left; x < right; x++, to += deep, from += src.pixel) {
         if (src.item == 2) widen(src.dtype, from, run, p->x_zero, to);
-        else for (int64_t k = 0; k < run; k++) to[k] = number(src.dtype, from + k, p->x_zero);
+        else
+          for (int64_t k = 0; k < run; k++) to[k] = number(src.dtype, from + k, p->x_zero);
       }
       c += run;
     }
 }
 
-static void pack_wide(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan, const wide_beside *b) {
+static void pack_wide(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan,
+                      const wide_beside *b) {
   const bool deep = p->head.op == ITG_NPU_CONV;
   const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], depth = deep ? plan->depth : 1;
   const int64_t item = (int64_t)itg_item(p->weight_type);
@@ -74,20 +79,22 @@ static void pack_wide(const machine *m, const itg_npu_product *p, const itg_npu_
     for (int64_t tap = 0; tap < taps; tap++) {
       float *to = b->packed + (c / LANES * taps + tap) * depth * LANES + c % LANES;
       for (int64_t i = 0; i < depth; i++)
-        to[i * LANES] = number((uint8_t)p->weight_type, from + item * itg_npu_weight_at(p, c, tap, i), 0);
+        to[i * LANES] =
+            number((uint8_t)p->weight_type, from + item * itg_npu_weight_at(p, c, tap, i), 0);
     }
   }
 }
 
 // Sums of 16 outputs of some pixels; strides of the window are in numbers.
-INLINE void sum_reals(const window *v, const float *const *at, const float *w, const int pixels, float (*sums)[LANES]) {
+INLINE void sum_reals(const window *v, const float *const *at, const float *w, const int pixels,
+                      float (*sums)[LANES]) {
   reals acc[WIDE_PIXELS];
   for (int q = 0; q < pixels; q++) acc[q] = (reals){0};
   for (int64_t r = 0; r < v->rows; r++)
     for (int64_t c = 0; c < v->columns; c++) {
       const int64_t by = r * v->row + c * v->column;
       for (int64_t s = 0; s < v->steps; s++, w += LANES)
-        UNROLL(16) for (int q = 0; q < pixels; q++) acc[q] += *(const reals *)w * at[q][by + s];
+        FOR_UNROLLED (16, int q = 0; q < pixels; q++) acc[q] += *(const reals *)w * at[q][by + s];
     }
   for (int q = 0; q < pixels; q++) memcpy(sums[q], &acc[q], sizeof acc[q]);
 }
@@ -100,30 +107,35 @@ INLINE void sum_exact(const window *v, const float *const *at, const float *w, c
     for (int64_t c = 0; c < v->columns; c++) {
       const int64_t by = r * v->row + c * v->column;
       for (int64_t s = 0; s < v->steps; s++, w += LANES)
-        UNROLL(16) for (int h = 0; h < 2; h++) {
-          const exact weights = __builtin_convertvector(*(const half_reals *)(w + h * LANES / 2), exact);
-          UNROLL(16) for (int q = 0; q < pixels; q++) acc[q][h] += weights * (double)at[q][by + s];
+        FOR_UNROLLED (16, int h = 0; h < 2; h++) {
+          const exact weights =
+              __builtin_convertvector(*(const half_reals *)(w + h * LANES / 2), exact);
+          FOR_UNROLLED (16, int q = 0; q < pixels; q++)
+            acc[q][h] += weights * (double)at[q][by + s];
         }
     }
   for (int q = 0; q < pixels; q++) memcpy(sums[q], acc[q], sizeof acc[q]);
 }
 
-static __attribute__((noinline)) void sums_of(const window *v, const float *const *at, const float *w, int pixels,
-                                              bool floats, double (*sums)[LANES]) {
+static __attribute__((noinline)) void sums_of(const window *v, const float *const *at,
+                                              const float *w, int pixels, bool floats,
+                                              double (*sums)[LANES]) {
   float few[WIDE_PIXELS][LANES];
   if (!floats) {
     if (pixels == WIDE_PIXELS) sum_exact(v, at, w, WIDE_PIXELS, sums);
-    else for (int q = 0; q < pixels; q++) sum_exact(v, at + q, w, 1, sums + q);
+    else
+      for (int q = 0; q < pixels; q++) sum_exact(v, at + q, w, 1, sums + q);
     return;
   }
   if (pixels == WIDE_PIXELS) sum_reals(v, at, w, WIDE_PIXELS, few);
-  else for (int q = 0; q < pixels; q++) sum_reals(v, at + q, w, 1, few + q);
+  else
+    for (int q = 0; q < pixels; q++) sum_reals(v, at + q, w, 1, few + q);
   for (int q = 0; q < pixels; q++)
     for (int i = 0; i < LANES; i++) sums[q][i] = few[q][i];
 }
 
-INLINE void end_wide(const ending *e, const place *p, const double *sums, const double *bias, bool floats, int64_t y,
-                     int64_t x) {
+INLINE void end_wide(const ending *e, const place *p, const double *sums, const double *bias,
+                     bool floats, int64_t y, int64_t x) {
   if (e->round.dtype == ITG_I32) {  // the sums themselves, of which 32 bits fit
     uint32_t low[LANES];
     for (int i = 0; i < LANES; i++) low[i] = (uint32_t)(uint64_t)(int64_t)(sums[i] + bias[i]);
@@ -138,9 +150,10 @@ INLINE void end_wide(const ending *e, const place *p, const double *sums, const 
   end_reals(e, p, t, y, x);
 }
 
-// All pixels of the result; `down` and `across` are the numbers of the image between those that they begin at.
-static void multiply_wide(const window *v, const wide_beside *b, const ending *end, const itg_npu_plan *plan,
-                          int64_t down, int64_t across, bool floats) {
+// All pixels of the result; `down` and `across` are the numbers of the image between those that
+// they begin at.
+static void multiply_wide(const window *v, const wide_beside *b, const ending *end,
+                          const itg_npu_plan *plan, int64_t down, int64_t across, bool floats) {
   const int64_t wide = end->dst.width;
   for (int64_t g = 0; g < plan->groups; g++) {
     const place here = place_of(end, g);
@@ -155,7 +168,8 @@ static void multiply_wide(const window *v, const wide_beside *b, const ending *e
         if (++x == wide) x = 0, y++;
       }
       sums_of(v, at, b->packed + g * v->group, some, floats, sums);
-      for (int q = 0; q < some; q++) end_wide(end, &here, sums[q], b->bias + g * LANES, floats, ys[q], xs[q]);
+      for (int q = 0; q < some; q++)
+        end_wide(end, &here, sums[q], b->bias + g * LANES, floats, ys[q], xs[q]);
     }
   }
 }
@@ -170,7 +184,8 @@ static void conv_wide(machine *m, const itg_npu_product *p, const itg_npu_plan *
   v.group = taps * deep * LANES;
   if (p->dilation[1] == 1) v.steps *= v.columns, v.columns = 1;
   const ending end = ending_of(m, p, b.scale);
-  multiply_wide(&v, &b, &end, plan, p->stride[0] * plan->width * deep, p->stride[1] * deep, p->src.dtype == ITG_F16);
+  multiply_wide(&v, &b, &end, plan, p->stride[0] * plan->width * deep, p->stride[1] * deep,
+                p->src.dtype == ITG_F16);
 }
 
 static void depthwise_wide(machine *m, const itg_npu_product *p, const itg_npu_plan *plan) {
@@ -185,19 +200,22 @@ static void depthwise_wide(machine *m, const itg_npu_product *p, const itg_npu_p
     const float *w = b.packed + g * taps * LANES;
     for (int64_t y = 0; y < end.dst.height; y++)
       for (int64_t x = 0; x < end.dst.width; x++) {
-        const float *at = b.image + (y * p->stride[0] * plan->width + x * p->stride[1]) * deep + g * LANES;
+        const float *at =
+            b.image + (y * p->stride[0] * plan->width + x * p->stride[1]) * deep + g * LANES;
         double sums[LANES];
         reals acc = {0};
         exact wide[2] = {{0}, {0}};
         for (int64_t i = 0; i < p->kernel[0]; i++)
           for (int64_t j = 0; j < p->kernel[1]; j++) {
-            const float *pixel = at + (i * p->dilation[0] * plan->width + j * p->dilation[1]) * deep;
+            const float *pixel =
+                at + (i * p->dilation[0] * plan->width + j * p->dilation[1]) * deep;
             const float *tap = w + (i * p->kernel[1] + j) * LANES;
             if (floats) acc += *(const reals *)pixel * *(const reals *)tap;
             else
               for (int h = 0; h < 2; h++)
-                wide[h] += __builtin_convertvector(*(const half_reals *)(pixel + h * LANES / 2), exact) *
-                           __builtin_convertvector(*(const half_reals *)(tap + h * LANES / 2), exact);
+                wide[h] +=
+                    __builtin_convertvector(*(const half_reals *)(pixel + h * LANES / 2), exact) *
+                    __builtin_convertvector(*(const half_reals *)(tap + h * LANES / 2), exact);
           }
         if (floats)
           for (int i = 0; i < LANES; i++) sums[i] = acc[i];

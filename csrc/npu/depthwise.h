@@ -1,4 +1,4 @@
-// depthwise and pool: windows over 16 channels that lie side by side.
+// depthwise and pool: windows over 16 neighbouring channels.
 #pragma once
 #include "conv.h"
 
@@ -10,44 +10,44 @@ typedef struct slide {
 
 enum { BESIDE = 4 };  // pixels that share the weights of a tap
 
-// Sums of a few pixels of 16 channels. Weights are [taps][16] as 32 bits, whose upper half is 0: then one instruction
-// for pairs of 16-bit numbers makes one product.
+// Sums of a few pixels of 16 channels. Weights are [taps][16] as 32 bits, whose upper half is 0:
+// then one instruction for pairs of 16-bit numbers makes one product.
 #if defined(ITG_QVECTORS)
 #if defined(ISA_avx512)
-#define WIDEN(low, at) \
+#define WIDEN(low, at)                                                  \
   ((low) ? _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(at))) \
          : _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(at))))
 #define MULTIPLY(x, w) _mm512_madd_epi16(x, w)
 #else
-#define WIDEN(low, at) \
+#define WIDEN(low, at)                                                  \
   ((low) ? _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(at))) \
          : _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(at))))
 #define MULTIPLY(x, w) _mm256_madd_epi16(x, w)
 #endif
 enum { HALVES = LANES / QL };
 
-INLINE void sum_taps(const uint8_t *at, int64_t next, int64_t down, int64_t across, const int32_t *w,
-                     const uint16_t *kernel, const bool low, const int pixels, const int32_t *bias,
-                     int32_t (*sums)[LANES]) {
+INLINE void sum_taps(const uint8_t *at, int64_t next, int64_t down, int64_t across,
+                     const int32_t *w, const uint16_t *kernel, const bool low, const int pixels,
+                     const int32_t *bias, int32_t (*sums)[LANES]) {
   vq acc[BESIDE][HALVES];
-  UNROLL(16) for (int q = 0; q < pixels; q++)
-    UNROLL(16) for (int h = 0; h < HALVES; h++) acc[q][h] = vq_load(bias + h * QL);
+  FOR_UNROLLED (16, int q = 0; q < pixels; q++)
+    FOR_UNROLLED (16, int h = 0; h < HALVES; h++) acc[q][h] = vq_load(bias + h * QL);
   for (int64_t i = 0; i < kernel[0]; i++, at += down) {
     const uint8_t *pixel = at;
     for (int64_t j = 0; j < kernel[1]; j++, w += LANES, pixel += across)
-      UNROLL(16) for (int h = 0; h < HALVES; h++) {
+      FOR_UNROLLED (16, int h = 0; h < HALVES; h++) {
         const vq weight = vq_load(w + h * QL);
-        UNROLL(16) for (int q = 0; q < pixels; q++)
+        FOR_UNROLLED (16, int q = 0; q < pixels; q++)
           acc[q][h] = vq_add(acc[q][h], MULTIPLY(WIDEN(low, pixel + q * next + h * QL), weight));
       }
   }
-  UNROLL(16) for (int q = 0; q < pixels; q++)
-    UNROLL(16) for (int h = 0; h < HALVES; h++) vq_store(&sums[q][h * QL], acc[q][h]);
+  FOR_UNROLLED (16, int q = 0; q < pixels; q++)
+    FOR_UNROLLED (16, int h = 0; h < HALVES; h++) vq_store(&sums[q][h * QL], acc[q][h]);
 }
 #else
-INLINE void sum_taps(const uint8_t *at, int64_t next, int64_t down, int64_t across, const int32_t *w,
-                     const uint16_t *kernel, const bool low, const int pixels, const int32_t *bias,
-                     int32_t (*sums)[LANES]) {
+INLINE void sum_taps(const uint8_t *at, int64_t next, int64_t down, int64_t across,
+                     const int32_t *w, const uint16_t *kernel, const bool low, const int pixels,
+                     const int32_t *bias, int32_t (*sums)[LANES]) {
   for (int q = 0; q < pixels; q++) {
     uint32_t acc[LANES];
     memcpy(acc, bias, sizeof acc);
@@ -63,8 +63,9 @@ INLINE void sum_taps(const uint8_t *at, int64_t next, int64_t down, int64_t acro
 }
 #endif
 
-static __attribute__((noinline)) void sum_slide(const uint8_t *at, int64_t next, int64_t down, int64_t across,
-                                                const int32_t *w, const uint16_t *kernel, bool low, int pixels,
+static __attribute__((noinline)) void sum_slide(const uint8_t *at, int64_t next, int64_t down,
+                                                int64_t across, const int32_t *w,
+                                                const uint16_t *kernel, bool low, int pixels,
                                                 const int32_t *bias, int32_t (*sums)[LANES]) {
   if (pixels == BESIDE) {
     if (low) sum_taps(at, next, down, across, w, kernel, true, BESIDE, bias, sums);
@@ -78,7 +79,8 @@ static __attribute__((noinline)) void sum_slide(const uint8_t *at, int64_t next,
 }
 
 // Weights, biases with the input's zero in them, and scales.
-static void pack_depthwise(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan, const beside *b) {
+static void pack_depthwise(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan,
+                           const beside *b) {
   const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], channels = p->dst.channels;
   const int8_t *from = (const int8_t *)m->sram[p->head.core] + p->weights;
   int32_t *to = (int32_t *)(void *)b->packed;
@@ -114,10 +116,12 @@ static void depthwise(machine *m, const itg_npu_product *p, const itg_npu_plan p
   const ending end = ending_of(m, p, b.scale);
   const int64_t down = p->dilation[0] * s.row, across = p->dilation[1] * s.pixel;
   for (int64_t g = 0; g < plan.groups; g++) {
-    const int32_t *w = (const int32_t *)(const void *)b.packed + g * taps * LANES, *bias = b.bias + g * LANES;
+    const int32_t *w = (const int32_t *)(const void *)b.packed + g * taps * LANES,
+                  *bias = b.bias + g * LANES;
     const place here = place_of(&end, g);
-    const uint8_t *first = direct ? element(&src, g * LANES, -(int64_t)p->pad[0], -(int64_t)p->pad[1])
-                                  : b.image + g * LANES;
+    const uint8_t *first = direct
+                               ? element(&src, g * LANES, -(int64_t)p->pad[0], -(int64_t)p->pad[1])
+                               : b.image + g * LANES;
     const int64_t next = p->stride[1] * s.pixel;
     for (int64_t y = 0; y < end.dst.height; y++) {
       const uint8_t *at = first + y * p->stride[0] * s.row;
@@ -131,24 +135,24 @@ static void depthwise(machine *m, const itg_npu_product *p, const itg_npu_plan p
   }
 }
 
-// ---- pool -------------------------------------------------------------------------------------------
-#define MAX_TAPS(type, lowest)                                                                    \
-  type best[LANES];                                                                               \
-  for (int k = 0; k < LANES; k++) best[k] = lowest;                                               \
-  for (int64_t i = w.v.from; i < w.v.to; i++)                                                     \
-    for (int64_t j = w.h.from; j < w.h.to; j++) {                                                 \
-      const type *pixel = (const type *)(at + i * down + j * across);                             \
-      for (int k = 0; k < LANES; k++) best[k] = pixel[k] > best[k] ? pixel[k] : best[k];          \
-    }                                                                                             \
-  for (int k = 0; k < LANES; k++) best[k] = best[k] > (type)p->low ? best[k] : (type)p->low;      \
-  for (int k = 0; k < LANES; k++) best[k] = best[k] < (type)p->high ? best[k] : (type)p->high;    \
+// ---- pool ---------------------------------------------------------------------------------------
+#define MAX_TAPS(type, lowest)                                                                 \
+  type best[LANES];                                                                            \
+  for (int k = 0; k < LANES; k++) best[k] = lowest;                                            \
+  for (int64_t i = w.v.from; i < w.v.to; i++)                                                  \
+    for (int64_t j = w.h.from; j < w.h.to; j++) {                                              \
+      const type *pixel = (const type *)(at + i * down + j * across);                          \
+      for (int k = 0; k < LANES; k++) best[k] = pixel[k] > best[k] ? pixel[k] : best[k];       \
+    }                                                                                          \
+  for (int k = 0; k < LANES; k++) best[k] = best[k] > (type)p->low ? best[k] : (type)p->low;   \
+  for (int k = 0; k < LANES; k++) best[k] = best[k] < (type)p->high ? best[k] : (type)p->high; \
   memcpy(made, best, LANES);
 
-#define ADD_TAPS(type)                                                                            \
-  for (int64_t i = w.v.from; i < w.v.to; i++)                                                     \
-    for (int64_t j = w.h.from; j < w.h.to; j++) {                                                 \
-      const type *pixel = (const type *)(at + i * down + j * across);                             \
-      for (int k = 0; k < LANES; k++) sums[k] += pixel[k];                                        \
+#define ADD_TAPS(type)                                                \
+  for (int64_t i = w.v.from; i < w.v.to; i++)                         \
+    for (int64_t j = w.h.from; j < w.h.to; j++) {                     \
+      const type *pixel = (const type *)(at + i * down + j * across); \
+      for (int k = 0; k < LANES; k++) sums[k] += pixel[k];            \
     }
 
 enum { FEW_TAPS = 1 << 22 };  // whose sum of bytes stays in 32 bits

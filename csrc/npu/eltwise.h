@@ -1,4 +1,4 @@
-// eltwise and lut: runs of elements that lie side by side in every operand.
+// eltwise and lut: runs of elements that are contiguous in every operand.
 #pragma once
 #include "epilogue.h"
 
@@ -8,21 +8,22 @@ static bool like(const box *a, const box *b) { return a->c2 == b->c2 && a->first
 // Whether a row of whole blocks is one run.
 static bool dense(const box *b) { return b->pixel == b->c2 * b->item; }
 
-// For every run of elements: [c, c + lanes) of one pixel, or of `pixels` pixels whose blocks follow each other.
-#define FOR_RUNS(dst, join, code)                                                                  \
-  for (int64_t c = 0; c < (dst)->channels;) {                                                      \
-    const int64_t left = (dst)->c2 - ((dst)->first + c) % (dst)->c2;                               \
-    const int64_t lanes = left < (dst)->channels - c ? left : (dst)->channels - c;                 \
-    const int64_t pixels = (join) && lanes == (dst)->c2 ? (dst)->width : 1, run = lanes * pixels;  \
-    for (int64_t y = 0; y < (dst)->height; y++)                                                    \
-      for (int64_t x = 0; x < (dst)->width; x += pixels) {                                         \
-        code                                                                                       \
-      }                                                                                            \
-    c += lanes;                                                                                    \
+// For every run of elements: [c, c + lanes) of one pixel, or of `pixels` pixels whose blocks follow
+// each other.
+#define FOR_RUNS(dst, join, code)                                                                 \
+  for (int64_t c = 0; c < (dst)->channels;) {                                                     \
+    const int64_t left = (dst)->c2 - ((dst)->first + c) % (dst)->c2;                              \
+    const int64_t lanes = left < (dst)->channels - c ? left : (dst)->channels - c;                \
+    const int64_t pixels = (join) && lanes == (dst)->c2 ? (dst)->width : 1, run = lanes * pixels; \
+    for (int64_t y = 0; y < (dst)->height; y++)                                                   \
+      for (int64_t x = 0; x < (dst)->width; x += pixels) {                                        \
+        code                                                                                      \
+      }                                                                                           \
+    c += lanes;                                                                                   \
   }
 
-INLINE void pair_sixteen(const itg_npu_eltwise *e, const rounding *end, uint8_t a_type, const uint8_t *a,
-                         uint8_t b_type, const uint8_t *b, uint8_t *to) {
+INLINE void pair_sixteen(const itg_npu_eltwise *e, const rounding *end, uint8_t a_type,
+                         const uint8_t *a, uint8_t b_type, const uint8_t *b, uint8_t *to) {
   int32_t one[LANES], two[LANES];
   float t[LANES];
   if (a_type == ITG_F16) {
@@ -40,9 +41,11 @@ INLINE void pair_sixteen(const itg_npu_eltwise *e, const rounding *end, uint8_t 
   load_whole(b_type, b, two);
   if (e->kind == ITG_NPU_MUL) {
     if (a_type == ITG_I16 || b_type == ITG_I16)
-      for (int i = 0; i < LANES; i++) t[i] = (float)((int64_t)(one[i] - e->a_zero) * (two[i] - e->b_zero)) * e->a_factor;
+      for (int i = 0; i < LANES; i++)
+        t[i] = (float)((int64_t)(one[i] - e->a_zero) * (two[i] - e->b_zero)) * e->a_factor;
     else
-      for (int i = 0; i < LANES; i++) t[i] = (float)((one[i] - e->a_zero) * (two[i] - e->b_zero)) * e->a_factor;
+      for (int i = 0; i < LANES; i++)
+        t[i] = (float)((one[i] - e->a_zero) * (two[i] - e->b_zero)) * e->a_factor;
   } else {
     for (int i = 0; i < LANES; i++)
       t[i] = (float)(one[i] - e->a_zero) * e->a_factor + (float)(two[i] - e->b_zero) * e->b_factor;
@@ -50,12 +53,14 @@ INLINE void pair_sixteen(const itg_npu_eltwise *e, const rounding *end, uint8_t 
   finish(end, t, to);
 }
 
-INLINE void pair_run(const itg_npu_eltwise *e, const rounding *end, const uint8_t a_type, const uint8_t *a,
-                     const uint8_t b_type, const uint8_t *b, uint8_t *to, int64_t n) {
+INLINE void pair_run(const itg_npu_eltwise *e, const rounding *end, const uint8_t a_type,
+                     const uint8_t *a, const uint8_t b_type, const uint8_t *b, uint8_t *to,
+                     int64_t n) {
   const int64_t a_item = (int64_t)itg_item(a_type), b_item = (int64_t)itg_item(b_type);
   const int64_t item = (int64_t)itg_item(end->dtype);
   int64_t i = 0;
-  for (; i + LANES <= n; i += LANES) pair_sixteen(e, end, a_type, a + i * a_item, b_type, b + i * b_item, to + i * item);
+  for (; i + LANES <= n; i += LANES)
+    pair_sixteen(e, end, a_type, a + i * a_item, b_type, b + i * b_item, to + i * item);
   if (i == n) return;
   uint8_t made[LANES * 4];
   pair_sixteen(e, end, a_type, a + i * a_item, b_type, b + i * b_item, made);
@@ -73,9 +78,10 @@ static void eltwise(const machine *m, const itg_npu_eltwise *e) {
   }
   const rounding end = ROUNDING(m, e, e->table, e->entries, e->base);
   const bool join = dense(&a) && dense(&b) && dense(&dst) && whole_b;
-#define RUNS(one, two)                                                                                          \
-  FOR_RUNS(&dst, join,                                                                                          \
-           pair_run(e, &end, one, element(&a, c, y, x), two, element(&b, c, y, x), element(&dst, c, y, x), run);)
+#define RUNS(one, two)                                                             \
+  FOR_RUNS(&dst, join,                                                             \
+           pair_run(e, &end, one, element(&a, c, y, x), two, element(&b, c, y, x), \
+                    element(&dst, c, y, x), run);)
   if (a.dtype == ITG_I8 && b.dtype == ITG_I8) RUNS(ITG_I8, ITG_I8)
   else if (a.dtype == ITG_U8 && b.dtype == ITG_U8) RUNS(ITG_U8, ITG_U8)
   else if (a.dtype == ITG_F16) RUNS(ITG_F16, ITG_F16)

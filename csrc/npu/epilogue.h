@@ -1,11 +1,13 @@
-// Sixteen results at a time: loops of a fixed length, which the compiler makes vectors of on every instruction set.
+// Rounding and storing sixteen results at a time: loops of a fixed length, which the compiler
+// vectorises on every instruction set.
 #pragma once
 #include "reference.h"
 #include "kernels/int8/qvec.h"
 
 enum { LANES = 16 };
 
-// The first n of 16 whole numbers; what lies past them may be read (SRAM has slack behind it), but means nothing.
+// The first n of 16 whole numbers; what lies past them may be read (SRAM has slack behind it), but
+// means nothing.
 INLINE void load_whole(uint8_t dtype, const uint8_t *at, int32_t *to) {
   if (dtype == ITG_I8)
     for (int i = 0; i < LANES; i++) to[i] = (int8_t)at[i];
@@ -19,7 +21,8 @@ INLINE void load_whole(uint8_t dtype, const uint8_t *at, int32_t *to) {
     }
 }
 
-// The same, with real numbers rounded, clamped and looked up, for 16 elements that lie side by side.
+// The same, with real numbers rounded, clamped and looked up, for 16 elements that lie side by
+// side.
 INLINE void finish_whole(const rounding *r, const float *t, uint8_t *to) {
   int32_t v[LANES];
   for (int i = 0; i < LANES; i++) {
@@ -44,7 +47,8 @@ INLINE void load_halves(const uint8_t *at, float *to) {
 #if defined(ISA_avx512)
   _mm512_storeu_ps(to, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at)));
 #elif defined(ITG_QVECTORS)
-  for (int i = 0; i < LANES; i += 8) _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(at + 2 * i))));
+  for (int i = 0; i < LANES; i += 8)
+    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(at + 2 * i))));
 #else
   for (int i = 0; i < LANES; i++) to[i] = real(at + 2 * i);
 #endif
@@ -52,10 +56,12 @@ INLINE void load_halves(const uint8_t *at, float *to) {
 
 INLINE void store_halves(const float *t, uint8_t *to) {
 #if defined(ISA_avx512)
-  _mm256_storeu_si256((__m256i *)to, _mm512_cvtps_ph(_mm512_loadu_ps(t), _MM_FROUND_TO_NEAREST_INT));
+  _mm256_storeu_si256((__m256i *)to,
+                      _mm512_cvtps_ph(_mm512_loadu_ps(t), _MM_FROUND_TO_NEAREST_INT));
 #elif defined(ITG_QVECTORS)
   for (int i = 0; i < LANES; i += 8)
-    _mm_storeu_si128((__m128i *)(to + 2 * i), _mm256_cvtps_ph(_mm256_loadu_ps(t + i), _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)(to + 2 * i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(t + i), _MM_FROUND_TO_NEAREST_INT));
 #else
   for (int i = 0; i < LANES; i++) {
     const uint16_t half = itg_f32_to_f16(t[i]);
@@ -91,7 +97,8 @@ INLINE void finish(const rounding *r, const float *t, uint8_t *to) {
 static inline bool has_lanes(const box *b) { return b->c2 % LANES == 0 && b->first % LANES == 0; }
 
 // The first n of 16 elements from channel c on, to where they belong.
-static inline void put_lanes(const box *b, int64_t c, int64_t y, int64_t x, const uint8_t *from, int64_t n) {
+static inline void put_lanes(const box *b, int64_t c, int64_t y, int64_t x, const uint8_t *from,
+                             int64_t n) {
   if (has_lanes(b)) {
     uint8_t *to = element(b, c, y, x);
     if (n * b->item == 8) memcpy(to, from, 8);
@@ -110,7 +117,8 @@ static inline void put_lanes(const box *b, int64_t c, int64_t y, int64_t x, cons
   }
 }
 
-static inline void get_lanes(const box *b, int64_t c, int64_t y, int64_t x, uint8_t *to, int64_t n) {
+static inline void get_lanes(const box *b, int64_t c, int64_t y, int64_t x, uint8_t *to,
+                             int64_t n) {
   for (int64_t i = 0; i < n;) {
     const int64_t left = b->c2 - (b->first + c + i) % b->c2, run = left < n - i ? left : n - i;
     memcpy(to + i * b->item, element(b, c + i, y, x), (size_t)(run * b->item));
@@ -118,7 +126,7 @@ static inline void get_lanes(const box *b, int64_t c, int64_t y, int64_t x, uint
   }
 }
 
-// ---- the end of a product ---------------------------------------------------------------------------
+// ---- the end of a product -----------------------------------------------------------------------
 typedef struct ending {
   rounding round;
   box dst, residual;
@@ -129,7 +137,10 @@ typedef struct ending {
 } ending;
 
 static ending ending_of(const machine *m, const itg_npu_product *p, const float *scale) {
-  ending e = {.adds = p->residual.channels != 0, .r_zero = p->r_zero, .r_factor = p->r_factor, .scale = scale};
+  ending e = {.adds = p->residual.channels != 0,
+              .r_zero = p->r_zero,
+              .r_factor = p->r_factor,
+              .scale = scale};
   e.round = ROUNDING(m, p, p->table, p->entries, p->base);
   e.dst = box_of(m, &p->head, &p->dst);
   e.dst_lanes = has_lanes(&e.dst);
@@ -140,7 +151,7 @@ static ending ending_of(const machine *m, const itg_npu_product *p, const float 
   return e;
 }
 
-typedef struct place {  // of 16 channels
+typedef struct place {             // of 16 channels
   uint8_t *dst, *half, *residual;  // at row 0, column 0; half: of the last 8
   const float *scale;
   int64_t first, count;
@@ -148,7 +159,11 @@ typedef struct place {  // of 16 channels
 
 static place place_of(const ending *e, int64_t group) {
   const int64_t c = group * LANES, left = e->dst.channels - c;
-  return (place){element(&e->dst, c, 0, 0), element(&e->dst, c + LANES / 2, 0, 0), e->adds ? element(&e->residual, c, 0, 0) : NULL, e->scale + c, c,
+  return (place){element(&e->dst, c, 0, 0),
+                 element(&e->dst, c + LANES / 2, 0, 0),
+                 e->adds ? element(&e->residual, c, 0, 0) : NULL,
+                 e->scale + c,
+                 c,
                  left < LANES ? left : LANES};
 }
 
@@ -209,13 +224,16 @@ INLINE void finish_sixteen(const rounding *r, __m512 t, uint8_t *to) {
     finish_floats(r, real, to);
     return;
   }
-  t = _mm512_min_ps(_mm512_max_ps(t, _mm512_set1_ps(r->low)), _mm512_set1_ps(r->high));  // a NaN becomes low
+  t = _mm512_min_ps(_mm512_max_ps(t, _mm512_set1_ps(r->low)),
+                    _mm512_set1_ps(r->high));  // a NaN becomes low
   __m512i v = _mm512_add_epi32(_mm512_cvtps_epi32(t), _mm512_set1_epi32(r->zero));
   if (r->table) {  // whole words are read, also from past the end of the table: SRAM has slack
     v = _mm512_max_epi32(_mm512_sub_epi32(v, _mm512_set1_epi32(r->base)), _mm512_setzero_si512());
     v = _mm512_min_epi32(v, _mm512_set1_epi32(r->last));
     if (r->dtype == ITG_F32) v = _mm512_i32gather_epi32(v, r->table, 4);
-    else v = itg_item(r->dtype) == 2 ? _mm512_i32gather_epi32(v, r->table, 2) : _mm512_i32gather_epi32(v, r->table, 1);
+    else
+      v = itg_item(r->dtype) == 2 ? _mm512_i32gather_epi32(v, r->table, 2)
+                                  : _mm512_i32gather_epi32(v, r->table, 1);
   }
   if (r->dtype == ITG_F32) _mm512_storeu_si512(to, v);
   else if (itg_item(r->dtype) == 2) _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(v));
@@ -231,7 +249,8 @@ INLINE void end_sixteen(const ending *e, const place *p, sixteen sums, int64_t y
   }
   __m512 t = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), _mm512_loadu_ps(p->scale));
   if (e->adds && e->residual_lanes && e->residual.dtype != ITG_F16) {
-    const __m512i r = load_sixteen(e->residual.dtype, p->residual + y * e->residual.row + x * e->residual.pixel);
+    const __m512i r =
+        load_sixteen(e->residual.dtype, p->residual + y * e->residual.row + x * e->residual.pixel);
     const __m512 real = _mm512_cvtepi32_ps(_mm512_sub_epi32(r, _mm512_set1_epi32(e->r_zero)));
     t = _mm512_add_ps(t, _mm512_mul_ps(real, _mm512_set1_ps(e->r_factor)));
   } else if (e->adds) {

@@ -1,5 +1,6 @@
-// Whether a program's result depends on how fast its queues are: an instruction may touch what another one writes, or
-// write what another one reads, only if its waits say that the other has ended. And what was never written has no value.
+// Data hazards of a program: an instruction may touch bytes that another one writes, or write bytes
+// that another one reads, only if its waits say that the other has ended. Bytes that were never
+// written must not be read. So results do not depend on the speed of the queues.
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,8 @@
 
 typedef struct node {  // one instruction
   const itg_npu_instruction *record;
-  uint32_t ended[ITG_NPU_QUEUES];  // how many of each queue of its core have ended when it begins, all told
+  uint32_t ended[ITG_NPU_QUEUES];  // how many of each queue of its core have ended when it begins,
+                                   // all told
   uint32_t level;                  // barriers that all cores have passed then
   uint32_t place;                  // in its queue
   uint32_t first, count;           // regions
@@ -18,22 +20,29 @@ typedef struct list {
   uint32_t count;
 } list;
 
-enum { OUT_LOADS = ITG_NPU_QUEUES, OUT_STORES, BARRIERS, LISTS };  // beside the queues: what other cores may meet
+enum {
+  OUT_LOADS = ITG_NPU_QUEUES,
+  OUT_STORES,
+  BARRIERS,
+  LISTS
+};  // beside the queues: what other cores may meet
 
 typedef struct order {
   const itg_npu_program *program;
   node *nodes;
   itg_npu_region *regions;
   list lists[ITG_NPU_CORES][LISTS];
-  uint8_t *written;      // a bit for each byte of the cores' SRAM, then of `internal`, then of the outputs
+  uint8_t
+      *written;  // a bit for each byte of the cores' SRAM, then of `internal`, then of the outputs
   uint64_t outputs[16];  // where in it each output begins, in bits
   uint64_t budget;       // of comparisons
 } order;
 
-static const char *const memories[] = {"SRAM", "the weights", "internal memory", "an input", "an output"};
+static const char *const memories[] = {"SRAM", "the weights", "internal memory", "an input",
+                                       "an output"};
 static const char *const queues[] = {"load", "compute", "store"};
 
-// ---- what has been written --------------------------------------------------------------------------
+// ---- bytes that have been written ---------------------------------------------------------------
 static uint64_t bit_of(const order *o, const itg_npu_region *r, uint32_t core) {
   const uint64_t shared = o->program->cores * o->program->sram;
   if (r->space == ITG_NPU_SRAM) return core * o->program->sram + r->at;
@@ -75,8 +84,10 @@ static itg_words check_written(order *o, uint32_t number, const node *n) {
   const uint32_t core = n->record->head.core;
   for (uint32_t k = n->first; k < n->first + n->count; k++) {
     const itg_npu_region *r = &o->regions[k];
-    if (!r->write && (r->space == ITG_NPU_SRAM || r->space == ITG_NPU_INTERNAL) && !mark_region(o, r, core, false))
-      return itg_npu_refuse(number, n->record, "it reads bytes of %s at %llu that nothing has written",
+    if (!r->write && (r->space == ITG_NPU_SRAM || r->space == ITG_NPU_INTERNAL) &&
+        !mark_region(o, r, core, false))
+      return itg_npu_refuse(number, n->record,
+                            "it reads bytes of %s at %llu that nothing has written",
                             memories[r->space], (unsigned long long)r->at);
   }
   for (uint32_t k = n->first; k < n->first + n->count; k++)
@@ -84,7 +95,7 @@ static itg_words check_written(order *o, uint32_t number, const node *n) {
   return NULL;
 }
 
-// ---- who waits for whom -----------------------------------------------------------------------------
+// ---- order by waits -----------------------------------------------------------------------------
 static void know(node *n, const node *ended) {  // all that had ended when that one began
   for (int q = 0; q < ITG_NPU_QUEUES; q++)
     if (ended->ended[q] > n->ended[q]) n->ended[q] = ended->ended[q];
@@ -102,7 +113,8 @@ static itg_words follow(order *o, uint32_t number, node *n) {
   n->place = mine[queue].count;
   for (int q = 0; q < ITG_NPU_QUEUES; q++) {
     if (h->wait[q] > mine[q].count)
-      return itg_npu_refuse(number, n->record, "it waits for %u of queue %s, of which %u come before it", h->wait[q],
+      return itg_npu_refuse(number, n->record,
+                            "it waits for %u of queue %s, of which %u come before it", h->wait[q],
                             queues[q], mine[q].count);
     const uint32_t wait = q == queue ? mine[q].count : h->wait[q];
     if (wait) know(n, of(o, h->core, q, wait - 1));
@@ -111,7 +123,8 @@ static itg_words follow(order *o, uint32_t number, node *n) {
   if (h->barrier > n->level) n->level = h->barrier;
   for (uint32_t c = 0; c < o->program->cores; c++)
     if (n->level > o->lists[c][BARRIERS].count)
-      return itg_npu_refuse(number, n->record, "it waits for barrier %u, which core %u has not reached", n->level, c);
+      return itg_npu_refuse(number, n->record,
+                            "it waits for barrier %u, which core %u has not reached", n->level, c);
   if (n->level) {
     const node *passed = of(o, h->core, BARRIERS, n->level - 1);
     know(n, passed);
@@ -126,12 +139,15 @@ static itg_words compare(order *o, uint32_t number, const node *n, uint32_t othe
   for (uint32_t i = n->first; i < n->first + n->count; i++)
     for (uint32_t k = m->first; k < m->first + m->count; k++) {
       const itg_npu_region *a = &o->regions[i], *b = &o->regions[k];
-      if (!(a->write | b->write) || a->space != b->space || (shared && a->space == ITG_NPU_SRAM)) continue;
+      if (!(a->write | b->write) || a->space != b->space || (shared && a->space == ITG_NPU_SRAM))
+        continue;
       if (a->space == ITG_NPU_OUTPUT && a->slot != b->slot) continue;
       if (itg_npu_touch(a, b))
-        return itg_npu_refuse(number, n->record, "it %s bytes of %s at %llu that instruction %u %s, without a wait for it",
-                              a->write ? "writes" : "reads", memories[a->space], (unsigned long long)a->at, other,
-                              b->write ? "writes" : "reads");
+        return itg_npu_refuse(
+            number, n->record,
+            "it %s bytes of %s at %llu that instruction %u %s, without a wait for it",
+            a->write ? "writes" : "reads", memories[a->space], (unsigned long long)a->at, other,
+            b->write ? "writes" : "reads");
     }
   return NULL;
 }
@@ -146,7 +162,9 @@ static itg_words check_waits(order *o, uint32_t number, const node *n) {
   for (uint32_t c = 0; c < o->program->cores && !wrong && queue != ITG_NPU_COMPUTES; c++)
     for (int q = OUT_LOADS; c != core && !wrong && q <= OUT_STORES; q++) {
       const node *passed = n->level ? of(o, c, BARRIERS, n->level - 1) : NULL;
-      const uint32_t ended = !passed ? 0 : q == OUT_LOADS ? passed->ended[ITG_NPU_LOADS] : passed->place + 1;
+      const uint32_t ended = !passed          ? 0
+                             : q == OUT_LOADS ? passed->ended[ITG_NPU_LOADS]
+                                              : passed->place + 1;
       for (uint32_t k = o->lists[c][q].count; !wrong && k-- > 0;) {
         if (of(o, c, q, k)->place < ended) break;
         wrong = compare(o, number, n, o->lists[c][q].at[k], true);
@@ -155,9 +173,11 @@ static itg_words check_waits(order *o, uint32_t number, const node *n) {
   return wrong;
 }
 
-static bool leaves(const order *o, const node *n) {  // touches memory that other cores see, and that someone writes
+static bool leaves(const order *o,
+                   const node *n) {  // touches memory that other cores see, and that someone writes
   for (uint32_t k = n->first; k < n->first + n->count; k++)
-    if (o->regions[k].space == ITG_NPU_INTERNAL || o->regions[k].space == ITG_NPU_OUTPUT) return true;
+    if (o->regions[k].space == ITG_NPU_INTERNAL || o->regions[k].space == ITG_NPU_OUTPUT)
+      return true;
   return false;
 }
 
@@ -179,12 +199,14 @@ static itg_words check_all(order *o) {
     const int queue = itg_npu_queue_of(i->head.op);
     push(&mine[queue], number);
     if (i->head.op == ITG_NPU_BARRIER) push(&mine[BARRIERS], number);
-    if (queue != ITG_NPU_COMPUTES && leaves(o, n)) push(&mine[queue == ITG_NPU_LOADS ? OUT_LOADS : OUT_STORES], number);
+    if (queue != ITG_NPU_COMPUTES && leaves(o, n))
+      push(&mine[queue == ITG_NPU_LOADS ? OUT_LOADS : OUT_STORES], number);
   }
   return NULL;
 }
 
-// How long each list becomes, how many regions there are, how many bytes go to outputs; the sum of all lists.
+// How long each list becomes, how many regions there are, how many bytes go to outputs; the sum of
+// all lists.
 static uint64_t measure(order *o, uint64_t *regions, uint64_t *stored) {
   const itg_npu_instruction *i = itg_npu_first(o->program);
   itg_npu_region few[ITG_NPU_REGIONS];
@@ -194,7 +216,8 @@ static uint64_t measure(order *o, uint64_t *regions, uint64_t *stored) {
     list *mine = o->lists[i->head.core];
     mine[queue].count++, total++;
     if (i->head.op == ITG_NPU_BARRIER) mine[BARRIERS].count++, total++;
-    if (queue != ITG_NPU_COMPUTES) mine[queue == ITG_NPU_LOADS ? OUT_LOADS : OUT_STORES].count++, total++;
+    if (queue != ITG_NPU_COMPUTES)
+      mine[queue == ITG_NPU_LOADS ? OUT_LOADS : OUT_STORES].count++, total++;
     const int n = itg_npu_regions_of(i, few);
     *regions += (uint64_t)n;
     for (int k = 0; k < n; k++) {
@@ -218,7 +241,8 @@ itg_words itg_npu_check_order(const itg_npu_program *p) {
     bits += bytes;
   }
   const char *const unwritten = "the program leaves bytes of its outputs unwritten";
-  if (bits - inside > stored) return unwritten;  // before memory is taken for outputs that no one could fill
+  if (bits - inside > stored)
+    return unwritten;  // before memory is taken for outputs that no one could fill
   uint32_t *numbers = malloc((total + 1) * sizeof *numbers), *at = numbers;
   o.nodes = malloc((p->instructions + 1ull) * sizeof *o.nodes);
   o.regions = malloc((regions + 1) * sizeof *o.regions);

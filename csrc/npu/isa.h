@@ -1,6 +1,8 @@
-// The records of an NPU program, version 2. src/intaglio/npu/own/isa.py declares the same for Python, a test compares the
-// two, and docs/npu-isa.md explains them. Numbers are little-endian; every record is a multiple of 8 bytes.
+// The records of an NPU program, version 2. src/intaglio/npu/own/isa.py declares the same for
+// Python, a test compares the two, and docs/npu-isa.md explains them. Numbers are little-endian;
+// every record is a multiple of 8 bytes.
 #pragma once
+// clang-format off: docs and tests show these records as they stand here
 #include <stdint.h>
 
 #define ITG_NPU_VERSION 2

@@ -3,7 +3,8 @@
 #include "conv16.h"
 
 // b [n][k] as i8, in fours of k and sixteens of n; and the sums of each n.
-static void pack_other(const box *b, bool turned, int64_t depth, int64_t groups, uint8_t flip, int8_t *to) {
+static void pack_other(const box *b, bool turned, int64_t depth, int64_t groups, uint8_t flip,
+                       int8_t *to) {
   const int64_t ks = turned ? b->channels : b->height, ns = turned ? b->height : b->channels;
   if (ks % 4 || ns % LANES) memset(to, 0, (size_t)(groups * depth * 64));
   for (int64_t c = 0; c < b->channels; c++) {
@@ -58,7 +59,8 @@ static void matmul(machine *m, const itg_npu_matmul *p) {
   const uint8_t flip = a.dtype == ITG_I8 ? 0x80 : 0, other_flip = other.dtype == ITG_I8 ? 0 : 0x80;
   const uint32_t a_zero = (uint32_t)(p->a_zero + flip), b_zero = (uint32_t)(p->b_zero - other_flip);
   pack_other(&other, p->turned, plan.depth, plan.groups, other_flip, b.packed);
-  const itg_npu_product image = {.head = p->head, .src = p->src};  // as a convolution of 1 x 1 sees it
+  const itg_npu_product image = {.head = p->head,
+                                 .src = p->src};  // as a convolution of 1 x 1 sees it
   fill_image(m, &image, &plan, deep, flip, b.image);
   // sum of (a - a_zero)(b - b_zero) = sum of ab - a_zero sum of b - b_zero (sum of a - a_zero K)
   for (int64_t g = 0; g < plan.groups; g++) {

@@ -1,195 +1,60 @@
-// Features one element at a time: what every instruction means, and what runs where no faster form fits.
+// The meaning of every instruction, one element at a time. It runs where no faster form fits.
 #pragma once
-#include "program.h"
+#include "machine.h"
 
-typedef struct machine {  // the modelled memories, as one step sees them
-  uint8_t *sram[ITG_NPU_CORES], *internal, *beside;
-  const itg_call *call;
-  const itg_npu_program *program;
-  const itg_npu_product *packed;  // whose weights `beside` holds, or NULL
-} machine;
-
-static inline uint8_t *base_of(const machine *m, const itg_npu_head *h, const itg_npu_feature *f) {
-  switch (f->space) {
-    case ITG_NPU_SRAM: return m->sram[h->core] + f->offset;
-    case ITG_NPU_WEIGHTS: return (uint8_t *)m->call->in[1]->data + f->offset;
-    case ITG_NPU_INTERNAL: return m->internal + f->offset;
-    case ITG_NPU_INPUT: return (uint8_t *)m->call->in[2 + f->slot]->data + f->offset;
-    default: return (uint8_t *)m->call->out[f->slot]->data + f->offset;
-  }
-}
-
-typedef struct box {  // a feature with an address
-  uint8_t *at;
-  int64_t plane, row, pixel, channels, height, width, c2, first, item;
-  uint8_t dtype;
-} box;
-
-static inline box box_of(const machine *m, const itg_npu_head *h, const itg_npu_feature *f) {
-  return (box){base_of(m, h, f), f->plane, f->row,   f->pixel,           f->channels, f->height,
-               f->width,         f->c2,    f->first, itg_item(f->dtype), f->dtype};
-}
-
-static inline uint8_t *element(const box *b, int64_t c, int64_t y, int64_t x) {
-  const int64_t lane = b->first + c;
-  return b->at + lane / b->c2 * b->plane + y * b->row + x * b->pixel + lane % b->c2 * b->item;
-}
-
-static inline float real(const uint8_t *at) {  // of f16
-  uint16_t bits;
-  memcpy(&bits, at, sizeof bits);
-  return itg_f16_to_f32(bits);
-}
-
-static inline int32_t whole(uint8_t dtype, const uint8_t *at) {
-  if (dtype == ITG_I16) {
-    int16_t v;
-    memcpy(&v, at, sizeof v);
-    return v;
-  }
-  return dtype == ITG_I8 ? (int8_t)*at : *at;
-}
-
-// Extents of 1 repeat as often as `like` has them.
-static inline void stretch(box *b, const box *like) {
-  if (b->channels == 1 && like->channels > 1) {
-    b->at += b->first * b->item;
-    b->plane = 0, b->c2 = 1, b->first = 0, b->channels = like->channels;
-  }
-  if (b->height == 1 && like->height > 1) b->row = 0, b->height = like->height;
-  if (b->width == 1 && like->width > 1) b->pixel = 0, b->width = like->width;
-}
-
-// ---- results ----------------------------------------------------------------------------------------
-typedef struct rounding {
-  float low, high;  // bounds less the zero
-  float least, most;
-  int32_t zero, base, last;
-  const uint8_t *table;  // NULL: none
-  uint8_t dtype;
-  bool floats;  // results are clamped to `least` and `most`, and a table is a curve; else they are whole
-} rounding;
-
-#define ROUNDING(m, i, table, entries, base)                                                                         \
-  rounding_of(m, (i)->head.core, (i)->src.dtype, (i)->dst.dtype, (i)->y_zero, (i)->low, (i)->high, (i)->least,       \
-              (i)->most, table, entries, base)
-
-static inline rounding rounding_of(const machine *m, uint8_t core, uint8_t src, uint8_t dst, int32_t zero, int32_t low,
-                                   int32_t high, float least, float most, uint32_t table, uint32_t entries,
-                                   int32_t base) {
-  const bool real = dst == ITG_F32 || dst == ITG_F16;
-  return (rounding){(float)((int64_t)low - zero),  // where nothing is rounded, these may be anything
-                    (float)((int64_t)high - zero),
-                    least,
-                    most,
-                    zero,
-                    base,
-                    (int32_t)entries - 1,
-                    entries ? m->sram[core] + table : NULL,
-                    dst,
-                    real && (!entries || src == ITG_F16)};
-}
-
-static inline rounding table_of(const machine *m, const itg_npu_lut *l) {
-  return rounding_of(m, l->head.core, l->src.dtype, l->dst.dtype, 0, 0, 0, -INFINITY, INFINITY, l->table, l->entries,
-                     l->base);
-}
-
-static inline void look_up(const rounding *r, int64_t v, uint8_t *to) {
-  const int64_t i = v - r->base, inside = i < 0 ? 0 : i > r->last ? r->last : i;
-  const size_t item = itg_item(r->dtype);
-  memcpy(to, r->table + inside * (int64_t)item, item);
-}
-
-static inline float clamped(const rounding *r, float t) {  // a NaN stays one
-  const float above = r->least > t ? r->least : t;
-  return r->most < above ? r->most : above;
-}
-
-// A function of f16 by its values at every 32nd of them, in their order from -inf to inf.
-enum { CURVE_TOP = 0x7c00, CURVE_STEP = 32 };
-
-static inline float curved(const rounding *r, uint16_t bits) {
-  const int32_t far = bits & 0x7fff, size = far < CURVE_TOP ? far : CURVE_TOP;
-  const int32_t place = (bits >> 15 ? -size : size) + CURVE_TOP;
-  const int32_t at = place / CURVE_STEP < r->last - 1 ? place / CURVE_STEP : r->last - 1;
-  const float part = (float)(place - at * CURVE_STEP) * (1.f / CURVE_STEP);
-  float ends[2];
-  memcpy(ends, r->table + 4 * (int64_t)at, sizeof ends);
-  return far > CURVE_TOP ? itg_float_of_bits(0x7fc00000) : ends[0] + (ends[1] - ends[0]) * part;
-}
-
-static inline void put_float(const rounding *r, float t, uint8_t *to) {
-  t = clamped(r, t);
-  uint16_t half = itg_f32_to_f16(t);
-  if (r->table) half = itg_f32_to_f16(curved(r, half));
-  if (r->dtype == ITG_F32) memcpy(to, &t, sizeof t);
-  else memcpy(to, &half, sizeof half);
-}
-
-static inline void put(const rounding *r, float t, uint8_t *to) {
-  if (r->floats) {
-    put_float(r, t, to);
-    return;
-  }
-  const float above = t > r->low ? t : r->low;
-  const int32_t v = (int32_t)rintf(above < r->high ? above : r->high) + r->zero;
-  const int16_t wide = (int16_t)v;
-  if (r->table) look_up(r, v, to);
-  else if (r->dtype == ITG_I16) memcpy(to, &wide, sizeof wide);
-  else *to = (uint8_t)v;
-}
-
-// The sum itself, where the result is i32.
-static inline bool put_sum(const rounding *r, int64_t sum, uint8_t *to) {
-  const uint32_t low = (uint32_t)(uint64_t)sum;
-  if (r->dtype == ITG_I32) memcpy(to, &low, sizeof low);
-  return r->dtype == ITG_I32;
-}
-
-// ---- windows ----------------------------------------------------------------------------------------
-typedef struct taps {  // of a kernel that lie inside of the input: [from, to); tap k is at place + k * dilation
+// ---- windows ------------------------------------------------------------------------------------
+typedef struct taps {  // of a kernel that lie inside of the input: [from, to); tap k is at place +
+                       // k * dilation
   int64_t from, to, place;
 } taps;
 
-static inline taps taps_of(int64_t out, int64_t stride, int64_t pad, int64_t kernel, int64_t dilation, int64_t extent) {
+static inline taps taps_of(int64_t out, int64_t stride, int64_t pad, int64_t kernel,
+                           int64_t dilation, int64_t extent) {
   const int64_t place = out * stride - pad;
   taps t = {0, kernel, place};
   if (place < 0) t.from = itg_npu_div_up(-place, dilation);
-  if (place + (kernel - 1) * dilation >= extent) t.to = extent > place ? itg_npu_div_up(extent - place, dilation) : 0;
+  if (place + (kernel - 1) * dilation >= extent)
+    t.to = extent > place ? itg_npu_div_up(extent - place, dilation) : 0;
   if (t.from > t.to) t.from = t.to;
   return t;
 }
 
-static inline float sum_to_float(uint8_t dtype, int64_t sum) {  // of bytes in 32 bits, of 16-bit numbers in 64
+static inline float sum_to_float(uint8_t dtype,
+                                 int64_t sum) {  // of bytes in 32 bits, of 16-bit numbers in 64
   return dtype == ITG_I16 ? (float)sum : (float)(int32_t)(uint32_t)(uint64_t)sum;
 }
 
 // Scale and bias (of floats its bits) of an output channel.
-static inline void load_params(const machine *m, const itg_npu_product *p, int64_t c, float *scale, int32_t *bias) {
+static inline void load_params(const machine *m, const itg_npu_product *p, int64_t c, float *scale,
+                               int32_t *bias) {
   const uint8_t *at = m->sram[p->head.core] + p->params;
   memcpy(scale, at + (p->one_scale ? 0 : 4 * c), 4);
   memcpy(bias, at + 4 * ((p->one_scale ? 1 : (int64_t)p->dst.channels) + c), 4);
 }
 
 // The sparse weight of output o and input i of an atom at `at`; of equal places the last wins.
-static inline int32_t sparse_weight(const itg_npu_product *p, const int8_t *at, int64_t o, int64_t i) {
+static inline int32_t sparse_weight(const itg_npu_product *p, const int8_t *at, int64_t o,
+                                    int64_t i) {
   const itg_npu_form f = itg_npu_form_of(p);
-  const int64_t line = f.outputs ? i : o, along = f.outputs ? o : i, wide = f.outputs ? p->out_atom : p->in_atom;
+  const int64_t line = f.outputs ? i : o, along = f.outputs ? o : i,
+                wide = f.outputs ? p->out_atom : p->in_atom;
   const int64_t first = (line * wide + along) / f.of * f.many;
   const uint8_t *places = (const uint8_t *)at + (int64_t)p->out_atom * p->in_atom / f.of * f.many;
   int8_t found = 0;
   for (int64_t k = first; k < first + f.many; k++)
-    if ((places[k * f.bits / 8] >> k * f.bits % 8 & ((1 << f.bits) - 1)) == along % f.of) found = at[k];
+    if ((places[k * f.bits / 8] >> k * f.bits % 8 & ((1 << f.bits) - 1)) == along % f.of)
+      found = at[k];
   return found;
 }
 
-static inline float residual_of(const itg_npu_product *p, const box *r, int64_t c, int64_t y, int64_t x) {
+static inline float residual_of(const itg_npu_product *p, const box *r, int64_t c, int64_t y,
+                                int64_t x) {
   const uint8_t *at = element(r, c, y, x);
   return (r->dtype == ITG_F16 ? real(at) : (float)(whole(r->dtype, at) - p->r_zero)) * p->r_factor;
 }
 
-// conv and depthwise of f16: sums of f32 over rows, columns, then channels; what lies outside counts as 0.
+// conv and depthwise of f16: sums of f32 over rows, columns, then channels; what lies outside
+// counts as 0.
 static void real_product_elements(const machine *m, const itg_npu_product *p) {
   const bool deep = p->head.op == ITG_NPU_CONV, adds = p->residual.channels != 0;
   const box src = box_of(m, &p->head, &p->src), dst = box_of(m, &p->head, &p->dst);
@@ -242,7 +107,8 @@ static void product_elements(const machine *m, const itg_npu_product *p) {
     load_params(m, p, oc, &scale, &bias);
     for (int64_t y = 0; y < dst.height; y++)
       for (int64_t x = 0; x < dst.width; x++) {
-        const taps v = taps_of(y, p->stride[0], p->pad[0], p->kernel[0], p->dilation[0], src.height);
+        const taps v =
+            taps_of(y, p->stride[0], p->pad[0], p->kernel[0], p->dilation[0], src.height);
         const taps h = taps_of(x, p->stride[1], p->pad[1], p->kernel[1], p->dilation[1], src.width);
         int64_t sum = bias;
         for (int64_t i = v.from; i < v.to; i++)
@@ -250,11 +116,16 @@ static void product_elements(const machine *m, const itg_npu_product *p) {
             const int64_t at_y = v.place + i * p->dilation[0], at_x = h.place + j * p->dilation[1];
             const int64_t tap = i * p->kernel[1] + j;
             for (int64_t ic = 0; ic < (deep ? src.channels : 1); ic++) {
-              const int64_t block = (oc / oa * p->kernel[0] * p->kernel[1] + tap) * deeper + ic / ia;
-              const int32_t w = p->sparse ? sparse_weight(p, weights + block * atom, oc % oa, ic % ia)
-                                          : whole((uint8_t)p->weight_type, (const uint8_t *)weights +
-                                                                               item * itg_npu_weight_at(p, oc, tap, ic));
-              sum += (int64_t)(whole(src.dtype, element(&src, deep ? ic : oc, at_y, at_x)) - p->x_zero) * w;
+              const int64_t block =
+                  (oc / oa * p->kernel[0] * p->kernel[1] + tap) * deeper + ic / ia;
+              const int32_t w =
+                  p->sparse
+                      ? sparse_weight(p, weights + block * atom, oc % oa, ic % ia)
+                      : whole((uint8_t)p->weight_type,
+                              (const uint8_t *)weights + item * itg_npu_weight_at(p, oc, tap, ic));
+              sum += (int64_t)(whole(src.dtype, element(&src, deep ? ic : oc, at_y, at_x)) -
+                               p->x_zero) *
+                     w;
             }
           }
         if (put_sum(&end, sum, element(&dst, oc, y, x))) continue;
@@ -265,7 +136,7 @@ static void product_elements(const machine *m, const itg_npu_product *p) {
   }
 }
 
-typedef struct pool_window {  // what one pixel of a result sees
+typedef struct pool_window {  // the window of one output pixel
   taps v, h;
   int64_t inside;  // taps that are there
   float factor;    // from their sum to the mean
@@ -274,12 +145,16 @@ typedef struct pool_window {  // what one pixel of a result sees
 static inline pool_window pool_window_at(const itg_npu_pool *p, int64_t y, int64_t x) {
   const taps v = taps_of(y, p->stride[0], p->pad[0], p->kernel[0], p->dilation[0], p->src.height);
   const taps h = taps_of(x, p->stride[1], p->pad[1], p->kernel[1], p->dilation[1], p->src.width);
-  const int64_t inside = (v.to - v.from) * (h.to - h.from), all = (int64_t)p->kernel[0] * p->kernel[1];
-  return (pool_window){v, h, inside, p->x_scale / (p->y_scale * (float)(p->count_pad ? all : inside ? inside : 1))};
+  const int64_t inside = (v.to - v.from) * (h.to - h.from),
+                all = (int64_t)p->kernel[0] * p->kernel[1];
+  return (pool_window){v, h, inside,
+                       p->x_scale / (p->y_scale * (float)(p->count_pad ? all
+                                                          : inside     ? inside
+                                                                       : 1))};
 }
 
-static inline const uint8_t *pool_tap(const itg_npu_pool *p, const box *src, const pool_window *w, int64_t c, int64_t i,
-                                      int64_t j) {
+static inline const uint8_t *pool_tap(const itg_npu_pool *p, const box *src, const pool_window *w,
+                                      int64_t c, int64_t i, int64_t j) {
   return element(src, c, w->v.place + i * p->dilation[0], w->h.place + j * p->dilation[1]);
 }
 
@@ -322,7 +197,8 @@ static void pool_elements(const machine *m, const itg_npu_pool *p) {
             best = one > best ? one : best;
             sum += one;
           }
-        const int32_t above = best > p->low ? best : p->low, bounded = above < p->high ? above : p->high;
+        const int32_t above = best > p->low ? best : p->low,
+                      bounded = above < p->high ? above : p->high;
         const int16_t wide = (int16_t)bounded;
         uint8_t *to = element(&dst, c, y, x);
         if (p->kind == ITG_NPU_AVG) put(&end, (float)(sum - w.inside * p->x_zero) * w.factor, to);
@@ -367,7 +243,8 @@ static void lut_elements(const machine *m, const itg_npu_lut *l) {
 }
 
 static void matmul_elements(const machine *m, const itg_npu_matmul *p) {
-  const box a = box_of(m, &p->head, &p->src), b = box_of(m, &p->head, &p->other), dst = box_of(m, &p->head, &p->dst);
+  const box a = box_of(m, &p->head, &p->src), b = box_of(m, &p->head, &p->other),
+            dst = box_of(m, &p->head, &p->dst);
   const rounding end = ROUNDING(m, p, 0, 0, 0);
   const bool wide = a.dtype == ITG_I16 || b.dtype == ITG_I16;
   for (int64_t c = 0; c < dst.channels; c++)
@@ -377,7 +254,9 @@ static void matmul_elements(const machine *m, const itg_npu_matmul *p) {
       for (int64_t k = 0; k < a.channels; k++) {
         const uint8_t *other = p->turned ? element(&b, k, c, 0) : element(&b, c, k, 0);
         if (a.dtype == ITG_F16) reals += real(element(&a, k, y, 0)) * real(other);
-        else sum += (int64_t)(whole(a.dtype, element(&a, k, y, 0)) - p->a_zero) * (whole(b.dtype, other) - p->b_zero);
+        else
+          sum += (int64_t)(whole(a.dtype, element(&a, k, y, 0)) - p->a_zero) *
+                 (whole(b.dtype, other) - p->b_zero);
       }
       if (put_sum(&end, sum, element(&dst, c, y, 0))) continue;
       const float total = a.dtype == ITG_F16 ? reals : sum_to_float(wide ? ITG_I16 : ITG_I8, sum);

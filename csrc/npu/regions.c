@@ -1,4 +1,4 @@
-// Which bytes an instruction touches, and whether two such sets of bytes meet.
+// The bytes that an instruction touches, and whether two sets of bytes overlap.
 #include "program.h"
 
 static void add_dim(itg_npu_region *r, uint64_t count, uint32_t stride) {
@@ -9,7 +9,7 @@ static void add_dim(itg_npu_region *r, uint64_t count, uint32_t stride) {
   r->dim[k].stride = stride;
 }
 
-// What lies side by side becomes one run.
+// Neighbouring bytes become one run.
 static void finish(itg_npu_region *r) {
   while (r->dims && r->dim[r->dims - 1].stride <= r->run) {
     r->dims--;
@@ -21,9 +21,11 @@ static void finish(itg_npu_region *r) {
 
 int itg_npu_box_regions(const itg_npu_feature *f, bool write, itg_npu_region *to) {
   const uint64_t item = itg_item(f->dtype), blocks = itg_npu_blocks(f);
-  const uint64_t last = ((uint64_t)f->first + f->channels - 1) % f->c2 + 1;  // lanes of the last block
+  const uint64_t last =
+      ((uint64_t)f->first + f->channels - 1) % f->c2 + 1;  // lanes of the last block
   int n = 0;
-  for (uint64_t block = 0; block < blocks;) {  // first and last block may be partial, those between are alike
+  for (uint64_t block = 0;
+       block < blocks;) {  // first and last block may be partial, those between are alike
     const bool whole = (block || !f->first) && (block + 1 < blocks || last == f->c2);
     const uint64_t low = block ? 0 : f->first, high = block + 1 == blocks ? last : f->c2;
     uint64_t count = 1;
@@ -44,7 +46,8 @@ int itg_npu_box_regions(const itg_npu_feature *f, bool write, itg_npu_region *to
 }
 
 // Bytes of a table: of dst's elements, or of f32 where it is a curve of f16.
-static uint64_t table_bytes(uint32_t entries, const itg_npu_feature *src, const itg_npu_feature *dst) {
+static uint64_t table_bytes(uint32_t entries, const itg_npu_feature *src,
+                            const itg_npu_feature *dst) {
   return (uint64_t)entries * (src->dtype == ITG_F16 ? 4 : itg_item(dst->dtype));
 }
 
@@ -61,28 +64,28 @@ int itg_npu_regions_of(const itg_npu_instruction *i, itg_npu_region *to) {
   switch (i->head.op) {
     case ITG_NPU_CONV:
     case ITG_NPU_DEPTHWISE:
-      if (i->product.residual.channels) n += itg_npu_box_regions(&i->product.residual, false, to + n);
+      if (i->product.residual.channels)
+        n += itg_npu_box_regions(&i->product.residual, false, to + n);
       n += line(i->product.weights, i->product.weight_bytes, to + n);
       n += line(i->product.params, itg_npu_param_bytes(&i->product), to + n);
-      n += line(i->product.table, table_bytes(i->product.entries, &i->product.src, &i->product.dst), to + n);
+      n += line(i->product.table, table_bytes(i->product.entries, &i->product.src, &i->product.dst),
+                to + n);
       break;
     case ITG_NPU_ELTWISE:
       n += itg_npu_box_regions(&i->eltwise.other, false, to + n);
-      n += line(i->eltwise.table, table_bytes(i->eltwise.entries, &i->eltwise.src, &i->eltwise.dst), to + n);
+      n += line(i->eltwise.table, table_bytes(i->eltwise.entries, &i->eltwise.src, &i->eltwise.dst),
+                to + n);
       break;
     case ITG_NPU_LUT:
       n += line(i->lut.table, table_bytes(i->lut.entries, &i->lut.src, &i->lut.dst), to + n);
       break;
-    case ITG_NPU_MATMUL:
-      n += itg_npu_box_regions(&i->matmul.other, false, to + n);
-      break;
-    default:
-      break;
+    case ITG_NPU_MATMUL: n += itg_npu_box_regions(&i->matmul.other, false, to + n); break;
+    default: break;
   }
   return n;
 }
 
-// ---- do two of them meet? ---------------------------------------------------------------------------
+// ---- do two of them meet? -----------------------------------------------------------------------
 static int64_t span(const itg_npu_region *r, int from) {  // of its dimensions from `from` on
   int64_t bytes = (int64_t)r->run;
   for (int k = from; k < r->dims; k++) bytes += (int64_t)(r->dim[k].count - 1) * r->dim[k].stride;
@@ -96,15 +99,19 @@ static bool meet(const itg_npu_region *a, int i, const itg_npu_region *b, int j,
   const int64_t long_a = span(a, i), long_b = span(b, j);
   if (by >= long_a || -by >= long_b) return false;
   if (i == a->dims && j == b->dims) return true;
-  const uint32_t stride_a = i < a->dims ? a->dim[i].stride : 0, stride_b = j < b->dims ? b->dim[j].stride : 0;
+  const uint32_t stride_a = i < a->dims ? a->dim[i].stride : 0,
+                 stride_b = j < b->dims ? b->dim[j].stride : 0;
   if (stride_b > stride_a) return meet(b, j, a, i, -by);
   const bool both = stride_a == stride_b;
-  const int64_t stride = stride_a, short_a = span(a, i + 1), short_b = both ? span(b, j + 1) : long_b;
-  // of a's parts that begin at k * stride (less b's, where both have that stride) the ones that can reach b
+  const int64_t stride = stride_a, short_a = span(a, i + 1),
+                short_b = both ? span(b, j + 1) : long_b;
+  // of a's parts that begin at k * stride (less b's, where both have that stride) the ones that can
+  // reach b
   int64_t low = by - short_a + 1, high = by + short_b - 1;
   low = low >= 0 ? (low + stride - 1) / stride : -(-low / stride);
   high = high >= 0 ? high / stride : -((-high + stride - 1) / stride);
-  const int64_t least = both ? -(int64_t)(b->dim[j].count - 1) : 0, most = (int64_t)a->dim[i].count - 1;
+  const int64_t least = both ? -(int64_t)(b->dim[j].count - 1) : 0,
+                most = (int64_t)a->dim[i].count - 1;
   if (low < least) low = least;
   if (high > most) high = most;
   if (high - low >= CANDIDATES) return true;

@@ -1,5 +1,5 @@
-// npu.run: an NPU program, instruction by instruction, in the memories that it models. What it claims was checked when
-// the file was opened (check.c, hazards.c), also that its result does not depend on how its queues overtake each other.
+// npu.run: simulates an NPU program, instruction by instruction, in the memories that it models.
+// check.c and hazards.c checked it when the file was opened.
 #include "depthwise.h"
 #include "matmul.h"
 #include "copy.h"
@@ -10,7 +10,9 @@
 static void forget(machine *m, const itg_npu_instruction *i) {
   const itg_npu_feature *f = &i->move.dst;
   const itg_npu_product *p = m->packed;
-  if (!p || i->head.op == ITG_NPU_BARRIER || f->space != ITG_NPU_SRAM || i->head.core != p->head.core) return;
+  if (!p || i->head.op == ITG_NPU_BARRIER || f->space != ITG_NPU_SRAM ||
+      i->head.core != p->head.core)
+    return;
   const uint64_t end = f->offset + itg_npu_blocks(f) * f->plane + (uint64_t)f->height * f->row +
                        (uint64_t)f->width * f->pixel + f->c2 * itg_item(f->dtype);  // or less
   if (f->offset < (uint64_t)p->weights + p->weight_bytes && end > p->weights) m->packed = NULL;

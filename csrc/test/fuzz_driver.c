@@ -1,5 +1,6 @@
-// Opens and runs packages that come in on standard input, each as a 64-bit size and its bytes. Built with sanitizers,
-// it must survive them all: tests/fuzz_package.py sends mutated files. Says on standard output which file it is at.
+// Opens and runs packages that come in on standard input, each as a 64-bit size and its bytes.
+// Built with sanitizers, it must survive them all: tests/fuzz_package.py sends mutated files. Says
+// on standard output which file it is at.
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,9 @@ static void too_slow(int number) {
   _exit(3);
 }
 
-static unsigned sum(const void *data, uint64_t bytes) {  // reads every byte, so that the sanitizer sees whether it may
+static unsigned sum(
+    const void *data,
+    uint64_t bytes) {  // reads every byte, so that the sanitizer sees whether it may
   unsigned s = 0;
   for (uint64_t i = 0; i < bytes; i++) s = s * 31 + ((const unsigned char *)data)[i];
   return s;
@@ -25,11 +28,14 @@ static unsigned sum(const void *data, uint64_t bytes) {  // reads every byte, so
 static void fill(unsigned char *data, const itg_info *info,
                  int round) {  // small integers, or floats near one; then noise
   for (uint64_t k = 0; k < info->bytes; k++)
-    data[k] = (unsigned char)(round ? k * 37 + 11 : info->dtype == ITG_F32 ? (k % 4 == 3 ? 0x3f : 0x80) : k % 8 == 0);
+    data[k] = (unsigned char)(round                    ? k * 37 + 11
+                              : info->dtype == ITG_F32 ? (k % 4 == 3 ? 0x3f : 0x80)
+                                                       : k % 8 == 0);
 }
 
 // Every input and output in an allocation of its own, which ends where the tensor ends.
-static int bind_exactly(itg_session *session, const itg_model *model, uint32_t plan, int round, void **kept) {
+static int bind_exactly(itg_session *session, const itg_model *model, uint32_t plan, int round,
+                        void **kept) {
   itg_info info;
   int n = 0, failed = 0;
   for (uint32_t i = 0; i < itg_model_inputs(model, plan); i++) {
@@ -44,16 +50,19 @@ static int bind_exactly(itg_session *session, const itg_model *model, uint32_t p
   return failed;
 }
 
-static void run_plan(const itg_model *model, uint32_t plan, uint32_t threads, unsigned *ran, unsigned *failures) {
+static void run_plan(const itg_model *model, uint32_t plan, uint32_t threads, unsigned *ran,
+                     unsigned *failures) {
   itg_error error;
   itg_memory memory;
   itg_session *session;
   itg_info info;
-  itg_options options = {.plan = plan, .threads = threads, .max_steps = STEPS, .profile = 1, .external_io = 1};
+  itg_options options = {
+      .plan = plan, .threads = threads, .max_steps = STEPS, .profile = 1, .external_io = 1};
   if (itg_model_memory(model, &options, &memory, &error) || memory.session > MEMORY) return;
   if (itg_model_inputs(model, plan) + itg_model_outputs(model, plan) > MAX_IO) return;
   uint64_t io = 0;
-  for (uint32_t i = 0; i < itg_model_inputs(model, plan); i++) itg_model_input(model, plan, i, &info), io += info.bytes;
+  for (uint32_t i = 0; i < itg_model_inputs(model, plan); i++)
+    itg_model_input(model, plan, i, &info), io += info.bytes;
   for (uint32_t i = 0; i < itg_model_outputs(model, plan); i++)
     itg_model_output(model, plan, i, &info), io += info.bytes;
   if (io > MEMORY) return;
@@ -88,7 +97,8 @@ int main(void) {
   uint64_t size, count = 0;
   unsigned refused = 0, ran = 0, failures = 0;
   while (fread(&size, sizeof size, 1, stdin) == 1) {
-    void *block = NULL;  // ends where the file ends; every 8th is not aligned, and so copied by open
+    void *block =
+        NULL;  // ends where the file ends; every 8th is not aligned, and so copied by open
     unsigned shift = count % 8 == 7;
     if (posix_memalign(&block, 64, size + shift)) return 4;
     if (fread((char *)block + shift, 1, size, stdin) != size) return 4;
@@ -109,6 +119,7 @@ int main(void) {
     free(block);
     count++;
   }
-  printf("files %llu refused %u runs %u failed %u\n", (unsigned long long)count, refused, ran, failures);
+  printf("files %llu refused %u runs %u failed %u\n", (unsigned long long)count, refused, ran,
+         failures);
   return 0;
 }

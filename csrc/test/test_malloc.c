@@ -1,4 +1,5 @@
-// Nothing is allocated after a session is made: counts every allocation of the process while a model runs.
+// Nothing is allocated after a session is made: counts every allocation of the process while a
+// model runs.
 #include <stdatomic.h>
 
 #include "testing.h"
@@ -27,7 +28,9 @@ OURS void *calloc(size_t n, size_t m) { return counted(__libc_calloc(n, m)); }
 OURS void *realloc(void *p, size_t n) { return counted(__libc_realloc(p, n)); }
 OURS void *memalign(size_t a, size_t n) { return counted(__libc_memalign(a, n)); }
 OURS void *aligned_alloc(size_t a, size_t n) { return counted(__libc_memalign(a, n)); }
-OURS int posix_memalign(void **p, size_t a, size_t n) { return !(*p = counted(__libc_memalign(a, n))); }
+OURS int posix_memalign(void **p, size_t a, size_t n) {
+  return !(*p = counted(__libc_memalign(a, n)));
+}
 OURS void free(void *p) { __libc_free(counted(p)); }
 static void watch(void) {}
 #endif
@@ -51,7 +54,8 @@ static void run(uint32_t threads, uint32_t profile, int64_t n) {
     CHECK(itg_set_input(session, 5, x, 0) == ITG_BAD_INPUT);
     CHECK(itg_bind_input(session, 0, NULL, 4 * (size_t)n) == ITG_OK);
   }
-  if (allocations != before) fprintf(stderr, "%ld allocations with %u threads\n", allocations - before, threads);
+  if (allocations != before)
+    fprintf(stderr, "%ld allocations with %u threads\n", allocations - before, threads);
   CHECK(allocations == before);
   itg_session_destroy(session);
   itg_model_close(model);

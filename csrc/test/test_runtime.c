@@ -16,14 +16,19 @@ static void test_queries(const itg_model *model) {
   itg_info info;
   size_t size;
   itg_memory memory;
-  CHECK(itg_model_plans(model) == 1 && itg_model_inputs(model, 0) == 1 && itg_model_outputs(model, 0) == 1);
+  CHECK(itg_model_plans(model) == 1 && itg_model_inputs(model, 0) == 1 &&
+        itg_model_outputs(model, 0) == 1);
   CHECK(itg_model_inputs(model, 1) == 0 && itg_model_isa(model) == 0);
-  CHECK(itg_model_input(model, 0, 0, &info) == ITG_OK && !strcmp(info.name, "x") && info.bytes == 4 * N && !info.scale);
-  CHECK(itg_model_output(model, 0, 0, &info) == ITG_OK && !strcmp(info.name, "y") && info.shape[0] == N);
-  CHECK(itg_model_input(model, 0, 1, &info) == ITG_BAD_INPUT && itg_model_output(model, 1, 0, &info) == ITG_BAD_INPUT);
+  CHECK(itg_model_input(model, 0, 0, &info) == ITG_OK && !strcmp(info.name, "x") &&
+        info.bytes == 4 * N && !info.scale);
+  CHECK(itg_model_output(model, 0, 0, &info) == ITG_OK && !strcmp(info.name, "y") &&
+        info.shape[0] == N);
+  CHECK(itg_model_input(model, 0, 1, &info) == ITG_BAD_INPUT &&
+        itg_model_output(model, 1, 0, &info) == ITG_BAD_INPUT);
   CHECK(!memcmp(itg_model_meta(model, &size), "{}", 2) && size == 2);
   CHECK(itg_model_memory(model, NULL, &memory, NULL) == ITG_OK);
-  CHECK(memory.weights == 4 * N && memory.arena == 8 * (N + 16) && memory.io == 128 && memory.scratch == 0);
+  CHECK(memory.weights == 4 * N && memory.arena == 8 * (N + 16) && memory.io == 128 &&
+        memory.scratch == 0);
   CHECK(memory.session >= memory.arena + memory.io + memory.tables);
 }
 
@@ -38,7 +43,8 @@ static void test_inputs_and_outputs(const itg_model *model) {
   x[3] = -100;
   CHECK(itg_run(session) == ITG_OK && y[3] == 103);
   check_outputs(session, x);
-  CHECK(itg_bind_output(session, 0, NULL, sizeof y) == ITG_OK && itg_bind_input(session, 0, NULL, sizeof y) == ITG_OK);
+  CHECK(itg_bind_output(session, 0, NULL, sizeof y) == ITG_OK &&
+        itg_bind_input(session, 0, NULL, sizeof y) == ITG_OK);
   CHECK(itg_set_input(session, 0, x, sizeof y) == ITG_OK);
   y[3] = 7;
   CHECK(itg_run(session) == ITG_OK && y[3] == 7);
@@ -46,7 +52,8 @@ static void test_inputs_and_outputs(const itg_model *model) {
 
   CHECK(itg_set_input(session, 1, x, sizeof y) == ITG_BAD_INPUT &&
         strstr(itg_session_error(session), "input 1 does not exist"));
-  CHECK(itg_set_input(session, 0, x, 3) == ITG_BAD_INPUT && strstr(itg_session_error(session), "takes 40 bytes"));
+  CHECK(itg_set_input(session, 0, x, 3) == ITG_BAD_INPUT &&
+        strstr(itg_session_error(session), "takes 40 bytes"));
   CHECK(itg_bind_output(session, 0, (char *)x + 1, sizeof y) == ITG_BAD_INPUT);
   CHECK(strstr(itg_session_error(session), "not aligned"));
   CHECK(itg_run(session) == ITG_OK && !*itg_session_error(session));
@@ -103,11 +110,15 @@ static void test_memory_of_the_caller(const itg_model *model) {
   options.weights = weights;
   itg_session *session = create_or_die(model, &options);
   float x[N] = {1, -2, 3}, y[N];
-  CHECK(itg_run(session) == ITG_BAD_INPUT && strstr(itg_session_error(session), "input 0 is not bound"));
-  CHECK(itg_set_input(session, 0, x, sizeof x) == ITG_BAD_INPUT && strstr(itg_session_error(session), "external_io"));
+  CHECK(itg_run(session) == ITG_BAD_INPUT &&
+        strstr(itg_session_error(session), "input 0 is not bound"));
+  CHECK(itg_set_input(session, 0, x, sizeof x) == ITG_BAD_INPUT &&
+        strstr(itg_session_error(session), "external_io"));
   CHECK(itg_bind_input(session, 0, x, sizeof x) == ITG_OK);
-  CHECK(itg_run(session) == ITG_BAD_INPUT && strstr(itg_session_error(session), "output 0 is not bound"));
-  CHECK(itg_bind_output(session, 0, y, sizeof y) == ITG_OK && itg_run(session) == ITG_OK && y[1] == 3);
+  CHECK(itg_run(session) == ITG_BAD_INPUT &&
+        strstr(itg_session_error(session), "output 0 is not bound"));
+  CHECK(itg_bind_output(session, 0, y, sizeof y) == ITG_OK && itg_run(session) == ITG_OK &&
+        y[1] == 3);
   check_outputs(session, x);
   itg_session_destroy(session);
   options.memory_size--;
@@ -123,7 +134,8 @@ static void test_profile(const itg_model *model) {
   itg_profile p;
   for (int i = 0; i < 3; i++) CHECK(itg_run(session) == ITG_OK);
   CHECK(itg_session_steps(session) == 4);
-  CHECK(itg_get_profile(session, 0, &p) == ITG_OK && !strcmp(p.op, "abs") && p.calls == 3 && p.ns > 0 && p.parts == 1);
+  CHECK(itg_get_profile(session, 0, &p) == ITG_OK && !strcmp(p.op, "abs") && p.calls == 3 &&
+        p.ns > 0 && p.parts == 1);
   CHECK(itg_get_profile(session, 4, &p) == ITG_BAD_INPUT);
   itg_reset_profile(session);
   CHECK(itg_get_profile(session, 0, &p) == ITG_OK && p.calls == 0 && p.ns == 0);
@@ -141,12 +153,14 @@ static void test_files(const uint8_t *file, size_t size) {
   test_all_bound_at_once(model);
   itg_model_close(model);
   CHECK(!ftruncate(fd, (off_t)size - 64));
-  CHECK(itg_model_open_file(path, 0, &model, &error) == ITG_BAD_FILE && strstr(error.words, "truncated") && !model);
+  CHECK(itg_model_open_file(path, 0, &model, &error) == ITG_BAD_FILE &&
+        strstr(error.words, "truncated") && !model);
   CHECK(!ftruncate(fd, 0));
   CHECK(itg_model_open_file(path, 0, &model, &error) == ITG_BAD_FILE);
   close(fd);
   unlink(path);
-  CHECK(itg_model_open_file(path, 0, &model, &error) == ITG_BAD_FILE && strstr(error.words, "cannot open"));
+  CHECK(itg_model_open_file(path, 0, &model, &error) == ITG_BAD_FILE &&
+        strstr(error.words, "cannot open"));
 }
 
 static void test_damage(const uint8_t *file, size_t size) {
@@ -159,17 +173,20 @@ static void test_damage(const uint8_t *file, size_t size) {
     if (itg_model_open(copy, size, 0, &model, &error) == ITG_OK) {
       const itg_file_header *h = (const void *)file;
       const itg_file_section *s = (const void *)(file + sizeof *h);
-      for (uint32_t k = 0; k < h->sections; k++) CHECK(i < s[k].offset || i >= s[k].offset + s[k].size);
+      for (uint32_t k = 0; k < h->sections; k++)
+        CHECK(i < s[k].offset || i >= s[k].offset + s[k].size);
       CHECK(i >= sizeof *h + h->sections * sizeof *s);
       itg_model_close(model);
     }
   }
-  for (size_t n = 0; n < size; n += 7) CHECK(itg_model_open(file, n, 0, &model, &error) == ITG_BAD_FILE);
+  for (size_t n = 0; n < size; n += 7)
+    CHECK(itg_model_open(file, n, 0, &model, &error) == ITG_BAD_FILE);
   memcpy(copy, file, size);
   itg_file_header *h = (void *)copy;
   h->isa = ITG_ISA_rvv | ITG_ISA_neon;
   seal(copy);
-  CHECK(itg_model_open(copy, size, 0, &model, &error) == ITG_UNSUPPORTED && strstr(error.words, "neon"));
+  CHECK(itg_model_open(copy, size, 0, &model, &error) == ITG_UNSUPPORTED &&
+        strstr(error.words, "neon"));
   free(copy);
 }
 

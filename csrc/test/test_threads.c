@@ -1,4 +1,5 @@
-// The thread pool: the same results for every number of threads, sleeping workers, many sessions at the same time.
+// The thread pool: the same results for every number of threads, sleeping workers, many sessions at
+// the same time.
 #include <pthread.h>
 #include <time.h>
 #include <unistd.h>

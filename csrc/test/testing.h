@@ -1,4 +1,5 @@
-// What the C tests share: CHECK, and a builder that makes package files by hand, so that they need no Python.
+// What the C tests share: CHECK, and a builder that makes package files by hand, so that they need
+// no Python.
 #pragma once
 #include <math.h>
 #include <stdarg.h>
@@ -37,7 +38,8 @@ static inline uint32_t add_name(builder *b, const char *name) {
 }
 
 // An f32 tensor of n elements; returns its number.
-static inline uint32_t add_tensor(builder *b, const char *name, int memory, uint32_t slot, uint64_t offset, int64_t n) {
+static inline uint32_t add_tensor(builder *b, const char *name, int memory, uint32_t slot,
+                                  uint64_t offset, int64_t n) {
   itg_file_tensor *t = &b->tensors[b->n_tensors];
   *t = (itg_file_tensor){.name = add_name(b, name),
                          .dtype = ITG_F32,
@@ -66,14 +68,19 @@ static inline void add_args(builder *b, uint32_t count, ...) {
 }
 
 // A step with n_in inputs and one output, no attributes.
-static inline void add_step(builder *b, const char *op, uint32_t n_in, uint32_t x, uint32_t y, uint32_t out) {
-  b->steps[b->n_steps++] =
-      (itg_file_step){.op = add_name(b, op), .origin = ITG_NONE, .args = (uint32_t)b->n_args, .n_in = n_in, .n_out = 1};
+static inline void add_step(builder *b, const char *op, uint32_t n_in, uint32_t x, uint32_t y,
+                            uint32_t out) {
+  b->steps[b->n_steps++] = (itg_file_step){.op = add_name(b, op),
+                                           .origin = ITG_NONE,
+                                           .args = (uint32_t)b->n_args,
+                                           .n_in = n_in,
+                                           .n_out = 1};
   if (n_in == 1) add_args(b, 2, x, out);
   else add_args(b, 3, x, y, out);
 }
 
-static inline uint32_t crc_of(const void *data, size_t size) {  // bit by bit: slow, and not the runtime's own
+static inline uint32_t crc_of(const void *data,
+                              size_t size) {  // bit by bit: slow, and not the runtime's own
   uint32_t crc = ~0u;
   for (size_t i = 0; i < size; i++) {
     crc ^= ((const uint8_t *)data)[i];
@@ -117,8 +124,8 @@ static inline uint8_t *build(builder *b, size_t *size) {
   }
   uint8_t *file = aligned_alloc(64, at);
   memset(file, 0, at);
-  *(itg_file_header *)(void *)file =
-      (itg_file_header){.magic = {'I', 'T', 'G', '1'}, .version = ITG_FILE_VERSION, .sections = N, .size = at};
+  *(itg_file_header *)(void *)file = (itg_file_header){
+      .magic = {'I', 'T', 'G', '1'}, .version = ITG_FILE_VERSION, .sections = N, .size = at};
   memcpy(file + sizeof(itg_file_header), table, sizeof table);
   for (int i = 0; i < N; i++) memcpy(file + table[i].offset, parts[i].data, parts[i].size);
   seal(file);
@@ -151,7 +158,9 @@ static inline uint8_t *build_chain(int64_t n, int pairs, size_t *size) {
   return file;
 }
 
-static inline float chain_at(float x, int64_t i, int64_t n) { return fabsf(x) + (n <= 16 ? (float)i : 1.f); }
+static inline float chain_at(float x, int64_t i, int64_t n) {
+  return fabsf(x) + (n <= 16 ? (float)i : 1.f);
+}
 
 static inline itg_model *open_or_die(const void *file, size_t size) {
   itg_model *model;

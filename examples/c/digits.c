@@ -1,7 +1,8 @@
 // Classify one handwritten digit from C, without a heap: the session lives in a static buffer.
 //
 //   intaglio compile examples/digits/digits.onnx --dim batch=1 -o digits.itg
-//   cc -std=c11 -O2 examples/c/digits.c -I csrc/include -L build -lintaglio -Wl,-rpath,build -o digits
+//   cc -std=c11 -O2 examples/c/digits.c -I csrc/include -L build -lintaglio -Wl,-rpath,build -o
+//   digits
 //   ./digits digits.itg
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,14 +11,9 @@
 
 // The first test picture of examples/digits, 8 x 8 pixels of 0 to 16: a seven.
 static const unsigned char pixels[64] = {
-     0,  0,  2, 13, 16,  9,  0,  0,
-     0,  0, 12, 12,  7, 16,  3,  0,
-     0,  1, 14,  3,  0, 16,  4,  0,
-     0,  0,  0,  4, 10, 16,  6,  0,
-     0,  0,  0, 13, 16, 16,  9,  0,
-     0,  0,  0,  5, 13,  1,  0,  0,
-     0,  0,  0, 11,  9,  0,  0,  0,
-     0,  0,  1, 16,  4,  0,  0,  0,
+    0,  0, 2, 13, 16, 9, 0,  0,  0, 0, 12, 12, 7, 16, 3,  0,  0, 1, 14, 3, 0, 16,
+    4,  0, 0, 0,  0,  4, 10, 16, 6, 0, 0,  0,  0, 13, 16, 16, 9, 0, 0,  0, 0, 5,
+    13, 1, 0, 0,  0,  0, 0,  11, 9, 0, 0,  0,  0, 0,  1,  16, 4, 0, 0,  0,
 };
 
 static _Alignas(64) unsigned char memory[1 << 16];

@@ -1,6 +1,7 @@
-// Run a package from C: zeros in, the largest entry of every output out.
+// Runs a package from C: zeros in, the largest entry of every output out.
 //
-//   cc run.c -I csrc/include -L build -lintaglio -o run && ./run model.itg
+//   cc -O2 examples/c/run.c -I csrc/include -L build -lintaglio -Wl,-rpath,build -o run
+//   ./run model.itg
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,8 @@ int main(int argc, char **argv) {
     itg_model_input(model, 0, i, &info);
     printf("input  %s: %s, %" PRIu64 " bytes\n", info.name, itg_dtype_name(info.dtype), info.bytes);
     void *zeros = calloc(1, info.bytes ? info.bytes : 1);
-    if (!zeros || itg_set_input(session, i, zeros, info.bytes)) return fail(itg_session_error(session));
+    if (!zeros || itg_set_input(session, i, zeros, info.bytes))
+      return fail(itg_session_error(session));
     free(zeros);
   }
   if (itg_run(session)) return fail(itg_session_error(session));

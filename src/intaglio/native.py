@@ -189,14 +189,26 @@ def ops() -> dict[str, NativeOp]:
     return _tables()[0]
 
 
+@functools.cache
+def activations() -> tuple[str, ...]:
+    """The activations that epilogues can apply, in the order of their numbers in packages.
+
+    The list is ITG_ACTIVATIONS in csrc/kernels/elementwise/unary.inc.
+    """
+    words = next(f.words for f in ops()["cpu.gemm"].fields if f.name == "act")
+    return tuple(w for w in words if w not in ("none", "prelu"))
+
+
+@functools.cache
 def kernels() -> tuple[Kernel, ...]:
-    """Every kernel, best last."""
-    return _tables()[1]
+    """Every kernel of this build, best last."""
+    return tuple(k for k in _tables()[1] if k.run)
 
 
 @functools.cache
 def _kernels_of(op: str) -> tuple[Kernel, ...]:
-    return tuple(k for k in reversed(kernels()) if k.op.name == op)
+    """Every kernel of an op, best first, also those for machines that this build is not for."""
+    return tuple(k for k in reversed(_tables()[1]) if k.op.name == op)
 
 
 def find_kernel(op: str, dtype: str, isa: int) -> Kernel | None:
@@ -280,6 +292,11 @@ class Prepared:
         n_out: int = 1,
         parts: int = 1,
     ):
+        if not kernel.run:
+            raise IntaglioError(
+                f"{kernel.op.name} for {kernel.isa} is not in this build of the C library; "
+                "run make build ISAS=all in the checkout"
+            )
         self.kernel, self.parts = kernel, parts
         self.ins = [None if a is None else np.asarray(a, order="C") for a in arrays]
         in_tensors = [None if a is None else _tensor(a) for a in self.ins]
@@ -356,5 +373,5 @@ def _check(kernel: Kernel, words: bytes | None) -> None:
 
 @functools.cache
 def machine() -> int:
-    """The ISA bits of this CPU."""
+    """The ISA bits that this CPU has and this build has kernels for."""
     return int(library().itg_cpu_isa())

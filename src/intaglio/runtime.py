@@ -24,6 +24,7 @@ _ERRORS: dict[int, type[IntaglioError]] = {  # by itg_status
     4: RunError,
     5: RunError,  # out of memory
 }
+_BUSY = 6  # ITG_BUSY, the one status without words of the session
 _SKIP_CHECKSUM = 1  # flag of itg_model_open: do not read the weights to check them
 _Shape = ctypes.c_int64 * native.MAX_RANK
 
@@ -148,6 +149,11 @@ def library() -> ctypes.CDLL:
 
 def error_of(status: int, words: bytes, where: str = "") -> IntaglioError:
     """The exception for a status of the runtime, with the runtime's words."""
+    if status == _BUSY:
+        return BadInput(
+            "session is already running: another thread called it; a session runs once at a time; "
+            "use one session per thread"
+        )
     message = words.decode("utf-8", "replace") or f"the runtime failed with status {status}"
     prefix = f"{where}: " if where and where not in message else ""
     return _ERRORS[status](prefix + message)

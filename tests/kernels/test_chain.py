@@ -86,7 +86,7 @@ def test_a_result_that_does_not_depend_on_the_element():
 
 def test_instructions_are_those_of_the_kernel():
     fields = {f.name: f for f in native.ops()["cpu.chain"].fields}
-    assert fields["ops"].words == ("none", *PAIRS, *FUSABLE)
+    assert fields["ops"].words == ("none", *PAIRS, *FUSABLE, "-")
     assert fields["ops"].count == MAX_OPS
 
 

@@ -1,6 +1,8 @@
-// Attention without the matrix of scores, on f32 with products of f32 or bf16: a block of rows meets a block of keys, the softmax of their scores is
-// kept up to date by its largest score and its sum, and both products run on the register tile. Scores are in units of
-// log2(e), which the packed keys carry together with the scale, so that weights are powers of two.
+// Fused attention (flash attention): the matrix of scores is never stored. Products are f32 or
+// bf16. A block of query rows meets a block of keys; the running maximum and sum of each row keep
+// its softmax up to date (online softmax). Both products run on the register tile (gemm/tile.h).
+// Scores are in units of log2(e): the packed keys hold that factor together with the scale, so that
+// exp becomes exp2.
 #include "attention.h"
 
 #include "gemm/tile.h"
@@ -8,81 +10,13 @@
 #include "vmath.h"
 
 #define LOG2E 1.44269504f
-#define LOWEST -3e38f  // what a finite mask may become: lower, and a row masked whole by it would be lost
+#define LOWEST -3e38f  // lowest score: below it, a row that is masked completely would be lost
 
 static inline float power1(float t) { return t < -126.f ? 0.f : exp2f(t); }
 
-// ---- packing ---------------------------------------------------------------------------------------------------
-#if defined(ISA_avx512) || defined(ISA_avx2)
-static inline void turn_8x8(const float *from, int64_t row, __m256 by, float *to) {  // to: rows of a panel
-  __m256 a[8];
-  for (int i = 0; i < 8; i++) a[i] = _mm256_mul_ps(_mm256_loadu_ps(from + i * row), by);
-  itg_turn_8x8(a);
-#if defined(ISA_avx512bf16)
-  for (int i = 0; i < 8; i += 2) {
-    const __m256i low = _mm256_cvtepu16_epi32((__m128i)_mm256_cvtneps_pbh(a[i]));
-    const __m256i high = _mm256_cvtepu16_epi32((__m128i)_mm256_cvtneps_pbh(a[i + 1]));
-    _mm256_storeu_si256((__m256i *)(to + i / 2 * ITG_PANEL), _mm256_or_si256(low, _mm256_slli_epi32(high, 16)));
-  }
-#else
-  for (int i = 0; i < 8; i++) _mm256_storeu_ps(to + i * ITG_PANEL, a[i]);
-#endif
-}
-#endif
+#include "attention_pack.h"
 
-// Element i of packed key or column c.
-static inline void put_packed(float *panel, int64_t i, int64_t c, float x) {
-#if defined(ISA_avx512bf16)
-  vkeep_bf16((uint16_t *)(panel + i / 2 * ITG_PANEL + c) + i % 2, 1, vset(x));
-#else
-  panel[i * ITG_PANEL + c] = x;
-#endif
-}
-
-// Keys [n, size] times `by` into panels of 16 keys. Where elements lie in pairs, a pair takes the place of a float.
-static void pack_keys(const float *k, int64_t row, int64_t n, int64_t size, float by, float *to) {
-  for (int64_t first = 0; first < n; first += ITG_PANEL, to += size / ITG_PAIR * ITG_PANEL) {
-    const int64_t count = n - first < ITG_PANEL ? n - first : ITG_PANEL;
-    const float *from = k + first * row;
-    if (count < ITG_PANEL) memset(to, 0, (size_t)(size / ITG_PAIR * ITG_PANEL) * sizeof *to);
-    int64_t done = 0, j = 0;  // the keys and columns of whole squares
-#if defined(ISA_avx512) || defined(ISA_avx2)
-    const __m256 factor = _mm256_set1_ps(by);
-    for (; j + 8 <= count; j += 8)
-      for (done = 0; done + 8 <= size; done += 8)
-        turn_8x8(from + j * row + done, row, factor, to + done / ITG_PAIR * ITG_PANEL + j);
-#endif
-    for (int64_t c = 0; c < count; c++)
-      for (int64_t i = c < j ? done : 0; i < size; i++) put_packed(to, i, c, from[c * row + i] * by);
-  }
-}
-
-// Values [n, size] into panels of 16 columns.
-static void pack_values(const float *v, int64_t row, int64_t n, int64_t size, float *to) {
-  for (int64_t c = 0; c < size; c += ITG_PANEL) {
-    const int64_t width = size - c < ITG_PANEL ? size - c : ITG_PANEL;
-#if defined(ISA_avx512bf16)
-    for (int64_t i = 0; i < n; i += 2, to += ITG_PANEL) {
-      const float *from = v + i * row + c;
-      const vf one = width < VL ? vloadn(from, width) : vload(from);
-      const vf two = i + 1 == n ? vset(0.f) : width < VL ? vloadn(from + row, width) : vload(from + row);
-      const vi low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(one));
-      vstore(to, vfloats(vior(low, vishl(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(two)), 16))));
-    }
-#else
-    for (int64_t i = 0; i < n; i++, to += ITG_PANEL) {
-      const float *from = v + i * row + c;
-      if (width == ITG_PANEL) {
-        for (int w = 0; w < ITG_PANEL; w += VL) vstore(to + w, vload(from + w));
-      } else {
-        for (int64_t w = 0; w < ITG_PANEL; w++) to[w] = w < width ? from[w] : 0.f;
-      }
-    }
-#endif
-  }
-}
-
-// ---- softmax of a row ------------------------------------------------------------------------------------------
+// ---- softmax of a row ---------------------------------------------------------------------------
 typedef struct masking {  // a mask as the scores see it; steps are in elements
   const float *add;
   const uint8_t *open;
@@ -101,7 +35,8 @@ static masking masking_of(const itg_tensor *t) {
   return m;
 }
 
-// Masks the n scores of a row and gives the largest; *seen becomes the largest summand if that is more.
+// Masks the n scores of a row and gives the largest; *seen becomes the largest summand if that is
+// more.
 static float masked(float *s, int64_t n, const float *add, const uint8_t *open, float *seen) {
   vf top = vset(-INFINITY), most = top;
   for (int64_t i = 0; i < n; i += VL) {
@@ -109,7 +44,8 @@ static float masked(float *s, int64_t n, const float *add, const uint8_t *open, 
     vf t = vload(s + i);
     if (w < VL) t = vselect(vfirst(w), t, vset(-INFINITY));
     if (add) {
-      const vf m = w < VL ? vselect(vfirst(w), vloadn(add + i, w), vset(-INFINITY)) : vload(add + i);
+      const vf m =
+          w < VL ? vselect(vfirst(w), vloadn(add + i, w), vset(-INFINITY)) : vload(add + i);
       most = vmax(most, m);
       t = vadd(t, vmax(vset(LOWEST), vmul(m, vset(LOG2E))));
       t = vselect(veq(m, vset(-INFINITY)), m, t);
@@ -132,7 +68,8 @@ static float masked(float *s, int64_t n, const float *add, const uint8_t *open, 
 #define keep(s, i, w) vstore((s) + (i), w)
 #endif
 
-// The scores become weights; gives their sum. What lies between n and the next whole vector becomes 0.
+// The scores become weights; gives their sum. What lies between n and the next whole vector becomes
+// 0.
 static float weights(float *s, int64_t n, float shift) {
   const vf by = vset(shift);
   vf a = vset(0.f), b = a;
@@ -163,8 +100,9 @@ static void scaled(const float *from, float *to, int64_t n, float by) {
   for (; i < n; i++) to[i] = from[i] * by;
 }
 
-// ---- products without packing, for a few rows ----------------------------------------------------------------
-static void few_scores(const float *q, const float *k, int64_t row, int64_t n, int64_t size, float by, float *s) {
+// ---- products without packing, for a few rows ---------------------------------------------------
+static void few_scores(const float *q, const float *k, int64_t row, int64_t n, int64_t size,
+                       float by, float *s) {
   for (int64_t j = 0; j < n; j++, k += row) {
     vf a = vset(0.f), b = a;
     int64_t i = 0;
@@ -178,7 +116,8 @@ static void few_scores(const float *q, const float *k, int64_t row, int64_t n, i
   }
 }
 
-static void few_sums(const float *s, const float *v, int64_t row, int64_t n, int64_t size, bool more, float *out) {
+static void few_sums(const float *s, const float *v, int64_t row, int64_t n, int64_t size,
+                     bool more, float *out) {
   int64_t c = 0;
   for (; c + 4 * VL <= size; c += 4 * VL) {
     vf a[4];
@@ -199,8 +138,8 @@ static void few_sums(const float *s, const float *v, int64_t row, int64_t n, int
   }
 }
 
-// ---- a block of rows -------------------------------------------------------------------------------------------
-typedef struct block {  // what one head's keys and values are, and where things are kept
+// ---- a block of rows ----------------------------------------------------------------------------
+typedef struct block {  // keys and values of one head, and scratch memory
   const itg_attrs_attention *a;
   itg_attention plan;
   float by;  // what keys, or a few rows' scores, are multiplied by
@@ -221,13 +160,15 @@ static int64_t keys_of(const masking *m, const uint8_t *open, int64_t rows, int6
   return needed;
 }
 
-static const float *line_of(const masking *m, const float *add, const uint8_t *open, int64_t n, float *line) {
+static const float *line_of(const masking *m, const float *add, const uint8_t *open, int64_t n,
+                            float *line) {
   const float value = add ? *add : *open ? 0.f : -INFINITY;
   for (int64_t i = 0; i < n; i++) line[i] = value;
   return line;
 }
 
-// A mask that is the same for all rows, as what the sums of the first product start from; gives its largest summand.
+// A mask that is the same for all rows, as initial sums of the first product; gives its
+// largest summand.
 static float start_of(const float *add, const uint8_t *open, int64_t n, float *line) {
   float seen = -INFINITY;
   for (int64_t i = 0; i < n; i++) {
@@ -238,7 +179,8 @@ static float start_of(const float *add, const uint8_t *open, int64_t n, float *l
   return seen;
 }
 
-static void attend(const block *b, const float *q, const masking *m, int64_t at, int64_t rows, float *out) {
+static void attend(const block *b, const float *q, const masking *m, int64_t at, int64_t rows,
+                   float *out) {
   const itg_attrs_attention *a = b->a;
   const int64_t dv = a->value_size, out_row = a->heads * dv, stride = b->plan.stride;
   const bool few = a->rows <= ITG_FEW, blocks = b->plan.sums;
@@ -248,7 +190,8 @@ static void attend(const block *b, const float *q, const masking *m, int64_t at,
   for (int64_t r = 0; r < rows; r++) b->top[r] = b->seen[r] = -INFINITY, b->total[r] = 0;
   float *sums = blocks ? b->sums : out;
   const int64_t sums_row = blocks ? dv : out_row;
-  const itg_finish plain = {.lo = -__builtin_inff(), .hi = __builtin_inff(), .other = ITG_PAIR == 2};
+  const itg_finish plain = {
+      .lo = -__builtin_inff(), .hi = __builtin_inff(), .other = ITG_PAIR == 2};
   const bool shared = (add || open) && !m->row && m->key && !few && !a->softcap;
 #if defined(ISA_avx512bf16)
   const int64_t q_row = a->size / 2;
@@ -256,7 +199,8 @@ static void attend(const block *b, const float *q, const masking *m, int64_t at,
     for (int64_t i = 0; i < a->size; i += VL) {
       const float *from = q + r * a->q_view[3] + i;
       const int64_t w = a->size - i;
-      vkeep_bf16((uint16_t *)(b->queries + r * q_row) + i, w, w < VL ? vloadn(from, w) : vload(from));
+      vkeep_bf16((uint16_t *)(b->queries + r * q_row) + i, w,
+                 w < VL ? vloadn(from, w) : vload(from));
     }
   const float *product_q = b->queries;
 #else
@@ -265,7 +209,8 @@ static void attend(const block *b, const float *q, const masking *m, int64_t at,
 #endif
   for (int64_t k = 0; k < keys; k += b->plan.keys) {
     const int64_t n = keys - k < b->plan.keys ? keys - k : b->plan.keys;
-    const int64_t whole = a->keys - k < b->plan.keys ? a->keys - k : b->plan.keys;  // keys that are packed together
+    const int64_t whole =
+        a->keys - k < b->plan.keys ? a->keys - k : b->plan.keys;  // keys that are packed together
     float start = -INFINITY;
     if (few) {
       for (int64_t r = 0; r < rows; r++)
@@ -273,8 +218,11 @@ static void attend(const block *b, const float *q, const masking *m, int64_t at,
                    b->scores + r * stride);
     } else {
       const float *packed = b->packed_keys + k * a->size / ITG_PAIR;
-      itg_product_task t = {product_q, q_row, a->size / ITG_PAIR, packed, n, 0, b->scores, stride, plain};
-      if (shared) start = start_of(add ? add + k : NULL, open ? open + k : NULL, n, b->line), t.end.bias = b->line;
+      itg_product_task t = {product_q, q_row, a->size / ITG_PAIR, packed, n, 0, b->scores,
+                            stride,    plain};
+      if (shared)
+        start = start_of(add ? add + k : NULL, open ? open + k : NULL, n, b->line),
+        t.end.bias = b->line;
       itg_product(&t, 0, rows, 0, (n + ITG_PANEL - 1) / ITG_PANEL);
     }
     for (int64_t r = 0; r < rows; r++) {
@@ -282,8 +230,10 @@ static void attend(const block *b, const float *q, const masking *m, int64_t at,
       if (a->softcap) bend(s, n, (float)a->softcap);
       const float *row_add = add && !shared ? add + r * m->row + k * m->key : NULL;
       const uint8_t *row_open = open && !shared ? open + r * m->row + k * m->key : NULL;
-      if ((add || open) && !m->key) row_add = line_of(m, row_add, row_open, n, b->line), row_open = NULL;
-      const float here = masked(s, n, row_add, row_open, shared ? NULL : &b->seen[r]), old = b->top[r];
+      if ((add || open) && !m->key)
+        row_add = line_of(m, row_add, row_open, n, b->line), row_open = NULL;
+      const float here = masked(s, n, row_add, row_open, shared ? NULL : &b->seen[r]),
+                  old = b->top[r];
       if (shared && start > b->seen[r]) b->seen[r] = start;
       const float top = here > old ? here : old, shift = top > -INFINITY ? top : 0.f;
       const float keep = k ? power1(old - shift) : 0.f;
@@ -293,13 +243,15 @@ static void attend(const block *b, const float *q, const masking *m, int64_t at,
     }
     if (few) {
       for (int64_t r = 0; r < rows; r++)
-        few_sums(b->scores + r * stride, b->v + k * a->v_view[3], a->v_view[3], n, dv, k > 0, sums + r * sums_row);
+        few_sums(b->scores + r * stride, b->v + k * a->v_view[3], a->v_view[3], n, dv, k > 0,
+                 sums + r * sums_row);
     } else {
       const int64_t deep = (n + ITG_PAIR - 1) / ITG_PAIR, all = (whole + ITG_PAIR - 1) / ITG_PAIR;
       const float *packed = b->packed_values + k * itg_whole(dv) / ITG_PAIR;
       itg_product_task t = {b->scores, stride, deep, packed, dv, 0, sums, sums_row, plain};
       if (k) t.end.residual = sums;
-      for (int64_t p = 0; p * ITG_PANEL < dv && n < whole; p++) {  // fewer keys than a panel has: one panel at a time
+      for (int64_t p = 0; p * ITG_PANEL < dv && n < whole;
+           p++) {  // fewer keys than a panel has: one panel at a time
         itg_product_task one = t;
         one.b += p * all * ITG_PANEL;
         one.n = dv - p * ITG_PANEL < ITG_PANEL ? dv - p * ITG_PANEL : ITG_PANEL;
@@ -347,17 +299,22 @@ ITG_FN(attention, f32) {
   for (; unit < end; unit++) {
     const int64_t pair = unit / each, batch = pair / a->kv_heads, kv = pair % a->kv_heads;
     const int64_t head = kv * group + unit % each / blocks, i = unit % blocks;
-    b.k = (const float *)call->in[1]->data + a->k_view[0] + batch * a->k_view[1] + kv * a->k_view[2];
-    b.v = (const float *)call->in[2]->data + a->v_view[0] + batch * a->v_view[1] + kv * a->v_view[2];
+    b.k =
+        (const float *)call->in[1]->data + a->k_view[0] + batch * a->k_view[1] + kv * a->k_view[2];
+    b.v =
+        (const float *)call->in[2]->data + a->v_view[0] + batch * a->v_view[1] + kv * a->v_view[2];
     if (pair != packed && a->rows > ITG_FEW) {
       pack_keys(b.k, a->k_view[3], a->keys, a->size, b.by, b.packed_keys);
       for (int64_t k = 0; k < a->keys; k += plan.keys)
-        pack_values(b.v + k * a->v_view[3], a->v_view[3], a->keys - k < plan.keys ? a->keys - k : plan.keys,
-                    a->value_size, b.packed_values + k * itg_whole(a->value_size) / ITG_PAIR);
+        pack_values(b.v + k * a->v_view[3], a->v_view[3],
+                    a->keys - k < plan.keys ? a->keys - k : plan.keys, a->value_size,
+                    b.packed_values + k * itg_whole(a->value_size) / ITG_PAIR);
       packed = pair;
     }
-    const int64_t from = itg_split(a->rows, blocks, i), rows = itg_split(a->rows, blocks, i + 1) - from;
-    const float *q = (const float *)call->in[0]->data + a->q_view[0] + batch * a->q_view[1] + head * a->q_view[2];
+    const int64_t from = itg_split(a->rows, blocks, i),
+                  rows = itg_split(a->rows, blocks, i + 1) - from;
+    const float *q = (const float *)call->in[0]->data + a->q_view[0] + batch * a->q_view[1] +
+                     head * a->q_view[2];
     attend(&b, q + from * a->q_view[3], &m, batch * m.batch + head * m.head + from * m.row, rows,
            out + ((batch * a->rows + from) * a->heads + head) * a->value_size);
   }

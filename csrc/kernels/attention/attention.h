@@ -3,9 +3,9 @@
 #include "infer.h"
 
 enum {
-  ITG_KEYS = 512,           // keys at a time: their scores are all that is ever kept of the matrix
-  ITG_SCORES = 12 << 10,    // floats of scores at a time
-  ITG_FEW = 3,              // rows up to which packing keys and values does not pay
+  ITG_KEYS = 512,         // keys at a time: their scores are all that is ever kept of the matrix
+  ITG_SCORES = 12 << 10,  // floats of scores at a time
+  ITG_FEW = 3,            // rows up to which packing keys and values does not pay
 };
 
 typedef struct itg_attention {  // sizes, and floats of each thing that a part keeps in its scratch
@@ -28,7 +28,9 @@ static inline itg_attention itg_attention_of(const itg_attrs_attention *a) {
   s.scores = s.rows * s.stride;
   s.queries = few ? 0 : s.rows * itg_whole(a->size);  // as bf16 where products are
   s.sums = s.keys < a->keys ? itg_whole(s.rows * a->value_size) : 0;
-  s.states = itg_whole(3 * s.rows) + s.stride;  // top, total and mask of each row; a line of the mask
-  s.total = itg_whole(s.packed_keys) + itg_whole(s.packed_values) + s.scores + s.queries + s.sums + s.states;
+  s.states =
+      itg_whole(3 * s.rows) + s.stride;  // top, total and mask of each row; a line of the mask
+  s.total = itg_whole(s.packed_keys) + itg_whole(s.packed_values) + s.scores + s.queries + s.sums +
+            s.states;
   return s;
 }

@@ -3,10 +3,10 @@
 
 #define SANE(n) ((n) >= 0 && (n) <= INT64_C(1) << 32)
 
-// Whether every row that the view names lies within the tensor, and no two rows of a head on each other: what is packed
-// of them is then no larger than the tensor.
-static bool reaches(const itg_tensor *t, const int64_t view[4], int64_t batch, int64_t heads, int64_t rows,
-                    int64_t size) {
+// Whether every row that the view names lies within the tensor, and no two rows of a head on each
+// other: what is packed of them is then no larger than the tensor.
+static bool reaches(const itg_tensor *t, const int64_t view[4], int64_t batch, int64_t heads,
+                    int64_t rows, int64_t size) {
   const int64_t counts[3] = {batch, heads, rows};
   int64_t last = view[0];
   for (int i = 0; i < 4; i++)
@@ -15,7 +15,8 @@ static bool reaches(const itg_tensor *t, const int64_t view[4], int64_t batch, i
   if (rows > 1 && view[3] < size) return false;
   for (int i = 0; i < 3; i++) {
     int64_t far;
-    if (__builtin_mul_overflow(counts[i] - 1, view[i + 1], &far) || __builtin_add_overflow(last, far, &last))
+    if (__builtin_mul_overflow(counts[i] - 1, view[i + 1], &far) ||
+        __builtin_add_overflow(last, far, &last))
       return false;
   }
   return !__builtin_add_overflow(last, size, &last) && last <= itg_count(t);
@@ -29,7 +30,8 @@ itg_words itg_infer_attention(const itg_call *call, itg_tensor *out) {
   REFUSE(!SANE(a->batch) || !SANE(a->heads) || !SANE(a->rows) || !SANE(a->keys) || !SANE(a->size) ||
              !SANE(a->value_size),
          "an extent is negative or not sane");
-  REFUSE(a->kv_heads < 1 || a->heads % a->kv_heads, "the query's heads must be a multiple of the key's");
+  REFUSE(a->kv_heads < 1 || a->heads % a->kv_heads,
+         "the query's heads must be a multiple of the key's");
   REFUSE(!(a->softcap >= 0), "softcap must not be negative");
   itg_set_type(out, ITG_F32, 4);
   out->shape[0] = a->batch;
@@ -37,7 +39,8 @@ itg_words itg_infer_attention(const itg_call *call, itg_tensor *out) {
   out->shape[2] = a->heads;
   out->shape[3] = a->value_size;
   FITS(out);
-  itg_tensor scores = {.dtype = ITG_F32, .rank = 4, .shape = {a->batch, a->heads, a->rows, a->keys}};
+  itg_tensor scores = {
+      .dtype = ITG_F32, .rank = 4, .shape = {a->batch, a->heads, a->rows, a->keys}};
   itg_tensor packed = {.dtype = ITG_F32, .rank = 3, .shape = {a->keys, a->size, a->value_size}};
   REFUSE(!itg_countable(&scores) || !itg_countable(&packed), "the scores cannot be counted");
   REFUSE(!reaches(call->in[0], a->q_view, a->batch, a->heads, a->rows, a->size) ||

@@ -1,4 +1,4 @@
-// Types and refusals of rotary embedding and gated halves.
+// Types, shapes and refusals of rotary position embedding and gated activations.
 #include "infer.h"
 
 itg_words itg_infer_rotary_embedding(const itg_call *call, itg_tensor *out) {
@@ -6,7 +6,8 @@ itg_words itg_infer_rotary_embedding(const itg_call *call, itg_tensor *out) {
   TAKES(3, 3, 1);
   const itg_tensor *x = call->in[0], *cosine = call->in[1], *sine = call->in[2];
   REFUSE(x->dtype != ITG_F32 || cosine->dtype != ITG_F32 || sine->dtype != ITG_F32, "takes f32");
-  REFUSE(!x->rank || !cosine->rank || !itg_same_shape(cosine, sine), "cosines and sines must be alike");
+  REFUSE(!x->rank || !cosine->rank || !itg_same_shape(cosine, sine),
+         "cosines and sines must be alike");
   REFUSE(a->interleaved != 0 && a->interleaved != 1, "interleaved must be 0 or 1");
   const int64_t n = cosine->shape[cosine->rank - 1], size = x->shape[x->rank - 1];
   REFUSE(n > size / 2, "there are more angles than pairs");

@@ -1,5 +1,7 @@
-// Convolution and transposed convolution of f32, bf16 or f16 images: no columns are built; the register tile is given, per tap,
-// where the input pixels of a few output pixels lie. Taps that meet nothing but padding are left out.
+// Direct convolution and transposed convolution of channel-last f32, bf16 or f16 images, without
+// im2col. For each tap of the window the register tile (gemm/tile.h) gets the addresses of the
+// input pixels of a few output pixels. Taps that lie in the padding for all of these pixels are
+// skipped.
 #include <string.h>
 
 #include "conv.h"
@@ -8,7 +10,7 @@ enum { BLOCK = 16, MERGE = 64 };
 
 typedef struct layout {  // of the scratch memory that one part of the work has, in bytes
   int64_t taps, block;   // taps per tile at most, tiles that go through the panels together
-  bool merged;           // a row of the window is one tap: few channels, next to each other in memory
+  bool merged;  // a row of the window is one tap: few channels, next to each other in memory
   size_t zeros, lists, edges, axes, total;
 } layout;
 
@@ -18,8 +20,10 @@ static layout layout_of(const itg_conv *c) {
   l.merged = !c->transposed && c->groups == 1 && w->kernel[2] > 1 && w->dilation[2] == 1 &&
              w->kernel[2] * c->deep <= MERGE;
   l.taps = l.merged ? w->kernel[0] * w->kernel[1] : itg_taps(w);
-  // Weights that fit into the cache are walked once per few tiles; larger ones once per block of as many as fit.
-  const int64_t skip = c->transposed || w->stride[2] == 1 ? 1 : 4;  // input pixels per output pixel, roughly
+  // Weights that fit into the cache are walked once per few tiles; larger ones once per block of as
+  // many as fit.
+  const int64_t skip =
+      c->transposed || w->stride[2] == 1 ? 1 : 4;  // input pixels per output pixel, roughly
   const int64_t pixel = c->deep * skip * ITG_TILE_ROWS + 1;
   int64_t fit = c->depth * c->per <= 96 << 10 ? 4 : (64 << 10) / pixel, lists = 1024 / l.taps;
   if (fit > lists) fit = lists;
@@ -28,12 +32,14 @@ static layout layout_of(const itg_conv *c) {
   l.zeros = (run + 63) & ~(size_t)63;
   l.lists = (size_t)(l.block * l.taps) * sizeof(itg_tap);
   l.edges = l.merged ? ((size_t)(l.block * ITG_TILE_ROWS * l.taps) * run + 63) & ~(size_t)63 : 0;
-  l.axes = ((size_t)(w->kernel[0] + w->kernel[1] + w->kernel[2]) * 2 * sizeof(int64_t) + 63) & ~(size_t)63;
+  l.axes = ((size_t)(w->kernel[0] + w->kernel[1] + w->kernel[2]) * 2 * sizeof(int64_t) + 63) &
+           ~(size_t)63;
   l.total = l.zeros + l.lists + l.edges + l.axes;
   return l;
 }
 
-#if !defined(ISA_avx512) && !defined(ISA_avx2) && !defined(ITG_HALF)  // the same for all, so once is enough
+#if !defined(ISA_avx512) && !defined(ISA_avx2) && \
+    !defined(ITG_HALF)  // the same for all, so once is enough
 static size_t scratch(itg_conv *c, uint8_t dtype, const itg_tensor *out, uint32_t parts) {
   if ((dtype != ITG_F32 && dtype != ITG_BF16 && dtype != ITG_F16) || !itg_count(out)) return 0;
   if (dtype != ITG_F32) itg_in_pairs(c);
@@ -123,7 +129,8 @@ static int find_runs(const task *t, cursor *at, int n, run *runs, int64_t *out) 
 static void copy_edge(const task *t, float *to, const float *line, int64_t from) {
   const int64_t deep = t->c->deep, width = t->c->w.in[2], kernel = t->c->w.kernel[2];
   for (int64_t k = 0; k < kernel; k++, to += deep) {
-    if (from + k >= 0 && from + k < width) memcpy(to, line + (from + k) * deep, (size_t)deep * sizeof *to);
+    if (from + k >= 0 && from + k < width)
+      memcpy(to, line + (from + k) * deep, (size_t)deep * sizeof *to);
     else memset(to, 0, (size_t)deep * sizeof *to);
   }
 }
@@ -160,14 +167,18 @@ static bool find_pixels(const task *t, const run *r, int64_t x, itg_tap *tap, fl
 static bool inside(const task *t, const cursor *at, int n) {
   const itg_way *way = &t->way[2];
   const int64_t x = at->q[2] * way->stride;
-  return at->q[2] + n <= way->count && x + way->low >= 0 && x + (n - 1) * way->stride + way->high < t->c->w.in[2];
+  return at->q[2] + n <= way->count && x + way->low >= 0 &&
+         x + (n - 1) * way->stride + way->high < t->c->w.in[2];
 }
 
-// find_rows for such pixels when the tile before was of that kind and ends where they begin: all moves by as much.
-static void shift_rows(const task *t, cursor *at, int n, const itg_rows *before, itg_tap *taps, itg_rows *rows) {
+// find_rows for such pixels when the tile before was of that kind and ends where they begin: all
+// moves by as much.
+static void shift_rows(const task *t, cursor *at, int n, const itg_rows *before, itg_tap *taps,
+                       itg_rows *rows) {
   const itg_conv *c = t->c;
   const itg_way *way = &t->way[2];
-  const int64_t in = before->rows * way->stride * c->deep * c->groups, out = before->rows * way->step * c->channels;
+  const int64_t in = before->rows * way->stride * c->deep * c->groups,
+                out = before->rows * way->step * c->channels;
   const itg_tap *from = before->taps;
   rows->n_taps = before->n_taps;
   for (int64_t i = 0; i < rows->n_taps; i++) {
@@ -183,7 +194,8 @@ static void shift_rows(const task *t, cursor *at, int n, const itg_rows *before,
 }
 
 // The taps and places of the next n output pixels, for input channels from `channel` on.
-static void find_rows(const task *t, cursor *at, int n, int64_t channel, itg_tap *taps, float *edges, itg_rows *rows) {
+static void find_rows(const task *t, cursor *at, int n, int64_t channel, itg_tap *taps,
+                      float *edges, itg_rows *rows) {
   const itg_conv *c = t->c;
   const itg_window *w = &c->w;
   const itg_way *way = t->way;
@@ -197,14 +209,18 @@ static void find_rows(const task *t, cursor *at, int n, int64_t channel, itg_tap
       for (run *r = runs; r < runs + count; r++) {
         const int64_t z = r->z + way[0].at[i], y = r->y + way[1].at[j];
         const bool inside = z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1];
-        r->line = inside ? t->x + (r->image + (z * w->in[1] + y) * w->in[2]) * c->deep * c->groups + channel : NULL;
+        r->line = inside ? t->x + (r->image + (z * w->in[1] + y) * w->in[2]) * c->deep * c->groups +
+                               channel
+                         : NULL;
         any |= inside;
       }
       for (int64_t k = 0; any && k < last; k++) {
         bool some = false;
-        for (run *r = runs; r < runs + count; r++) some |= find_pixels(t, r, r->x + way[2].at[k], tap, &edges);
+        for (run *r = runs; r < runs + count; r++)
+          some |= find_pixels(t, r, r->x + way[2].at[k], tap, &edges);
         if (!some) continue;
-        int64_t number = (way[0].tap[i] * w->kernel[1] + way[1].tap[j]) * w->kernel[2] + way[2].tap[k];
+        int64_t number =
+            (way[0].tap[i] * w->kernel[1] + way[1].tap[j]) * w->kernel[2] + way[2].tap[k];
         tap->at = number * c->deep * ITG_PANEL;
         tap++;
       }
@@ -217,8 +233,8 @@ static void find_rows(const task *t, cursor *at, int n, int64_t channel, itg_tap
 }
 
 // Pixels [from, to) of one set, panels [first, last) of group g.
-static void run_block(const task *t, const float *w, int64_t g, int64_t first, int64_t last, int64_t from, int64_t to,
-                      char *scratch, void *out, const itg_finish *end) {
+static void run_block(const task *t, const float *w, int64_t g, int64_t first, int64_t last,
+                      int64_t from, int64_t to, char *scratch, void *out, const itg_finish *end) {
   const itg_conv *c = t->c;
   const layout *l = t->l;
   itg_rows rows[BLOCK];
@@ -229,8 +245,10 @@ static void run_block(const task *t, const float *w, int64_t g, int64_t first, i
   const int wide = itg_tile_panels(to - from < ITG_TILE_M ? (int)(to - from) : ITG_TILE_M);
   const int64_t panel = c->depth * ITG_PANEL, spans = (last - first + wide - 1) / wide;
   if (tiles < 1 || spans < 1) return;
-  const int64_t few = (to - from) / tiles, more = (to - from) % tiles;           // pixels of a tile; tiles with one more
-  const int64_t thin = (last - first) / spans, thick = (last - first) % spans;  // panels of a span, the same
+  const int64_t few = (to - from) / tiles,
+                more = (to - from) % tiles;  // pixels of a tile; tiles with one more
+  const int64_t thin = (last - first) / spans,
+                thick = (last - first) % spans;  // panels of a span, the same
   cursor at = cursor_at(t, from);
   const itg_rows *before = NULL;  // the tile before, if it is `inside`
   for (int64_t i = 0; i < tiles; i += l->block) {
@@ -239,7 +257,8 @@ static void run_block(const task *t, const float *w, int64_t g, int64_t first, i
       const int n = (int)few + (i + count < more);
       const bool plain = inside(t, &at, n);
       itg_tap *mine = taps + count * l->taps;
-      if (plain && before && n <= before->rows && at.q[2]) shift_rows(t, &at, n, before, mine, &rows[count]);
+      if (plain && before && n <= before->rows && at.q[2])
+        shift_rows(t, &at, n, before, mine, &rows[count]);
       else find_rows(t, &at, n, g * c->deep, mine, edges + count * edge, &rows[count]);
       before = plain ? &rows[count] : NULL;
     }
@@ -247,7 +266,8 @@ static void run_block(const task *t, const float *w, int64_t g, int64_t first, i
       q = p + thin + (s < thick);
       const int64_t columns = (q * ITG_PANEL < c->per ? q * ITG_PANEL : c->per) - p * ITG_PANEL;
       for (int k = 0; k < count; k++)
-        itg_tile(&rows[k], w + (g * c->panels + p) * panel, panel, g * c->per + p * ITG_PANEL, columns, out, end);
+        itg_tile(&rows[k], w + (g * c->panels + p) * panel, panel, g * c->per + p * ITG_PANEL,
+                 columns, out, end);
     }
   }
 }
@@ -255,26 +275,35 @@ static void run_block(const task *t, const float *w, int64_t g, int64_t first, i
 // A 1x1 window that stays on the image: pixels are rows of one matrix.
 static bool is_product(const itg_window *w) {
   for (int i = 0; i < ITG_AXES; i++)
-    if (w->kernel[i] != 1 || w->stride[i] != 1 || w->before[i] || w->in[i] != w->out[i]) return false;
+    if (w->kernel[i] != 1 || w->stride[i] != 1 || w->before[i] || w->in[i] != w->out[i])
+      return false;
   return true;
 }
 
 // One set of output pixels that see the same taps.
-static void run_set(const itg_call *call, const task *t, char *scratch, const itg_finish *end, uint32_t part,
-                    uint32_t parts) {
+static void run_set(const itg_call *call, const task *t, char *scratch, const itg_finish *end,
+                    uint32_t part, uint32_t parts) {
   const itg_conv *c = t->c;
   const float *w = call->in[1]->data;
   void *out = call->out[0]->data;
   int64_t from = 0, to = c->batch * t->way[0].count * t->way[1].count * t->way[2].count;
   int64_t first = 0, last = c->groups * c->panels;  // the panels of all groups
-  if (c->channels > to && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);
+  if (c->channels > to && last >= 2 * (int64_t)parts)
+    itg_share(last, 1, part, parts, &first, &last);
   else itg_share(to, 1, part, parts, &from, &to);
   while (first < last && from < to) {
     const int64_t g = first / c->panels, before = g * c->panels;
     const int64_t stop = before + c->panels < last ? before + c->panels : last;
     if (is_product(&c->w)) {
-      const itg_product_task product = {t->x + g * c->deep, c->deep * c->groups, c->deep,
-                                        w + before * c->depth * ITG_PANEL, c->per, g * c->per, out, c->channels, *end};
+      const itg_product_task product = {t->x + g * c->deep,
+                                        c->deep * c->groups,
+                                        c->deep,
+                                        w + before * c->depth * ITG_PANEL,
+                                        c->per,
+                                        g * c->per,
+                                        out,
+                                        c->channels,
+                                        *end};
       itg_product(&product, from, to, first - before, stop - before);
     } else {
       run_block(t, w, g, first - before, stop - before, from, to, scratch, out, end);
@@ -283,7 +312,8 @@ static void run_set(const itg_call *call, const task *t, char *scratch, const it
   }
 }
 
-static void convolve(const itg_call *call, const itg_conv *c, const itg_finish *end, uint32_t part, uint32_t parts) {
+static void convolve(const itg_call *call, const itg_conv *c, const itg_finish *end, uint32_t part,
+                     uint32_t parts) {
   const itg_window *w = &c->w;
   const layout l = layout_of(c);
   char *scratch = (char *)call->scratch + l.total * part;

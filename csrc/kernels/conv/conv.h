@@ -1,13 +1,15 @@
-// What convolution and transposed convolution share: each is, per output pixel, a list of input pixels and taps.
+// What convolution and transposed convolution share: each is, per output pixel, a list of input
+// pixels and taps.
 #pragma once
 #include "gemm/tile.h"
 #include "window.h"
 
 typedef struct itg_conv {
   itg_window w;
-  int64_t batch, channels, deep, per, groups;  // deep: input channels of a group; per: its output channels
-  int64_t depth;                               // rows of the packed weights: taps * deep
-  int64_t panels;                              // of each group
+  int64_t batch, channels, deep, per,
+      groups;      // deep: input channels of a group; per: its output channels
+  int64_t depth;   // rows of the packed weights: taps * deep
+  int64_t panels;  // of each group
   bool transposed;
 } itg_conv;
 
@@ -20,16 +22,19 @@ static inline void itg_in_pairs(itg_conv *c) {
 itg_words itg_conv_of(const itg_call *call, itg_conv *c, itg_tensor *out);
 itg_words itg_conv_transpose_of(const itg_call *call, itg_conv *c, itg_tensor *out);
 
-// One axis of the output pixels that see the same taps: pixel q lies at first + q * step and meets, at tap i, the input
-// place q * stride + at[i]. A plain convolution has one such set, a transposed one `stride` of them.
+// One axis of the output pixels that see the same taps: pixel q lies at first + q * step and meets,
+// at tap i, the input place q * stride + at[i]. A plain convolution has one such set, a transposed
+// one `stride` of them.
 typedef struct itg_way {
   int64_t count, first, step, stride, taps, low, high;  // low, high: smallest and largest at[i]
   int64_t *at, *tap;                                    // tap: which tap of the window it is
 } itg_way;
 
-static inline void itg_way_of(const itg_conv *c, int i, int64_t phase, int64_t *space, itg_way *axis) {
+static inline void itg_way_of(const itg_conv *c, int i, int64_t phase, int64_t *space,
+                              itg_way *axis) {
   const itg_window *w = &c->w;
-  *axis = (itg_way){w->out[i], 0, 1, w->stride[i], 0, INT64_MAX, INT64_MIN, space, space + w->kernel[i]};
+  *axis = (itg_way){w->out[i], 0,         1,     w->stride[i],        0,
+                    INT64_MAX, INT64_MIN, space, space + w->kernel[i]};
   if (c->transposed) {
     axis->first = phase;
     axis->step = w->stride[i];

@@ -1,19 +1,23 @@
-// What convolutions accept, and a plain one for element types without a kernel of their own.
+// Types, shapes and refusals of convolutions, and a plain loop for element types without a kernel.
 #include "conv.h"
 
-static itg_words packed(const itg_call *call, itg_conv *c, const int64_t *kernel, const int64_t *stride,
-                        const int64_t *dilation, const int64_t *pad, int64_t channels, int64_t groups) {
+static itg_words packed(const itg_call *call, itg_conv *c, const int64_t *kernel,
+                        const int64_t *stride, const int64_t *dilation, const int64_t *pad,
+                        int64_t channels, int64_t groups) {
   TAKES(2, 5, 1);
   const itg_tensor *x = call->in[0], *w = call->in[1];
-  REFUSE(!itg_is_wide_float(x->dtype) || x->dtype != w->dtype, "image and weights must be floats of one type");
+  REFUSE(!itg_is_wide_float(x->dtype) || x->dtype != w->dtype,
+         "image and weights must be floats of one type");
   REFUSE(w->rank != 4, "the weights must be [groups, panels, window * channels, 16]");
   itg_words words = itg_window_of(x, 1, x->rank - 2, kernel, stride, dilation, pad, &c->w);
   if (words) return words;
   c->batch = x->shape[0];
   c->channels = channels;
   c->groups = groups;
-  REFUSE(groups < 1 || channels < 0 || channels % groups, "the groups do not divide the output channels");
-  REFUSE(x->shape[x->rank - 1] % groups || x->shape[x->rank - 1] < 1, "the groups do not divide the input channels");
+  REFUSE(groups < 1 || channels < 0 || channels % groups,
+         "the groups do not divide the output channels");
+  REFUSE(x->shape[x->rank - 1] % groups || x->shape[x->rank - 1] < 1,
+         "the groups do not divide the input channels");
   c->deep = x->shape[x->rank - 1] / groups;
   c->per = channels / groups;
   c->panels = c->per / ITG_PANEL + (c->per % ITG_PANEL != 0);
@@ -29,7 +33,8 @@ static itg_words packed(const itg_call *call, itg_conv *c, const int64_t *kernel
 
 itg_words itg_conv_of(const itg_call *call, itg_conv *c, itg_tensor *out) {
   const itg_attrs_conv *a = call->attrs;
-  itg_words words = packed(call, c, a->kernel, a->stride, a->dilation, a->pad, a->channels, a->groups);
+  itg_words words =
+      packed(call, c, a->kernel, a->stride, a->dilation, a->pad, a->channels, a->groups);
   if (words) return words;
   c->transposed = false;
   itg_copy_type(out, call->in[0]);
@@ -39,7 +44,8 @@ itg_words itg_conv_of(const itg_call *call, itg_conv *c, itg_tensor *out) {
 
 itg_words itg_conv_transpose_of(const itg_call *call, itg_conv *c, itg_tensor *out) {
   const itg_attrs_conv_transpose *a = call->attrs;
-  itg_words words = packed(call, c, a->kernel, a->stride, a->dilation, a->pad, a->channels, a->groups);
+  itg_words words =
+      packed(call, c, a->kernel, a->stride, a->dilation, a->pad, a->channels, a->groups);
   if (words) return words;
   c->transposed = true;
   itg_copy_type(out, call->in[0]);
@@ -47,9 +53,11 @@ itg_words itg_conv_transpose_of(const itg_call *call, itg_conv *c, itg_tensor *o
   for (int i = 0; i < axes; i++) {
     int to = ITG_AXES - axes + i;
     const itg_window *w = &c->w;
-    REFUSE(a->output_pad[i] < 0 || a->output_pad[i] > INT64_C(1) << 31, "output_pad is negative or absurdly large");
+    REFUSE(a->output_pad[i] < 0 || a->output_pad[i] > INT64_C(1) << 31,
+           "output_pad is negative or absurdly large");
     REFUSE(w->in[to] < 1 || w->in[to] > INT64_C(1) << 31, "the image is empty or absurdly large");
-    int64_t size = (w->in[to] - 1) * w->stride[to] + a->output_pad[i] - a->pad[i] - a->pad[axes + i];
+    int64_t size =
+        (w->in[to] - 1) * w->stride[to] + a->output_pad[i] - a->pad[i] - a->pad[axes + i];
     REFUSE(size > INT64_C(1) << 62, "the output is absurdly large");
     size += (w->kernel[to] - 1) * w->dilation[to] + 1;
     REFUSE(size < 0, "the pads leave nothing of the output");
@@ -77,8 +85,8 @@ itg_words itg_infer_conv_transpose(const itg_call *call, itg_tensor *out) {
 }
 
 // One output pixel of one group, all its channels, in double.
-static void pixel(const itg_call *call, const itg_conv *c, const itg_finish *end, int64_t batch, const int64_t *o,
-                  int64_t g) {
+static void pixel(const itg_call *call, const itg_conv *c, const itg_finish *end, int64_t batch,
+                  const int64_t *o, int64_t g) {
   const itg_tensor *x = call->in[0], *w = call->in[1], *out = call->out[0];
   const itg_tensor *bias = itg_input(call, 2), *residual = itg_input(call, 3);
   const itg_window *s = &c->w;
@@ -111,7 +119,8 @@ static void pixel(const itg_call *call, const itg_conv *c, const itg_finish *end
             sum += itg_load_f64(dtype, x->data, at + i) * itg_load_f64(dtype, w->data, weight);
           }
         }
-    if (residual && !end->add_last) sum += itg_load_f64(out->dtype, residual->data, place * c->channels + column);
+    if (residual && !end->add_last)
+      sum += itg_load_f64(out->dtype, residual->data, place * c->channels + column);
     if (sum < end->lo) sum = end->lo;
     if (sum > end->hi) sum = end->hi;
     if (end->act) {
@@ -119,12 +128,14 @@ static void pixel(const itg_call *call, const itg_conv *c, const itg_finish *end
       itg_bend(end, &y, 1, column, 1);
       sum = y;
     }
-    if (residual && end->add_last) sum += itg_load_f64(out->dtype, residual->data, place * c->channels + column);
+    if (residual && end->add_last)
+      sum += itg_load_f64(out->dtype, residual->data, place * c->channels + column);
     itg_store_f64(out->dtype, out->data, place * c->channels + column, sum);
   }
 }
 
-static void plain(const itg_call *call, const itg_conv *c, const itg_finish *end, uint32_t part, uint32_t parts) {
+static void plain(const itg_call *call, const itg_conv *c, const itg_finish *end, uint32_t part,
+                  uint32_t parts) {
   int64_t i, to;
   if (c->per == 0) return;
   itg_share(c->batch * itg_places(c->w.out) * c->groups, 1, part, parts, &i, &to);

@@ -11,5 +11,6 @@ static inline void store(const itg_tensor *t, int64_t i, float v) { ((float *)t-
 
 ITG_FN(deform_conv, f32) {
   if (itg_empty(call->out[0])) return NULL;
-  return deform(call, call->in[1]->data, (float *)call->scratch + part * itg_deform_room(call), part, parts);
+  return deform(call, call->in[1]->data, (float *)call->scratch + part * itg_deform_room(call),
+                part, parts);
 }

@@ -1,4 +1,4 @@
-// What the kernels of deform_conv share.
+// Shared by the kernels of deform_conv.
 #pragma once
 #include "infer.h"
 

@@ -1,5 +1,6 @@
-// Deformable convolution over `real`: the taps of up to ITG_DEFORM_ROWS outputs are sampled into rows, then multiplied
-// with the weights. Included once for float and once for double; the includer defines real, dots, load and store.
+// Deformable convolution over `real`: the taps of up to ITG_DEFORM_ROWS outputs are sampled into
+// rows, then multiplied with the weights. Included once for float and once for double; the includer
+// defines real, dots, load and store.
 typedef struct places {  // where one output of one offset group looks
   const itg_tensor *x, *offset, *mask;
   const itg_attrs_deform_conv *attrs;
@@ -30,26 +31,33 @@ static void sample_row(const places *p, int64_t n, int64_t at, real *row) {
     for (int64_t t = 0; t < taps; t++) {
       const int64_t first = (group * taps + t) * 2 * outputs + at;
       const double y = (double)load(p->offset, first) +
-          (double)(at / p->ow * p->attrs->stride[0] - p->attrs->pad[0] + t / p->kw * p->attrs->dilation[0]);
+                       (double)(at / p->ow * p->attrs->stride[0] - p->attrs->pad[0] +
+                                t / p->kw * p->attrs->dilation[0]);
       const double z = (double)load(p->offset, first + outputs) +
-          (double)(at % p->ow * p->attrs->stride[1] - p->attrs->pad[1] + t % p->kw * p->attrs->dilation[1]);
+                       (double)(at % p->ow * p->attrs->stride[1] - p->attrs->pad[1] +
+                                t % p->kw * p->attrs->dilation[1]);
       const real v = bilinear(p->x, (n * channels + c) * image, y, z);
       row[c * taps + t] = p->mask ? v * load(p->mask, (group * taps + t) * outputs + at) : v;
     }
   }
 }
 
-static itg_words deform(const itg_call *call, const real *weights, real *scratch, uint32_t part, uint32_t parts) {
+static itg_words deform(const itg_call *call, const real *weights, real *scratch, uint32_t part,
+                        uint32_t parts) {
   const itg_attrs_deform_conv *attrs = call->attrs;
-  const itg_tensor *x = call->in[0], *w = call->in[1], *bias = itg_input(call, 3), *out = call->out[0];
-  const places p = {x, call->in[2], itg_input(call, 4), attrs, w->shape[2], w->shape[3], out->shape[2], out->shape[3]};
+  const itg_tensor *x = call->in[0], *w = call->in[1], *bias = itg_input(call, 3),
+                   *out = call->out[0];
+  const places p = {x,           call->in[2], itg_input(call, 4), attrs,
+                    w->shape[2], w->shape[3], out->shape[2],      out->shape[3]};
   const int64_t outputs = p.oh * p.ow, channels = w->shape[0], each = channels / attrs->groups;
-  const int64_t depth = itg_count_range(w, 1, 4), row = depth * attrs->groups;  // all taps of one output
+  const int64_t depth = itg_count_range(w, 1, 4),
+                row = depth * attrs->groups;  // all taps of one output
   real *sampled = scratch, *sums = scratch + ITG_DEFORM_ROWS * row;
   int64_t at, end;
   itg_share(x->shape[0] * outputs, 1, part, parts, &at, &end);
   while (at < end) {
-    const int64_t n = at / outputs, left = (n + 1) * outputs - at, most = end - at < left ? end - at : left;
+    const int64_t n = at / outputs, left = (n + 1) * outputs - at,
+                  most = end - at < left ? end - at : left;
     const int64_t m = most < ITG_DEFORM_ROWS ? most : ITG_DEFORM_ROWS;
     for (int64_t i = 0; i < m; i++) {
       sample_row(&p, n, at % outputs + i, sampled + i * row);

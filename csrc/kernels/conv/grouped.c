@@ -1,17 +1,22 @@
-// Convolution in groups of a channel-last f32 image, windows three wide. It is the depthwise kernel's strip, once for each
-// input channel of a group: a vector holds VL output channels of one pixel, a strip is up to 7 pixels of a line.
+// Convolution in groups of a channel-last f32 image, windows three wide. It is the depthwise
+// kernel's strip, once for each input channel of a group: a vector holds VL output channels of one
+// pixel, a strip is up to 7 pixels of a line.
 //
-// What lies in which register while a strip sums up one line of the window and input channel j of every group:
+// What lies in which register while a strip sums up one line of the window and input channel j of
+// every group:
 //   sum[p]   pixel p of the strip, VL output channels
 //   f[k]     the weights of column k of the window that channel j has for these output channels
-//   x        channel j of one input pixel, spread: each lane has that of its own group. Where a group is at least a vector
-//            wide it is one number for all lanes; else a permutation of the pixel's channels, for several groups lie side
-//            by side in a vector. One x meets the columns of all windows that see the pixel.
+//   x        channel j of one input pixel, spread: each lane has that of its own group. Where a
+//   group is at least a vector
+//            wide it is one number for all lanes; else a permutation of the pixel's channels, for
+//            several groups lie side by side in a vector. One x meets the columns of all windows
+//            that see the pixel.
 #include "grouped.h"
 #include "vec.h"
 
 #if defined(ISA_avx512)
-#define KEEP(x) __asm__("" : "+v"(x))  // in its register: the compiler would spread it anew for every use
+#define KEEP(x) \
+  __asm__("" : "+v"(x))  // in its register: the compiler would spread it anew for every use
 #define permute(v, index) _mm512_permutexvar_ps(index, v)
 #define lane_numbers() _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 #elif defined(ISA_avx2)
@@ -23,7 +28,11 @@
 #define permute(v, index) (v)
 #define lane_numbers() viset(0)
 #endif
-enum { K = ITG_GROUPED_WIDTH, PIXELS = 7, SHORT = 4 };  // pixels of a strip, and of one for the end of a line
+enum {
+  K = ITG_GROUPED_WIDTH,
+  PIXELS = 7,
+  SHORT = 4
+};  // pixels of a strip, and of one for the end of a line
 
 typedef struct task {
   itg_grouped g;
@@ -32,7 +41,8 @@ typedef struct task {
   float *out;
 } task;
 
-typedef struct strip {  // neighbouring output pixels of one line, of which several follow each other
+typedef struct strip {  // neighbouring output pixels of one line, of which several follow each
+                        // other
   int64_t lines;        // of the window that meet the image
   int64_t weight;       // where the weights of the first of them begin in a panel
   int64_t image, out;   // where the first pixel's input and its output begin
@@ -42,7 +52,8 @@ typedef struct strip {  // neighbouring output pixels of one line, of which seve
 } strip;
 
 // Sums with an activation that is more than bounds: through memory, one call for the strip.
-static __attribute__((noinline)) void finish_more(const task *t, int64_t at, int64_t c, float *sums, int64_t pixels) {
+static __attribute__((noinline)) void finish_more(const task *t, int64_t at, int64_t c, float *sums,
+                                                  int64_t pixels) {
   const itg_finish *end = &t->end;
   const float *residual = (const float *)end->residual;
   for (int64_t i = 0; residual && !end->add_last && i < pixels; i++)
@@ -59,12 +70,12 @@ INLINE void finish(const task *t, int64_t at, int64_t c, vf *sum, const int P, i
   const float *residual = (const float *)end->residual;
   if (end->act) {
     float sums[PIXELS * VL];
-    UNROLL(32) for (int p = 0; p < P; p++) vstore(sums + p * VL, sum[p]);
+    FOR_UNROLLED (32, int p = 0; p < P; p++) vstore(sums + p * VL, sum[p]);
     finish_more(t, at, c, sums, pixels);
     return;
   }
   const vf lo = vset(end->lo), hi = vset(end->hi);
-  UNROLL(32) for (int p = 0; p < P; p++) {
+  FOR_UNROLLED (32, int p = 0; p < P; p++) {
     if (p >= pixels) break;
     vf y = sum[p];
     if (residual && !end->add_last) y = vadd(y, vload(residual + at));
@@ -76,44 +87,47 @@ INLINE void finish(const task *t, int64_t at, int64_t c, vf *sum, const int P, i
 }
 
 // VL output channels from c on of P pixels; S: the stride; SIDE: several groups lie in a vector.
-INLINE void pixels(const task *t, const strip *s, int64_t c, const int P, const int S, const int SIDE) {
+INLINE void pixels(const task *t, const strip *s, int64_t c, const int P, const int S,
+                   const int SIDE) {
   const int64_t deep = t->g.deep, pitch = t->g.inputs, first = s->first, last = s->last;
   const int64_t panel = t->g.w.kernel[1] * deep * K * ITG_PANEL;
   const float *weight = t->weights + c / ITG_PANEL * panel + c % ITG_PANEL + s->weight;
   const float *line = t->image + s->image + (SIDE ? c : c / t->g.per * deep);
-  const vi group = SIDE ? viand(lane_numbers(), viset((int)-t->g.per)) : viset(0);  // the first channel of a lane's group
+  const vi group = SIDE ? viand(lane_numbers(), viset((int)-t->g.per))
+                        : viset(0);  // the first channel of a lane's group
   vf sum[PIXELS];
   sum[0] = t->end.bias ? vload(t->end.bias + c) : vset(0.f);
-  UNROLL(32) for (int p = 1; p < P; p++) sum[p] = sum[0];
+  FOR_UNROLLED (32, int p = 1; p < P; p++) sum[p] = sum[0];
   for (int64_t i = 0; i < s->lines; i++, line += t->g.w.in[2] * pitch)
     for (int64_t j = 0; j < deep; j++, weight += K * ITG_PANEL) {
       const vi index = viadd(group, viset((int)j));
       (void)index;  // plain C has no lanes to permute
       const float *pixel = SIDE ? line : line + j;
       vf f[K];
-      UNROLL(32) for (int k = 0; k < K; k++) f[k] = vload(weight + k * ITG_PANEL);
-      UNROLL(32) for (int q = 0; q < (P - 1) * S + K; q++, pixel += pitch) {
+      FOR_UNROLLED (32, int k = 0; k < K; k++) f[k] = vload(weight + k * ITG_PANEL);
+      FOR_UNROLLED (32, int q = 0; q < (P - 1) * S + K; q++, pixel += pitch) {
         if (q < first || q >= last) continue;
         vf x = SIDE ? permute(vload(pixel), index) : vset(*pixel);
         KEEP(x);
-        UNROLL(32) for (int k = 0; k < K; k++)
-          if ((q - k) % S == 0 && q >= k && (q - k) / S < P) sum[(q - k) / S] = vmadd(x, f[k], sum[(q - k) / S]);
+        FOR_UNROLLED (32, int k = 0; k < K; k++)
+          if ((q - k) % S == 0 && q >= k && (q - k) / S < P)
+            sum[(q - k) / S] = vmadd(x, f[k], sum[(q - k) / S]);
       }
     }
   finish(t, s->out + c, c, sum, P, s->pixels);
 }
 
-#define STRIP(P, S, SIDE)                                                                                     \
-  static void strip_##P##_##S##_##SIDE(const task *task_, const strip *strip_, int64_t c) {                   \
-    const task t = *task_; /* copies, so that stores are known not to change them */                          \
-    strip s = *strip_;                                                                                        \
-    for (int64_t i = s.count; i > 0; i--) {                                                                   \
-      pixels(&t, &s, c, P, S, SIDE);                                                                          \
-      s.image += s.step * t.g.inputs;                                                                         \
-      s.out += P * t.g.channels;                                                                              \
-      s.first -= s.step;                                                                                      \
-      s.last -= s.step;                                                                                       \
-    }                                                                                                         \
+#define STRIP(P, S, SIDE)                                                                   \
+  static void strip_##P##_##S##_##SIDE(const task *task_, const strip *strip_, int64_t c) { \
+    const task t = *task_; /* copies, so that stores are known not to change them */        \
+    strip s = *strip_;                                                                      \
+    for (int64_t i = s.count; i > 0; i--) {                                                 \
+      pixels(&t, &s, c, P, S, SIDE);                                                        \
+      s.image += s.step * t.g.inputs;                                                       \
+      s.out += P * t.g.channels;                                                            \
+      s.first -= s.step;                                                                    \
+      s.last -= s.step;                                                                     \
+    }                                                                                       \
   }
 #define EACH(D, SIDE) D(4, 1, SIDE) D(7, 1, SIDE) D(4, 2, SIDE) D(7, 2, SIDE)
 EACH(STRIP, 0)
@@ -124,7 +138,8 @@ EACH(STRIP, 1)
 typedef void (*strip_fn)(const task *t, const strip *s, int64_t c);
 
 static strip_fn strip_for(const itg_grouped *g, bool full) {
-  static const strip_fn fns[2][2][2] = {  // [several groups in a vector][stride 2][full]
+  static const strip_fn fns[2][2][2] = {
+      // [several groups in a vector][stride 2][full]
       {{strip_4_1_0, strip_7_1_0}, {strip_4_2_0, strip_7_2_0}},
 #if defined(ISA_avx512) || defined(ISA_avx2)
       {{strip_4_1_1, strip_7_1_1}, {strip_4_2_1, strip_7_2_1}},
@@ -140,7 +155,8 @@ static void run_line(const task *t, int64_t row, int64_t from, int64_t to) {
   const int64_t batch = row / w->out[1], iy = row % w->out[1] * w->stride[1] - w->before[1];
   int64_t y0, y1;
   itg_taps_inside(w, 1, iy, &y0, &y1);
-  const int64_t line = (batch * w->in[1] + iy + y0) * w->in[2], width = w->out[2], full = width / PIXELS;
+  const int64_t line = (batch * w->in[1] + iy + y0) * w->in[2], width = w->out[2],
+                full = width / PIXELS;
   strip s = {.lines = y1 - y0, .weight = y0 * g->deep * K * ITG_PANEL};
   for (int64_t c = from; c < to; c += VL)
     for (int end = 0; end < 2; end++) {  // full strips, then the end of the line

@@ -5,7 +5,8 @@
 
 enum { ITG_GROUPED_WIDTH = 3 };  // of the window
 
-// Weights are [panels of 16 output channels][lines of the window][input channels of a group][3][16].
+// Weights are [panels of 16 output channels][lines of the window][input channels of a
+// group][3][16].
 typedef struct itg_grouped {
   itg_window w;
   int64_t deep, per;         // input and output channels of a group

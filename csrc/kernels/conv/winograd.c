@@ -1,25 +1,29 @@
-// Winograd's convolution of f32 images (winograd.h). Vectors run along channels in all three steps.
+// Winograd convolution of f32 images (winograd.h). In all three steps a vector holds VL channels of
+// one pixel or point.
 #include "winograd.h"
 
 #include <string.h>
 
 #include "vec.h"
 
-enum { SIZE = 8, TILE = 6 };            // of the largest tile
+enum { SIZE = 8, TILE = 6 };  // of the largest tile
 
-// ---- one line of a tile ----------------------------------------------------------------------------
-// The points are 0, pairs of p and -p, and infinity. A polynomial with the even part e and the odd part o is e + o at p
-// and e - o at -p, so a pair costs little more than a point.
+// ---- one line of a tile -------------------------------------------------------------------------
+// The points are 0, pairs of p and -p, and infinity. A polynomial with the even part e and the odd
+// part o is e + o at p and e - o at -p, so a pair costs little more than a point.
 INLINE void pair(vf e, vf o, vf *y) {
   y[0] = vadd(e, o);
   y[1] = vsub(e, o);
 }
 
-// x to the power of 6, 4 and 2 (or 5, 3 and 1) less what vanishes at the other two pairs: a - s * b + p * c.
-INLINE vf rest(vf a, float s, vf b, float p, vf c) { return vfma(vset(-s), b, vfma(vset(p), c, a)); }
+// x to the power of 6, 4 and 2 (or 5, 3 and 1) less what vanishes at the other two pairs: a - s * b
+// + p * c.
+INLINE vf rest(vf a, float s, vf b, float p, vf c) {
+  return vfma(vset(-s), b, vfma(vset(p), c, a));
+}
 
 INLINE void points_of(const int tile, const vf *x, vf *y) {  // Bt x
-  if (tile == 2) {  // 1
+  if (tile == 2) {                                           // 1
     y[0] = vsub(x[2], x[0]);
     pair(x[2], x[1], y + 1);
     y[3] = vsub(x[3], x[1]);
@@ -30,15 +34,19 @@ INLINE void points_of(const int tile, const vf *x, vf *y) {  // Bt x
     y[5] = rest(x[5], 2.8125f, x[3], 1.265625f, x[1]);
   } else {  // 1, 2 and 1/2
     y[0] = vfma(vset(5.25f), vsub(x[2], x[4]), vsub(x[6], x[0]));
-    pair(vfma(vset(-4.25f), x[4], vadd(x[6], x[2])), vfma(vset(-4.25f), x[3], vadd(x[5], x[1])), y + 1);
-    pair(rest(x[6], 1.25f, x[4], .25f, x[2]), vmul(vset(2.f), rest(x[5], 1.25f, x[3], .25f, x[1])), y + 3);
-    pair(rest(x[6], 5.f, x[4], 4.f, x[2]), vmul(vset(.5f), rest(x[5], 5.f, x[3], 4.f, x[1])), y + 5);
+    pair(vfma(vset(-4.25f), x[4], vadd(x[6], x[2])), vfma(vset(-4.25f), x[3], vadd(x[5], x[1])),
+         y + 1);
+    pair(rest(x[6], 1.25f, x[4], .25f, x[2]), vmul(vset(2.f), rest(x[5], 1.25f, x[3], .25f, x[1])),
+         y + 3);
+    pair(rest(x[6], 5.f, x[4], 4.f, x[2]), vmul(vset(.5f), rest(x[5], 5.f, x[3], 4.f, x[1])),
+         y + 5);
     y[7] = vfma(vset(5.25f), vsub(x[3], x[5]), vsub(x[7], x[1]));
   }
 }
 
 INLINE void pixels_of(const int tile, const vf *x, vf *y) {  // A x
-  const vf s = vadd(x[1], x[2]), d = vsub(x[1], x[2]);  // of a pair, even powers meet the sum, odd ones the difference
+  const vf s = vadd(x[1], x[2]),
+           d = vsub(x[1], x[2]);  // of a pair, even powers meet the sum, odd ones the difference
   if (tile == 2) {
     y[0] = vadd(x[0], s);
     y[1] = vadd(d, x[3]);
@@ -61,29 +69,29 @@ INLINE void pixels_of(const int tile, const vf *x, vf *y) {  // A x
   y[5] = vfma(vset(.03125f), f, vfma(vset(32.f), e, vadd(d, x[7])));
 }
 
-// ---- input -----------------------------------------------------------------------------------------
-typedef struct patch {  // the input pixels of a tile
-  const float *first;   // where none is padding, the first of them; else NULL
-  int64_t line, pixel;  // floats from line to line, from pixel to pixel
+// ---- input --------------------------------------------------------------------------------------
+typedef struct patch {           // the input pixels of a tile
+  const float *first;            // where none is padding, the first of them; else NULL
+  int64_t line, pixel;           // floats from line to line, from pixel to pixel
   const float *at[SIZE * SIZE];  // else each of them
 } patch;
 
 INLINE vf get(const float *p, int64_t n) { return n >= VL ? vload(p) : vloadn(p, n); }
 
 // The channels c to c + n of a tile at all points.
-INLINE void transform_in(const int tile, const bool inside, const patch *p, int64_t c, int64_t n, float *to,
-                         int64_t step) {
+INLINE void transform_in(const int tile, const bool inside, const patch *p, int64_t c, int64_t n,
+                         float *to, int64_t step) {
   const int size = tile + 2;
   vf half[SIZE][SIZE], x[SIZE], y[SIZE];
-  UNROLL(1) for (int i = 0; i < size; i++) {
-    UNROLL(8) for (int j = 0; j < size; j++)
+  FOR_UNROLLED (1, int i = 0; i < size; i++) {
+    FOR_UNROLLED (8, int j = 0; j < size; j++)
       x[j] = get((inside ? p->first + i * p->line + j * p->pixel : p->at[i * size + j]) + c, n);
     points_of(tile, x, half[i]);
   }
-  UNROLL(1) for (int j = 0; j < size; j++) {
-    UNROLL(8) for (int i = 0; i < size; i++) x[i] = half[i][j];
+  FOR_UNROLLED (1, int j = 0; j < size; j++) {
+    FOR_UNROLLED (8, int i = 0; i < size; i++) x[i] = half[i][j];
     points_of(tile, x, y);
-    UNROLL(8) for (int i = 0; i < size; i++) vstore(to + (i * size + j) * step, y[i]);
+    FOR_UNROLLED (8, int i = 0; i < size; i++) vstore(to + (i * size + j) * step, y[i]);
   }
 }
 
@@ -107,9 +115,11 @@ static place place_of(const itg_winograd *g, int64_t i) {
   return (place){i / image, in / g->across * g->tile, in % g->across * g->tile};
 }
 
-static void find_patch(const itg_winograd *g, const float *x, const float *zeros, int64_t number, patch *p) {
+static void find_patch(const itg_winograd *g, const float *x, const float *zeros, int64_t number,
+                       patch *p) {
   const place at = place_of(g, number);
-  const int64_t y0 = at.y - g->w.before[1], x0 = at.x - g->w.before[2], high = g->w.in[1], wide = g->w.in[2];
+  const int64_t y0 = at.y - g->w.before[1], x0 = at.x - g->w.before[2], high = g->w.in[1],
+                wide = g->w.in[2];
   const float *image = x + at.batch * high * wide * g->deep;
   p->pixel = g->deep;
   p->line = wide * g->deep;
@@ -125,23 +135,25 @@ static void find_patch(const itg_winograd *g, const float *x, const float *zeros
     }
 }
 
-// ---- products --------------------------------------------------------------------------------------
+// ---- products -----------------------------------------------------------------------------------
 enum { GROUPS = ITG_WINOGRAD_ROWS / 2 + 1 };  // tiles of rows, at most
-enum { FAR = 128 << 10 };                      // floats of weights that the second cache may lose
+enum { FAR = 128 << 10 };                     // floats of weights that the second cache may lose
 
 // The rows of `count` tiles times the panels [first, last), at every point.
-static void multiply(const itg_winograd *g, const float *w, const float *in, float *out, int64_t count, int64_t first,
-                     int64_t last) {
+static void multiply(const itg_winograd *g, const float *w, const float *in, float *out,
+                     int64_t count, int64_t first, int64_t last) {
   const itg_finish end = {.lo = -__builtin_inff(), .hi = __builtin_inff()};
   itg_tap taps[GROUPS];
   itg_rows rows[GROUPS];
   const int64_t groups = (count + ITG_TILE_M - 1) / ITG_TILE_M, panel = g->deep * ITG_PANEL;
   const int wide = itg_tile_panels(count < ITG_TILE_M ? (int)count : ITG_TILE_M);
-  const int64_t columns = (last * ITG_PANEL < g->channels ? last * ITG_PANEL : g->channels) - first * ITG_PANEL;
+  const int64_t columns =
+      (last * ITG_PANEL < g->channels ? last * ITG_PANEL : g->channels) - first * ITG_PANEL;
   for (int64_t i = 0; i < groups; i++) {
     const int64_t r = itg_split(count, groups, i);
-    rows[i] = (itg_rows){&taps[i], 1, g->deep, {0}, (int)(itg_split(count, groups, i + 1) - r), NULL,
-                         groups > 2 ? 1 : 2};
+    rows[i] = (itg_rows){
+        &taps[i],          1, g->deep, {0}, (int)(itg_split(count, groups, i + 1) - r), NULL,
+        groups > 2 ? 1 : 2};
     taps[i].at = 0;
     for (int m = 0; m < rows[i].rows; m++) {
       taps[i].row[m] = in + (r + m) * g->row;
@@ -153,9 +165,11 @@ static void multiply(const itg_winograd *g, const float *w, const float *in, flo
     const float *b = w + (k * g->panels + first) * panel;
     // The weights of the next point are fetched meanwhile, a share by each tile of rows.
     const float *next = far && k + 1 < g->points ? b + g->panels * panel : NULL;
-    const int64_t share = (last - first < wide ? last - first : wide) * g->deep / groups * ITG_PANEL;
+    const int64_t share =
+        (last - first < wide ? last - first : wide) * g->deep / groups * ITG_PANEL;
     for (int64_t p = 0; p < last - first; p += wide, b += wide * panel) {
-      const int64_t left = columns - p * ITG_PANEL, n = left < wide * ITG_PANEL ? left : wide * ITG_PANEL;
+      const int64_t left = columns - p * ITG_PANEL,
+                    n = left < wide * ITG_PANEL ? left : wide * ITG_PANEL;
       for (int64_t i = 0; i < groups; i++) {
         rows[i].ahead = next ? next + p * panel + i * share : NULL;
         itg_tile(&rows[i], b, panel, p * ITG_PANEL, n, out, &end);
@@ -166,10 +180,10 @@ static void multiply(const itg_winograd *g, const float *w, const float *in, flo
   }
 }
 
-// ---- output ----------------------------------------------------------------------------------------
-typedef struct canvas {       // the output pixels of a tile
-  int64_t at, line, pixel;    // where its first column lies in the output
-  int64_t high, wide;         // pixels that are inside of the image
+// ---- output -------------------------------------------------------------------------------------
+typedef struct canvas {     // the output pixels of a tile
+  int64_t at, line, pixel;  // where its first column lies in the output
+  int64_t high, wide;       // pixels that are inside of the image
 } canvas;
 
 INLINE void put(float *p, int64_t n, vf v) {
@@ -178,20 +192,22 @@ INLINE void put(float *p, int64_t n, vf v) {
 }
 
 // n columns of a tile, from the products at all points.
-INLINE void transform_out(const int tile, const float *from, int64_t step, const canvas *c, int64_t column, int64_t n,
-                          float *out, const itg_finish *end) {
+INLINE void transform_out(const int tile, const float *from, int64_t step, const canvas *c,
+                          int64_t column, int64_t n, float *out, const itg_finish *end) {
   const int size = tile + 2;
-  const vf lo = vset(end->lo), hi = vset(end->hi), bias = end->bias ? get(end->bias + column, n) : vset(0.f);
-  const float *before = end->add_last ? NULL : end->residual, *after = end->add_last && !end->act ? end->residual : NULL;
+  const vf lo = vset(end->lo), hi = vset(end->hi),
+           bias = end->bias ? get(end->bias + column, n) : vset(0.f);
+  const float *before = end->add_last ? NULL : end->residual,
+              *after = end->add_last && !end->act ? end->residual : NULL;
   vf half[SIZE][TILE], x[SIZE], y[TILE];
-  UNROLL(1) for (int i = 0; i < size; i++) {
-    UNROLL(8) for (int j = 0; j < size; j++) x[j] = vload(from + (i * size + j) * step);
+  FOR_UNROLLED (1, int i = 0; i < size; i++) {
+    FOR_UNROLLED (8, int j = 0; j < size; j++) x[j] = vload(from + (i * size + j) * step);
     pixels_of(tile, x, half[i]);
   }
-  UNROLL(1) for (int j = 0; j < c->wide; j++) {
-    UNROLL(8) for (int i = 0; i < size; i++) x[i] = half[i][j];
+  FOR_UNROLLED (1, int j = 0; j < c->wide; j++) {
+    FOR_UNROLLED (8, int i = 0; i < size; i++) x[i] = half[i][j];
     pixels_of(tile, x, y);
-    UNROLL(8) for (int i = 0; i < tile; i++) {
+    FOR_UNROLLED (8, int i = 0; i < tile; i++) {
       if (i >= c->high) break;
       const int64_t at = c->at + i * c->line + j * c->pixel + column;
       vf sum = vadd(y[i], bias);
@@ -203,15 +219,17 @@ INLINE void transform_out(const int tile, const float *from, int64_t step, const
   }
 }
 
-INLINE void tile_out(const int tile, const float *from, int64_t step, const canvas *c, int64_t first, int64_t columns,
-                     float *out, const itg_finish *end) {
+INLINE void tile_out(const int tile, const float *from, int64_t step, const canvas *c,
+                     int64_t first, int64_t columns, float *out, const itg_finish *end) {
   int64_t i = 0;
-  for (; i + VL <= columns; i += VL) transform_out(tile, from + i, step, c, first + i, VL, out, end);
+  for (; i + VL <= columns; i += VL)
+    transform_out(tile, from + i, step, c, first + i, VL, out, end);
   if (i < columns) transform_out(tile, from + i, step, c, first + i, columns - i, out, end);
 }
 
 // Activations that are more than bounds, on the pixels just written.
-static void activate(const canvas *c, int64_t first, int64_t columns, float *out, const itg_finish *end) {
+static void activate(const canvas *c, int64_t first, int64_t columns, float *out,
+                     const itg_finish *end) {
   const bool whole = columns == c->pixel;  // then a line is one run
   const int64_t runs = whole ? 1 : c->wide, n = whole ? c->wide * columns : columns;
   for (int64_t i = 0; i < c->high; i++)
@@ -223,9 +241,10 @@ static void activate(const canvas *c, int64_t first, int64_t columns, float *out
     }
 }
 
-// ---- the whole -------------------------------------------------------------------------------------
-INLINE void run_block(const int tile, const itg_winograd *g, const itg_call *call, const itg_finish *end, float *scratch,
-                      int64_t from, int64_t to, int64_t first, int64_t last) {
+// ---- the whole ----------------------------------------------------------------------------------
+INLINE void run_block(const int tile, const itg_winograd *g, const itg_call *call,
+                      const itg_finish *end, float *scratch, int64_t from, int64_t to,
+                      int64_t first, int64_t last) {
   float *in = scratch + g->zeros, *made = in + g->points * g->in_step, *out = call->out[0]->data;
   patch p;
   for (int64_t i = from; i < to; i++) {
@@ -234,8 +253,10 @@ INLINE void run_block(const int tile, const itg_winograd *g, const itg_call *cal
   }
   const int64_t most = ITG_WINOGRAD_PANELS, spans = (last - first + most - 1) / most;
   for (int64_t s = 0; s < spans; s++) {
-    const int64_t a = first + itg_split(last - first, spans, s), b = first + itg_split(last - first, spans, s + 1);
-    const int64_t column = a * ITG_PANEL, stop = b * ITG_PANEL < g->channels ? b * ITG_PANEL : g->channels;
+    const int64_t a = first + itg_split(last - first, spans, s),
+                  b = first + itg_split(last - first, spans, s + 1);
+    const int64_t column = a * ITG_PANEL,
+                  stop = b * ITG_PANEL < g->channels ? b * ITG_PANEL : g->channels;
     multiply(g, call->in[1]->data, in, made, to - from, a, b);
     for (int64_t i = from; i < to; i++) {
       const place at = place_of(g, i);
@@ -249,10 +270,11 @@ INLINE void run_block(const int tile, const itg_winograd *g, const itg_call *cal
   }
 }
 
-#define BLOCK(tile)                                                                                                    \
-  static void block_##tile(const itg_winograd *g, const itg_call *call, const itg_finish *end, float *scratch,         \
-                           int64_t from, int64_t to, int64_t first, int64_t last) {                                    \
-    run_block(tile, g, call, end, scratch, from, to, first, last);                                                     \
+#define BLOCK(tile)                                                                            \
+  static void block_##tile(const itg_winograd *g, const itg_call *call, const itg_finish *end, \
+                           float *scratch, int64_t from, int64_t to, int64_t first,            \
+                           int64_t last) {                                                     \
+    run_block(tile, g, call, end, scratch, from, to, first, last);                             \
   }
 BLOCK(2)
 BLOCK(4)
@@ -269,14 +291,16 @@ ITG_FN(winograd, f32) {
   // Few tiles of many channels: each part makes all of the input, but reads weights of its own.
   if (g.tiles < (int64_t)parts * ITG_WINOGRAD_ROWS / 2 && last >= 2 * (int64_t)parts)
     itg_share(last, 1, part, parts, &first, &last);
-  else
-    itg_share(g.tiles, 1, part, parts, &from, &to);
+  else itg_share(g.tiles, 1, part, parts, &from, &to);
   if (from >= to || first >= last) return NULL;
   memset(scratch, 0, g.zeros * sizeof *scratch);
   const int64_t blocks = (to - from + g.block - 1) / g.block;
   for (int64_t i = 0; i < blocks; i++) {
-    const int64_t r = from + itg_split(to - from, blocks, i), s = from + itg_split(to - from, blocks, i + 1);
-    (g.tile == 2 ? block_2 : g.tile == 4 ? block_4 : block_6)(&g, call, &end, scratch, r, s, first, last);
+    const int64_t r = from + itg_split(to - from, blocks, i),
+                  s = from + itg_split(to - from, blocks, i + 1);
+    (g.tile == 2   ? block_2
+     : g.tile == 4 ? block_4
+                   : block_6)(&g, call, &end, scratch, r, s, first, last);
   }
   return NULL;
 }

@@ -1,12 +1,18 @@
-// What Winograd's convolution accepts, and how much of the image it works on at a time.
+// Types, shapes and refusals of Winograd convolution, and the size of its blocks of tiles.
 #include "winograd.h"
 
-enum { CACHE = 96 << 10, FEWEST = 14 };  // floats that stay near; tiles that are worth reading the weights for
+enum {
+  CACHE = 96 << 10,
+  FEWEST = 14
+};  // floats that stay near; tiles that are worth reading the weights for
 
-// Every block reads all weights, so it should be large; but what it makes of the image should stay in the cache.
+// Every block reads all weights, so it should be large; but what it makes of the image should stay
+// in the cache.
 static int64_t block_of(const itg_winograd *g) {
   int64_t fit = CACHE / (g->points * (g->row + g->span));
-  fit = fit < FEWEST ? FEWEST : fit > ITG_WINOGRAD_ROWS ? ITG_WINOGRAD_ROWS : fit / ITG_TILE_ROWS * ITG_TILE_ROWS;
+  fit = fit < FEWEST              ? FEWEST
+        : fit > ITG_WINOGRAD_ROWS ? ITG_WINOGRAD_ROWS
+                                  : fit / ITG_TILE_ROWS * ITG_TILE_ROWS;
   return fit < g->tiles ? fit : g->tiles;
 }
 
@@ -41,7 +47,8 @@ itg_words itg_winograd_of(const itg_call *call, itg_winograd *g, itg_tensor *out
   g->row = (g->deep + ITG_PANEL - 1) / ITG_PANEL * ITG_PANEL;
   g->span = (g->panels < ITG_WINOGRAD_PANELS ? g->panels : ITG_WINOGRAD_PANELS) * ITG_PANEL;
   g->block = block_of(g);
-  // One cache line more than the rows take: points that lie a power of two apart would drive each other out.
+  // One cache line more than the rows take: points that lie a power of two apart would drive each
+  // other out.
   g->in_step = g->block * g->row + ITG_PANEL;
   g->out_step = g->block * g->span + ITG_PANEL;
   g->zeros = (size_t)g->row;

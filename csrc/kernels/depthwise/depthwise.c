@@ -1,10 +1,12 @@
-// Convolution of a channel-last f32, bf16 or f16 image in which each channel has a window of its own. Vectors run along channels, a
-// few neighbouring output pixels share registers: an input pixel that several windows see is loaded once.
+// Convolution of a channel-last f32, bf16 or f16 image in which each channel has a window of its
+// own. Vectors run along channels, a few neighbouring output pixels share registers: an input pixel
+// that several windows see is loaded once.
 #include "depthwise.h"
 #include "vec.h"
 
 #if defined(ISA_avx512) || defined(ISA_avx2)
-#define KEEP(x) __asm__("" : "+v"(x))  // in its register: the compiler would load it anew for every use
+#define KEEP(x) \
+  __asm__("" : "+v"(x))  // in its register: the compiler would load it anew for every use
 #else
 #define KEEP(x)
 #endif
@@ -12,19 +14,29 @@ enum { PIXELS = 7, WIDE = 7 };  // of a strip; the width of large windows
 
 typedef itg_depthwise_task task;
 
-typedef struct strip {  // neighbouring output pixels of one row, of which several follow each other; counted in elements
-  int64_t planes, lines;               // taps along the outer axes that meet the image
-  int64_t plane, line;                 // from one of them to the next, in the image
-  int64_t weight_plane, weight_line;   // and in the weights
-  int64_t weight, image, out;          // where the first tap's weights, the first pixel's input and its output begin
-  int64_t first, last;                 // the input pixels, counted from the strip's first, that the image has
-  int64_t wrap, back;                  // before this line of taps the image goes back by so much, to a ring's first line
-  int64_t count, step;                 // strips; input pixels from one to the next
-  int64_t pitch;                       // from one pixel to the next, in the image and in the output
-  int64_t pixels;                      // of a strip, where its function does not know how many it has
+typedef struct strip {    // neighbouring output pixels of one row, of which several follow each
+                          // other; counted in elements
+  int64_t planes, lines;  // taps along the outer axes that meet the image
+  int64_t plane, line;    // from one of them to the next, in the image
+  int64_t weight_plane, weight_line;  // and in the weights
+  int64_t weight, image,
+      out;  // where the first tap's weights, the first pixel's input and its output begin
+  int64_t first, last;  // the input pixels, counted from the strip's first, that the image has
+  int64_t wrap,
+      back;  // before this line of taps the image goes back by so much, to a ring's first line
+  int64_t count, step;  // strips; input pixels from one to the next
+  int64_t pitch;        // from one pixel to the next, in the image and in the output
+  int64_t pixels;       // of a strip, where its function does not know how many it has
 } strip;
 
+#if defined(ISA_avx512)  // a mask costs nothing: one body serves whole vectors and the last
+                         // channels
+INLINE vf get(const float *p, int64_t n) {
+  return _mm512_maskz_loadu_ps(n >= VL ? (__mmask16)-1 : vfirst(n), p);
+}
+#else
 INLINE vf get(const float *p, int64_t n) { return n >= VL ? vload(p) : vloadn(p, n); }
+#endif
 
 INLINE void put(float *p, int64_t n, vf v) {
   if (n >= VL) vstore(p, v);
@@ -47,40 +59,44 @@ INLINE vf get_made(const void *from, int64_t at, int64_t n, bool small, bool hal
   return small ? vsome_bf16((const uint16_t *)from + at, n) : get((const float *)from + at, n);
 }
 
-// One line of the window: `P` pixels by one vector of channels. `K` is the window's width and `S` its stride where they
-// are known, else 0.
-INLINE void line_of_taps(const task *t, const strip *s, int64_t image, const float *weight, int64_t n, vf *sum,
-                         const int P, const int K, const int S) {
+// One line of the window: `P` pixels by one vector of channels. `K` is the window's width and `S`
+// its stride where they are known, else 0.
+INLINE void line_of_taps(const task *t, const strip *s, int64_t image, const float *weight,
+                         int64_t n, vf *sum, const int P, const int K, const int S) {
   const int64_t channels = t->channels, first = s->first, last = s->last;
   if (K) {
     const itg_element *pixel = t->image + image;
     vf f[8];
-    UNROLL(32) for (int k = 0; k < K; k++) f[k] = get(weight + k * channels, n);
-    UNROLL(32) for (int q = 0; q < (P - 1) * S + K; q++, pixel += s->pitch) {
+    FOR_UNROLLED (32, int k = 0; k < K; k++) f[k] = get(weight + k * channels, n);
+    FOR_UNROLLED (32, int q = 0; q < (P - 1) * S + K; q++, pixel += s->pitch) {
       if (q < first || q >= last) continue;
       vf x = get_element(pixel, n);
       KEEP(x);
-      UNROLL(32) for (int k = 0; k < K; k++)
-        if ((q - k) % S == 0 && q >= k && (q - k) / S < P) sum[(q - k) / S] = vmadd(x, f[k], sum[(q - k) / S]);
+      FOR_UNROLLED (32, int k = 0; k < K; k++)
+        if ((q - k) % S == 0 && q >= k && (q - k) / S < P)
+          sum[(q - k) / S] = vmadd(x, f[k], sum[(q - k) / S]);
     }
     return;
   }
   for (int64_t k = 0; k < t->w.kernel[2]; k++) {
     const vf f = get(weight + k * channels, n);
-    UNROLL(32) for (int p = 0; p < P; p++) {
+    FOR_UNROLLED (32, int p = 0; p < P; p++) {
       const int64_t q = p * t->w.stride[2] + k * t->w.dilation[2];
-      if (q >= first && q < last) sum[p] = vmadd(get_element(t->image + image + q * channels, n), f, sum[p]);
+      if (q >= first && q < last)
+        sum[p] = vmadd(get_element(t->image + image + q * channels, n), f, sum[p]);
     }
   }
 }
 
-// Sums that are more than held between bounds, of which `sum` has VL to a pixel. Apart, as it is large and seldom: a copy
-// in every strip made this file the slowest of all to compile.
-static __attribute__((noinline)) void finish_more(const task *t, int64_t at, int64_t pitch, int64_t c, int64_t n, float *sum,
+// Sums that are more than held between bounds, of which `sum` has VL to a pixel. Apart, as it is
+// large and seldom: a copy in every strip made this file the slowest of all to compile.
+static __attribute__((noinline)) void finish_more(const task *t, int64_t at, int64_t pitch,
+                                                  int64_t c, int64_t n, float *sum,
                                                   int64_t pixels) {
   const vf lo = vset(t->end.lo), hi = vset(t->end.hi);
   const void *residual = t->end.residual;
-  const bool half = t->end.half, small = (ITG_PAIR == 2) != t->end.other, now = small || ITG_PAIR == 2;
+  const bool half = t->end.half, small = (ITG_PAIR == 2) != t->end.other,
+             now = small || ITG_PAIR == 2;
   for (int64_t p = 0; p < pixels; p++, at += pitch, sum += VL) {
     vf x = vload(sum);
     if (residual && !t->end.add_last) x = vadd(x, get_made(residual, at, n, small, half));
@@ -90,31 +106,35 @@ static __attribute__((noinline)) void finish_more(const task *t, int64_t at, int
       itg_bend(&t->end, sum, n, c, n);
       x = vload(sum);
     }
-    if (residual && t->end.add_last && (now || !t->end.act)) x = vadd(x, get_made(residual, at, n, small, half));
+    if (residual && t->end.add_last && (now || !t->end.act))
+      x = vadd(x, get_made(residual, at, n, small, half));
     if (small && half) vkeep_f16((uint16_t *)t->out + at, n, x);
     else if (small) vkeep_bf16((uint16_t *)t->out + at, n, x);
     else put((float *)t->out + at, n, x);
   }
 }
 
-// What is done to the sums of P pixels, of which the first `pixels` lie from element `at` of the output on.
-INLINE void finish(const task *t, int64_t at, int64_t pitch, int64_t c, int64_t n, vf *sum, const int P,
-                   const int64_t pixels) {
+// What is done to the sums of P pixels, of which the first `pixels` lie from element `at` of the
+// output on.
+INLINE void finish(const task *t, int64_t at, int64_t pitch, int64_t c, int64_t n, vf *sum,
+                   const int P, const int64_t pixels) {
   if (t->end.residual || t->end.other || (t->end.act && ITG_PAIR == 2)) {
     float row[PIXELS * VL];
-    UNROLL(32) for (int p = 0; p < P; p++) vstore(row + p * VL, sum[p]);
+    FOR_UNROLLED (32, int p = 0; p < P; p++) vstore(row + p * VL, sum[p]);
     finish_more(t, at, pitch, c, n, row, pixels);
     return;
   }
   const vf lo = vset(t->end.lo), hi = vset(t->end.hi);
-  UNROLL(32) for (int p = 0; p < P; p++)
-    if (p < pixels) put_element((itg_element *)t->out + at + p * pitch, n, vmin(hi, vmax(lo, sum[p])));
+  FOR_UNROLLED (32, int p = 0; p < P; p++)
+    if (p < pixels)
+      put_element((itg_element *)t->out + at + p * pitch, n, vmin(hi, vmax(lo, sum[p])));
 }
 
-INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const int P, const int K, const int S) {
+INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const int P, const int K,
+                   const int S) {
   vf sum[PIXELS];
   sum[0] = t->end.bias ? get(t->end.bias + c, n) : vset(0.f);
-  UNROLL(32) for (int p = 1; p < P; p++) sum[p] = sum[0];
+  FOR_UNROLLED (32, int p = 1; p < P; p++) sum[p] = sum[0];
   for (int64_t i = 0; i < s->planes; i++) {
     int64_t image = s->image + i * s->plane + c;
     const float *weight = t->weights + s->weight + i * s->weight_plane + c;
@@ -126,35 +146,61 @@ INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const in
   finish(t, s->out + c, s->pitch, c, n, sum, P, K == WIDE ? s->pixels : P);
 }
 
+// fn(task, what, c, n, ...) for all vectors of n channels from c on, up to `to`.
+#if defined(ISA_avx512)
+#define EACH_VECTOR(fn, task, what, ...) \
+  for (; c < to; c += VL) fn(task, what, c, to - c < VL ? to - c : VL, __VA_ARGS__);
+#elif defined(ISA_avx2)
+#define EACH_VECTOR(fn, task, what, ...)                            \
+  for (; c + VL <= to; c += VL) fn(task, what, c, VL, __VA_ARGS__); \
+  if (c < to) fn(task, what, c, to - c, __VA_ARGS__);
+#else
+#define EACH_VECTOR(fn, task, what, ...) \
+  for (; c < to; c += VL) fn(task, what, c, VL, __VA_ARGS__);
+#endif
+
 // Channels [from, to) of strips.
-#define STRIP(P, K, S)                                                                                       \
-  static void strip_##P##_##K##_##S(const task *task_, const strip *strip_, int64_t from, int64_t to) {      \
-    const task t = *task_; /* copies, so that stores are known not to change them */                         \
-    strip s = *strip_;                                                                                       \
-    for (int64_t i = s.count; i > 0; i--) {                                                                  \
-      int64_t c = from;                                                                                      \
-      for (; c + VL <= to; c += VL) pixels(&t, &s, c, VL, P, K, S);                                          \
-      if (c < to) pixels(&t, &s, c, to - c, P, K, S);                                                        \
-      s.image += s.step * s.pitch;                                                                           \
-      s.out += P * s.pitch;                                                                                  \
-      s.first -= s.step;                                                                                     \
-      s.last -= s.step;                                                                                      \
-    }                                                                                                        \
+#define STRIP(P, K, S)                                                                    \
+  static void strip_##P##_##K##_##S(const task *task_, const strip *strip_, int64_t from, \
+                                    int64_t to) {                                         \
+    const task t = *task_; /* copies, so that stores are known not to change them */      \
+    strip s = *strip_;                                                                    \
+    for (int64_t i = s.count; i > 0; i--) {                                               \
+      int64_t c = from;                                                                   \
+      EACH_VECTOR(pixels, &t, &s, P, K, S)                                                \
+      s.image += s.step * s.pitch;                                                        \
+      s.out += P * s.pitch;                                                               \
+      s.first -= s.step;                                                                  \
+      s.last -= s.step;                                                                   \
+    }                                                                                     \
   }
 #define EACH(D, K, S) D(1, K, S) D(2, K, S) D(3, K, S) D(4, K, S) D(5, K, S) D(6, K, S) D(7, K, S)
-EACH(STRIP, 0, 0) EACH(STRIP, 3, 1) EACH(STRIP, 3, 2) EACH(STRIP, 5, 1) EACH(STRIP, 5, 2)
-// Windows of seven have much to do per pixel and few sizes of strips: shorter ones leave sums unused.
-STRIP(4, 7, 1) STRIP(7, 7, 1) STRIP(4, 7, 2) STRIP(7, 7, 2)
+EACH(STRIP, 0, 0)
+EACH(STRIP, 3, 1)
+EACH(STRIP, 3, 2)
+EACH(STRIP, 5, 1)
+EACH(STRIP, 5, 2)
+// Windows of seven have much to do per pixel and few sizes of strips: shorter ones leave sums
+// unused.
+STRIP(4, 7, 1)
+STRIP(7, 7, 1)
+STRIP(4, 7, 2)
+STRIP(7, 7, 2)
 
 typedef void (*strip_fn)(const task *t, const strip *s, int64_t from, int64_t to);
 
 #define ENTRY(P, K, S) [P] = strip_##P##_##K##_##S,
-static const strip_fn any[PIXELS + 1] = {EACH(ENTRY, 0, 0)};  // windows of any width, stride and dilation
+static const strip_fn any[PIXELS + 1] = {
+    EACH(ENTRY, 0, 0)};  // windows of any width, stride and dilation
 
 static const strip_fn *strips_for(const itg_window *w) {
   static const strip_fn narrow[2][2][PIXELS + 1] = {{{EACH(ENTRY, 3, 1)}, {EACH(ENTRY, 3, 2)}},
                                                     {{EACH(ENTRY, 5, 1)}, {EACH(ENTRY, 5, 2)}}};
-#define WIDE_ENTRY(S) {NULL, strip_4_7_##S, strip_4_7_##S, strip_4_7_##S, strip_4_7_##S, strip_7_7_##S, strip_7_7_##S, strip_7_7_##S}
+#define WIDE_ENTRY(S)                                                                \
+  {                                                                                  \
+    NULL, strip_4_7_##S, strip_4_7_##S, strip_4_7_##S, strip_4_7_##S, strip_7_7_##S, \
+        strip_7_7_##S, strip_7_7_##S                                                 \
+  }
   static const strip_fn wide[2][PIXELS + 1] = {WIDE_ENTRY(1), WIDE_ENTRY(2)};
   const int64_t kernel = w->kernel[2], stride = w->stride[2];
   if (stride > 2 || (w->dilation[2] != 1 && stride != 1)) return any;
@@ -162,27 +208,49 @@ static const strip_fn *strips_for(const itg_window *w) {
   return kernel == 3 || kernel == 5 ? narrow[kernel == 5][stride == 2] : any;
 }
 
-// One row of output pixels, channels [from, to), as row `made` of the output. With dilation and a stride of one, every
-// so many pixels are a row of their own, whose windows have no holes.
-static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t made, int64_t from, int64_t to) {
+// One row of output pixels, channels [from, to), as row `made` of the output. With dilation and a
+// stride of one, every so many pixels are a row of their own, whose windows have no holes.
+static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t made, int64_t from,
+                    int64_t to) {
   const itg_window *w = &t->w;
-  const int64_t y = row % w->out[1], z = row / w->out[1] % w->out[0], batch = row / w->out[1] / w->out[0];
+  const int64_t y = row % w->out[1], z = row / w->out[1] % w->out[0],
+                batch = row / w->out[1] / w->out[0];
   const int64_t iz = z * w->stride[0] - w->before[0], iy = y * w->stride[1] - w->before[1];
   int64_t z0, z1, y0, y1;
   itg_taps_inside(w, 0, iz, &z0, &z1);
   itg_taps_inside(w, 1, iy, &y0, &y1);
   const int64_t line = w->in[2] * t->channels, taps = w->kernel[2] * t->channels;
   int64_t top = (batch * w->in[0] + iz + z0 * w->dilation[0]) * w->in[1] + iy + y0 * w->dilation[1];
-  const int64_t apart = w->stride[2] == 1 && strips != any ? w->dilation[2] : 1, pitch = apart * t->channels;
-  strip s = {z1 - z0, y1 - y0, w->dilation[0] * w->in[1] * line, w->dilation[1] * line,
-             w->kernel[1] * taps, taps, (z0 * w->kernel[1] + y0) * taps, 0, 0, 0, 0, -1, t->ring * line, 0, 0, pitch, 0};
+  const int64_t apart = w->stride[2] == 1 && strips != any ? w->dilation[2] : 1,
+                pitch = apart * t->channels;
+  strip s = {z1 - z0,
+             y1 - y0,
+             w->dilation[0] * w->in[1] * line,
+             w->dilation[1] * line,
+             w->kernel[1] * taps,
+             taps,
+             (z0 * w->kernel[1] + y0) * taps,
+             0,
+             0,
+             0,
+             0,
+             -1,
+             t->ring * line,
+             0,
+             0,
+             pitch,
+             0};
   if (t->ring) top %= t->ring, s.wrap = t->ring - top;
   for (int64_t f = 0; f < apart && f < w->out[2]; f++) {
-    const int64_t width = (w->out[2] - f + apart - 1) / apart, tiles = (width + PIXELS - 1) / PIXELS;
-    int64_t few = width / tiles, many = few + 1, more = width % tiles;  // pixels of strips; strips with many, which come first
-    if (w->kernel[2] == WIDE && strips != any) many = PIXELS, more = width / PIXELS, few = width % PIXELS;
+    const int64_t width = (w->out[2] - f + apart - 1) / apart,
+                  tiles = (width + PIXELS - 1) / PIXELS;
+    int64_t few = width / tiles, many = few + 1,
+            more = width % tiles;  // pixels of strips; strips with many, which come first
+    if (w->kernel[2] == WIDE && strips != any)
+      many = PIXELS, more = width / PIXELS, few = width % PIXELS;
     for (int64_t i = 0; i < 2; i++) {
-      const int64_t n = i ? few : many, p = i ? more * many : 0, x = f + p * apart * w->stride[2] - w->before[2];
+      const int64_t n = i ? few : many, p = i ? more * many : 0,
+                    x = f + p * apart * w->stride[2] - w->before[2];
       s.count = i ? tiles - more : more;
       s.pixels = n;
       s.step = n * w->stride[2];
@@ -205,100 +273,7 @@ static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t 
   }
 }
 
-// ---- down the image --------------------------------------------------------------------------------
-// 3x3 in steps of one: a strip of pixels goes down the image, and a line of input is read once for the three lines of
-// output that see it. For channels of which the pixels of a few lines drive each other out of the first cache.
-#if defined(ISA_avx512)
-enum { DOWN = 7 };
-#elif defined(ISA_avx2)
-enum { DOWN = 3 };
-#endif
-#if defined(ISA_avx512) || defined(ISA_avx2)
-typedef struct descent {
-  int64_t image;        // where the strip's first input pixel lies in the first line that it sees
-  int64_t out;          // and its first output pixel
-  int64_t lines;        // of output
-  int64_t inside, end;  // the lines of input, counted from the first that is seen, that the image has
-  int64_t first, last;  // and its pixels, likewise
-} descent;
-
-INLINE void down(const task *t_, const descent *s_, int64_t c, int64_t n, const int P) {
-  const task t = *t_;  // copies, so that stores are known not to change them
-  const descent s = *s_;
-  const int64_t channels = t.channels, line = t.w.in[2] * channels, first = s.first, last = s.last;
-  const vf bias = t.end.bias ? get(t.end.bias + c, n) : vset(0.f);
-  vf w[9], above[DOWN], here[DOWN], below[DOWN];  // the lines of output that see a line of input last, second and first
-  UNROLL(32) for (int k = 0; k < 9; k++) w[k] = get(t.weights + k * channels + c, n);
-  UNROLL(32) for (int p = 0; p < P; p++) above[p] = here[p] = bias;
-  const itg_element *row = t.image + s.image + c;
-  int64_t out = s.out - 2 * t.w.out[2] * channels + c;
-  int64_t j = 0;
-#define LINE(A, B, C)                                                                                      \
-  UNROLL(32) for (int p = 0; p < P; p++) C[p] = bias;                                                          \
-  if (j >= s.inside && j < s.end) {                                                                        \
-    UNROLL(32) for (int q = 0; q < P + 2; q++) {                                                               \
-      if (q < first || q >= last) continue;                                                                \
-      vf x = get_element(row + q * channels, n);                                                           \
-      KEEP(x);                                                                                             \
-      UNROLL(32) for (int k = 0; k < 3; k++) {                                                                 \
-        if (q < k || q - k >= P) continue;                                                                 \
-        A[q - k] = vmadd(x, w[6 + k], A[q - k]);                                                            \
-        B[q - k] = vmadd(x, w[3 + k], B[q - k]);                                                            \
-        C[q - k] = vmadd(x, w[k], C[q - k]);                                                                \
-      }                                                                                                    \
-    }                                                                                                      \
-  }                                                                                                        \
-  if (j >= 2) finish(&t, out, channels, c, n, A, P, P);                                                                 \
-  row += line, out += t.w.out[2] * channels;                                                               \
-  if (++j == s.lines + 2) break;
-  for (;;) {
-    LINE(above, here, below)
-    LINE(here, below, above)
-    LINE(below, above, here)
-  }
-#undef LINE
-}
-
-#define DESCENT(P)                                                                          \
-  static void down_##P(const task *t, const descent *s, int64_t from, int64_t to) {         \
-    int64_t c = from;                                                                       \
-    for (; c + VL <= to; c += VL) down(t, s, c, VL, P);                                     \
-    if (c < to) down(t, s, c, to - c, P);                                                   \
-  }
-DESCENT(1) DESCENT(2) DESCENT(3)
-#if defined(ISA_avx512)
-DESCENT(4) DESCENT(5) DESCENT(6) DESCENT(7)
-#endif
-
-static bool goes_down(const task *t) {
-  const itg_window *w = &t->w;
-  const int64_t pitch = t->channels * (int64_t)sizeof(itg_element);
-  return pitch % 2048 == 0 && w->kernel[0] == 1 && w->kernel[1] == 3 && w->kernel[2] == 3 && w->stride[1] == 1 &&
-         w->stride[2] == 1 && w->dilation[1] == 1 && w->dilation[2] == 1 && !t->end.act;
-}
-
-// Rows [row, end), channels [from, to).
-static void run_down(const task *t, int64_t row, int64_t end, int64_t from, int64_t to) {
-  static void (*const fns[])(const task *, const descent *, int64_t, int64_t) = {
-      NULL, down_1, down_2, down_3,
-#if defined(ISA_avx512)
-      down_4, down_5, down_6, down_7,
-#endif
-  };
-  const itg_window *w = &t->w;
-  const int64_t width = w->out[2], tiles = (width + DOWN - 1) / DOWN;
-  for (int64_t next; row < end; row = next) {  // image by image
-    const int64_t batch = row / w->out[1], y = row % w->out[1] - w->before[1];
-    next = (batch + 1) * w->out[1] < end ? (batch + 1) * w->out[1] : end;
-    for (int64_t i = 0; i < tiles; i++) {
-      const int64_t p = itg_split(width, tiles, i), q = itg_split(width, tiles, i + 1), x = p - w->before[2];
-      const descent s = {((batch * w->in[1] + y) * w->in[2] + x) * t->channels, (row * width + p) * t->channels,
-                         next - row, -y, w->in[1] - y, -x, w->in[2] - x};
-      fns[q - p](t, &s, from, to);
-    }
-  }
-}
-#endif
+#include "depthwise_columns.h"
 
 #if defined(itg_depthwise_lines)
 void itg_depthwise_lines(const itg_depthwise_task *t, int64_t from, int64_t to) {
@@ -330,11 +305,12 @@ ITG_FN(depthwise, ITG_ELEMENT) {
     return NULL;
   }
 #endif
-  // So many channels at a time that the lines of input behind one line of output stay in the first cache. Short runs of
-  // channels are no gain: then memory is read in pieces.
+  // So many channels at a time that the lines of input behind one line of output stay in the first
+  // cache. Short runs of channels are no gain: then memory is read in pieces.
   int64_t block = (5 << 10) / (t.w.kernel[1] * t.w.in[2] + 1) / VL * VL;
   if (block < 64) block = t.channels;
   for (int64_t c = from; c < to; c += block)
-    for (int64_t y = row; y < end; y++) run_row(&t, strips, y, y, c, c + block < to ? c + block : to);
+    for (int64_t y = row; y < end; y++)
+      run_row(&t, strips, y, y, c, c + block < to ? c + block : to);
   return NULL;
 }

@@ -19,6 +19,7 @@ itg_words itg_depthwise_of(const itg_call *call, itg_window *w, itg_tensor *out)
 #define ITG_DEPTHWISE_PASTE(isa) itg_depthwise_lines_##isa
 #define ITG_DEPTHWISE_NAME(isa) ITG_DEPTHWISE_PASTE(isa)
 #define itg_depthwise_lines ITG_DEPTHWISE_NAME(ISA)
-// Lines [from, to) of the output, of which the first goes to the beginning of `out`. One image of two axes.
+// Lines [from, to) of the output, of which the first goes to the beginning of `out`. One image of
+// two axes.
 void itg_depthwise_lines(const itg_depthwise_task *t, int64_t from, int64_t to);
 #endif

@@ -1,5 +1,5 @@
-// Depthwise separable convolution of f32 images, a few lines of output at a time. The products and the depthwise convolution
-// are those of single layers, called on lines.
+// Depthwise separable convolution of f32 images, a band of output lines at a time. It calls the
+// kernels of gemm and depthwise convolution on lines.
 #include "depthwise.h"
 #include "separable.h"
 
@@ -16,7 +16,8 @@ static void expand(task *t, int64_t batch, int64_t *ready, int64_t end) {
   const itg_separable *s = t->s;
   const int64_t width = s->w.in[2];
   while (*ready < end) {
-    const int64_t at = *ready % s->ring, room = s->ring - at, n = end - *ready < room ? end - *ready : room;
+    const int64_t at = *ready % s->ring, room = s->ring - at,
+                  n = end - *ready < room ? end - *ready : room;
     t->expand.a = t->x + (batch * s->w.in[1] + *ready) * width * s->deep;
     t->expand.out = t->ring + at * width * s->middle;
     itg_product(&t->expand, 0, n * width, 0, s->wide);
@@ -35,7 +36,8 @@ static void run_lines(task *t, const itg_call *call, int64_t batch, int64_t y, i
   for (int64_t n; y < end; y += n) {
     n = end - y < s->band ? end - y : s->band;
     if (s->ring) {
-      const int64_t first = y * w->stride[1] - w->before[1], last = first + (n - 1) * w->stride[1] + w->kernel[1];
+      const int64_t first = y * w->stride[1] - w->before[1],
+                    last = first + (n - 1) * w->stride[1] + w->kernel[1];
       if (ready < first) ready = first;
       expand(t, batch, &ready, last < w->in[1] ? last : w->in[1]);
     }
@@ -65,12 +67,31 @@ ITG_FN(separable, f32) {
   const itg_tensor *wide = itg_input(call, ITG_SEPARABLE_EXPAND);
   task t = {.s = &s, .x = call->in[0]->data, .ring = ring, .made = made};
   if (wide)
-    t.expand = (itg_product_task){NULL, s.deep, s.deep, wide->data, s.middle, 0, NULL, s.middle,
-                                  between(itg_input(call, ITG_SEPARABLE_EXPAND_BIAS), a->expand_act, a->expand_args)};
-  t.taps = (itg_depthwise_task){.w = s.w, .channels = s.middle, .ring = s.ring, .out = made,
-                                .weights = itg_input(call, ITG_SEPARABLE_TAPS)->data,
-                                .end = between(itg_input(call, ITG_SEPARABLE_TAPS_BIAS), a->taps_act, a->taps_args)};
-  t.last = (itg_product_task){made, s.middle, s.middle, call->in[1]->data, s.channels, 0, NULL, s.channels,
+    t.expand = (itg_product_task){
+        NULL,
+        s.deep,
+        s.deep,
+        wide->data,
+        s.middle,
+        0,
+        NULL,
+        s.middle,
+        between(itg_input(call, ITG_SEPARABLE_EXPAND_BIAS), a->expand_act, a->expand_args)};
+  t.taps = (itg_depthwise_task){
+      .w = s.w,
+      .channels = s.middle,
+      .ring = s.ring,
+      .out = made,
+      .weights = itg_input(call, ITG_SEPARABLE_TAPS)->data,
+      .end = between(itg_input(call, ITG_SEPARABLE_TAPS_BIAS), a->taps_act, a->taps_args)};
+  t.last = (itg_product_task){made,
+                              s.middle,
+                              s.middle,
+                              call->in[1]->data,
+                              s.channels,
+                              0,
+                              NULL,
+                              s.channels,
                               itg_finish_of(call, a->act, a->act_args, a->add_last)};
   for (int64_t next; row < end; row = next) {  // image by image
     const int64_t batch = row / s.w.out[1], first = batch * s.w.out[1];

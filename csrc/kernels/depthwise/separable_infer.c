@@ -1,10 +1,11 @@
-// What a depthwise separable convolution accepts, and how many lines it works on at a time.
+// Types, shapes and refusals of depthwise separable convolution, and the height of its bands.
 #include "separable.h"
 
-enum { NEAR = 64 << 10 };           // floats between the products that stay in the second cache
+enum { NEAR = 64 << 10 };             // floats between the products that stay in the second cache
 enum { PIXELS = 8 * ITG_TILE_ROWS };  // in a band: enough for the products to be at their best
 
-// Floats of a ring for `band` lines of output, or of these lines behind the depthwise convolution; no more than fits.
+// Floats of a ring for `band` lines of output, or of these lines behind the depthwise convolution;
+// no more than fits.
 static bool sizes(itg_separable *s, bool expands) {
   const itg_window *w = &s->w;
   s->ring = expands ? (s->band - 1) * w->stride[1] + w->kernel[1] : 0;
@@ -19,10 +20,13 @@ static bool sizes(itg_separable *s, bool expands) {
   return true;
 }
 
-static itg_words product(const itg_tensor *w, const itg_tensor *bias, int64_t k, int64_t n, int64_t panels) {
+static itg_words product(const itg_tensor *w, const itg_tensor *bias, int64_t k, int64_t n,
+                         int64_t panels) {
   const int64_t want[4] = {1, panels, k, ITG_PANEL};
-  REFUSE(w->dtype != ITG_F32 || !itg_has_shape(w, 4, want), "the weights are not packed for this convolution");
-  REFUSE(bias && (bias->dtype != ITG_F32 || !itg_has_shape(bias, 1, &n)), "a bias must have one f32 per channel");
+  REFUSE(w->dtype != ITG_F32 || !itg_has_shape(w, 4, want),
+         "the weights are not packed for this convolution");
+  REFUSE(bias && (bias->dtype != ITG_F32 || !itg_has_shape(bias, 1, &n)),
+         "a bias must have one f32 per channel");
   return NULL;
 }
 
@@ -30,7 +34,8 @@ itg_words itg_separable_of(const itg_call *call, itg_separable *s, itg_tensor *o
   TAKES(2, 9, 1);
   const itg_attrs_separable *a = call->attrs;
   const itg_tensor *x = call->in[0], *taps = itg_input(call, ITG_SEPARABLE_TAPS);
-  const itg_tensor *expand = itg_input(call, ITG_SEPARABLE_EXPAND), *bias = itg_input(call, ITG_SEPARABLE_EXPAND_BIAS);
+  const itg_tensor *expand = itg_input(call, ITG_SEPARABLE_EXPAND),
+                   *bias = itg_input(call, ITG_SEPARABLE_EXPAND_BIAS);
   const int64_t one[2] = {1, 1}, most = INT64_C(1) << 31;
   REFUSE(x->dtype != ITG_F32 || x->rank != 4, "takes f32 images of two spatial axes");
   REFUSE(!taps || taps->dtype != ITG_F32 || taps->rank != 3, "takes f32 taps [window, channels]");
@@ -40,8 +45,10 @@ itg_words itg_separable_of(const itg_call *call, itg_separable *s, itg_tensor *o
   s->deep = x->shape[3];
   s->middle = taps->shape[2];
   s->channels = a->channels;
-  REFUSE(x->shape[1] < 1 || x->shape[2] < 1 || x->shape[1] > most || x->shape[2] > most, "the image is empty or absurdly large");
-  REFUSE(s->deep < 1 || s->middle < 1 || s->deep > most || s->middle > most, "it has no channels or absurdly many");
+  REFUSE(x->shape[1] < 1 || x->shape[2] < 1 || x->shape[1] > most || x->shape[2] > most,
+         "the image is empty or absurdly large");
+  REFUSE(s->deep < 1 || s->middle < 1 || s->deep > most || s->middle > most,
+         "it has no channels or absurdly many");
   REFUSE(a->channels < 0, "the number of output channels is negative");
   REFUSE(!expand && s->middle != s->deep, "the taps have another number of channels");
   REFUSE(!expand && bias, "a bias of the expansion needs its weights");
@@ -51,10 +58,12 @@ itg_words itg_separable_of(const itg_call *call, itg_separable *s, itg_tensor *o
   if (!words && expand) words = product(expand, bias, s->deep, s->middle, s->wide);
   if (words) return words;
   bias = itg_input(call, ITG_SEPARABLE_TAPS_BIAS);
-  REFUSE(bias && (bias->dtype != ITG_F32 || !itg_has_shape(bias, 1, &s->middle)), "a bias must have one f32 per channel");
+  REFUSE(bias && (bias->dtype != ITG_F32 || !itg_has_shape(bias, 1, &s->middle)),
+         "a bias must have one f32 per channel");
   for (int i = 0; i < 2; i++) {  // slopes are for the last product alone
     const int64_t act = i ? a->expand_act : a->taps_act;
-    REFUSE(act < 0 || act >= ITG_ACT_COUNT, "unknown activation between the products");
+    REFUSE(act < 0 || act >= ITG_ACT_COUNT || act == ITG_ACT_prelu,
+           "unknown activation between the products");
   }
   itg_copy_type(out, x);
   out->shape[3] = a->channels;

@@ -1,7 +1,7 @@
 // Non-maximum suppression and pooling of regions.
 #include "infer.h"
 
-// ---- non_max_suppression: (batch, class, box) of what is kept --------------------------------------
+// ---- non_max_suppression: (batch, class, box) of kept boxes -------------------------------------
 itg_words itg_infer_non_max_suppression(const itg_call *call, itg_tensor *out) {
   TAKES(2, 2, 1);
   const itg_attrs_non_max_suppression *attrs = call->attrs;
@@ -9,12 +9,15 @@ itg_words itg_infer_non_max_suppression(const itg_call *call, itg_tensor *out) {
   REFUSE(!itg_is_wide_float(boxes->dtype) || scores->dtype != boxes->dtype,
          "boxes and scores must be floats of one type");
   REFUSE(boxes->rank != 3 || boxes->shape[2] != 4, "boxes must be batch x boxes x 4");
-  REFUSE(scores->rank != 3 || scores->shape[0] != boxes->shape[0] || scores->shape[2] != boxes->shape[1],
+  REFUSE(scores->rank != 3 || scores->shape[0] != boxes->shape[0] ||
+             scores->shape[2] != boxes->shape[1],
          "scores must be batch x classes x boxes");
   REFUSE(attrs->max_output < 0, "max_output must not be negative");
-  REFUSE(!(attrs->iou_threshold >= 0 && attrs->iou_threshold <= 1), "iou_threshold must lie in [0, 1]");
+  REFUSE(!(attrs->iou_threshold >= 0 && attrs->iou_threshold <= 1),
+         "iou_threshold must lie in [0, 1]");
   int64_t rows = attrs->max_output < boxes->shape[1] ? attrs->max_output : boxes->shape[1];
-  REFUSE(__builtin_mul_overflow(rows, scores->shape[0], &rows) || __builtin_mul_overflow(rows, scores->shape[1], &rows),
+  REFUSE(__builtin_mul_overflow(rows, scores->shape[0], &rows) ||
+             __builtin_mul_overflow(rows, scores->shape[1], &rows),
          "there are too many boxes");
   itg_set_type(out, ITG_I64, 2);
   out->shape[0] = rows;
@@ -28,7 +31,9 @@ typedef struct box {
 
 size_t itg_scratch_non_max_suppression(const itg_call *call, uint32_t parts) {
   const itg_tensor *scores = call->in[1];
-  return itg_empty(scores) ? 0 : (size_t)scores->shape[2] * (sizeof(int64_t) + sizeof(box) + sizeof(float));
+  return itg_empty(scores)
+             ? 0
+             : (size_t)scores->shape[2] * (sizeof(int64_t) + sizeof(box) + sizeof(float));
 }
 
 static box box_of(const itg_tensor *t, int64_t i, bool center) {
@@ -57,7 +62,8 @@ static bool better(const float *scores, int64_t a, int64_t b) {
   return scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
 }
 
-static void sift_down(const float *scores, int64_t *heap, int64_t i, int64_t n) {  // the best is at the root
+static void sift_down(const float *scores, int64_t *heap, int64_t i,
+                      int64_t n) {  // the best is at the root
   const int64_t moving = heap[i];
   for (int64_t child; (child = 2 * i + 1) < n; i = child) {
     if (child + 1 < n && better(scores, heap[child + 1], heap[child])) child++;
@@ -80,7 +86,8 @@ ITG_FN(non_max_suppression, any) {
       const int64_t batch = pair / classes, first = rows;
       int64_t waiting = 0;
       if (pair % classes == 0)
-        for (int64_t i = 0; i < n; i++) all[i] = box_of(boxes, batch * n + i, attrs->center_point_box != 0);
+        for (int64_t i = 0; i < n; i++)
+          all[i] = box_of(boxes, batch * n + i, attrs->center_point_box != 0);
       for (int64_t i = 0; i < n; i++) {
         score[i] = (float)itg_load_f64(scores->dtype, scores->data, pair * n + i);
         if (score[i] > (float)attrs->score_threshold) heap[waiting++] = i;
@@ -104,10 +111,11 @@ ITG_FN(non_max_suppression, any) {
   return NULL;
 }
 
-// ---- regions ---------------------------------------------------------------------------------------
+// ---- regions ------------------------------------------------------------------------------------
 static itg_words check_regions(const itg_tensor *x, const itg_tensor *rois, int64_t columns) {
   REFUSE(x->rank != 4 || !itg_is_wide_float(x->dtype), "regions are pooled from images of floats");
-  REFUSE(rois->dtype != x->dtype || rois->rank != 2 || rois->shape[1] != columns, "rois do not belong to the images");
+  REFUSE(rois->dtype != x->dtype || rois->rank != 2 || rois->shape[1] != columns,
+         "rois do not belong to the images");
   REFUSE(!x->shape[1] || !x->shape[2] || !x->shape[3], "there is nothing to pool");
   return NULL;
 }
@@ -125,9 +133,12 @@ itg_words itg_infer_roi_align(const itg_call *call, itg_tensor *out) {
          "batch_indices must be one i64 per region");
   REFUSE(attrs->mode != AVG && attrs->mode != MAX, "mode must be avg or max");
   REFUSE(attrs->coordinate_transformation_mode != HALF_PIXEL &&
-             attrs->coordinate_transformation_mode != OUTPUT_HALF_PIXEL, "coordinate_transformation_mode is unknown");
-  REFUSE(attrs->output_height < 1 || attrs->output_width < 1, "the output must have at least one bin");
-  REFUSE(attrs->sampling_ratio < 0 || attrs->sampling_ratio > 1024, "sampling_ratio must lie in [0, 1024]");
+             attrs->coordinate_transformation_mode != OUTPUT_HALF_PIXEL,
+         "coordinate_transformation_mode is unknown");
+  REFUSE(attrs->output_height < 1 || attrs->output_width < 1,
+         "the output must have at least one bin");
+  REFUSE(attrs->sampling_ratio < 0 || attrs->sampling_ratio > 1024,
+         "sampling_ratio must lie in [0, 1024]");
   itg_set_type(out, x->dtype, 4);
   out->shape[0] = rois->shape[0];
   out->shape[1] = x->shape[1];
@@ -165,9 +176,9 @@ static inline sample sample_at(const bins *b, int64_t bin, int64_t i, int64_t ex
 }
 
 // One bin of one channel.
-INLINE double pool_bin(uint8_t dtype, const void *data, int64_t plane,
-                                                             int64_t height, int64_t width, const bins *rows,
-                                                             const bins *columns, int64_t r, int64_t c, bool largest) {
+INLINE double pool_bin(uint8_t dtype, const void *data, int64_t plane, int64_t height,
+                       int64_t width, const bins *rows, const bins *columns, int64_t r, int64_t c,
+                       bool largest) {
   double total = 0, best = -INFINITY;
   for (int64_t i = 0; i < rows->count; i++) {
     const sample y = sample_at(rows, r, i, height);
@@ -188,8 +199,7 @@ INLINE double pool_bin(uint8_t dtype, const void *data, int64_t plane,
   return !count ? 0 : largest ? best : total / (double)count;
 }
 
-INLINE itg_words align(const itg_call *call, uint8_t dtype, uint32_t part,
-                                                             uint32_t parts) {
+INLINE itg_words align(const itg_call *call, uint8_t dtype, uint32_t part, uint32_t parts) {
   const itg_attrs_roi_align *attrs = call->attrs;
   const itg_tensor *x = call->in[0], *rois = call->in[1], *out = call->out[0];
   const int64_t channels = x->shape[1], height = x->shape[2], width = x->shape[3];
@@ -208,12 +218,14 @@ INLINE itg_words align(const itg_call *call, uint8_t dtype, uint32_t part,
     }
     const bins columns = bins_of(corner[0], corner[2], ow, attrs->sampling_ratio, !half);
     const bins rows = bins_of(corner[1], corner[3], oh, attrs->sampling_ratio, !half);
-    REFUSE(rows.count > 8 * height + 256 || columns.count > 8 * width + 256, "a region is far larger than the image");
+    REFUSE(rows.count > 8 * height + 256 || columns.count > 8 * width + 256,
+           "a region is far larger than the image");
     const int64_t plane = (batch * channels + i % channels) * height * width;
     for (int64_t r = 0; r < oh; r++)
       for (int64_t c = 0; c < ow; c++)
         itg_store_f64(dtype, out->data, (i * oh + r) * ow + c,
-                      pool_bin(dtype, x->data, plane, height, width, &rows, &columns, r, c, attrs->mode == MAX));
+                      pool_bin(dtype, x->data, plane, height, width, &rows, &columns, r, c,
+                               attrs->mode == MAX));
   }
   return NULL;
 }
@@ -221,7 +233,7 @@ INLINE itg_words align(const itg_call *call, uint8_t dtype, uint32_t part,
 ITG_FN(roi_align, any) { return align(call, call->in[0]->dtype, part, parts); }
 ITG_FN(roi_align, f32) { return align(call, ITG_F32, part, parts); }
 
-// ---- max_roi_pool ----------------------------------------------------------------------------------
+// ---- max_roi_pool -------------------------------------------------------------------------------
 itg_words itg_infer_max_roi_pool(const itg_call *call, itg_tensor *out) {
   TAKES(2, 2, 1);
   const itg_attrs_max_roi_pool *attrs = call->attrs;
@@ -238,7 +250,8 @@ itg_words itg_infer_max_roi_pool(const itg_call *call, itg_tensor *out) {
 }
 
 // Pixels [*from, *to) of bin number i out of n between the pixels start and end.
-static void bin_of(int64_t start, int64_t end, int64_t n, int64_t i, int64_t extent, int64_t *from, int64_t *to) {
+static void bin_of(int64_t start, int64_t end, int64_t n, int64_t i, int64_t extent, int64_t *from,
+                   int64_t *to) {
   const float size = (float)(end - start + 1 > 1 ? end - start + 1 : 1) / (float)n;
   const int64_t low = itg_f64_to_i64(floorf((float)i * size)) + start;
   const int64_t high = itg_f64_to_i64(ceilf((float)(i + 1) * size)) + start;
@@ -260,8 +273,11 @@ ITG_FN(max_roi_pool, any) {
     REFUSE(!(batch > -1 && batch < (double)x->shape[0]), "a batch index lies outside of the batch");
     for (int k = 0; k < 4; k++) {
       double at = itg_load_f64(x->dtype, rois->data, 5 * (i / channels) + 1 + k);
-      if (x->dtype == ITG_F64) at = at * attrs->spatial_scale + copysign(0.5, at * attrs->spatial_scale);
-      else at = (float)at * (float)attrs->spatial_scale + copysignf(0.5f, (float)at * (float)attrs->spatial_scale);
+      if (x->dtype == ITG_F64)
+        at = at * attrs->spatial_scale + copysign(0.5, at * attrs->spatial_scale);
+      else
+        at = (float)at * (float)attrs->spatial_scale +
+             copysignf(0.5f, (float)at * (float)attrs->spatial_scale);
       REFUSE(!(fabs(at) < (double)limit), "a region is not sane");
       corner[k] = (int64_t)at;
     }

@@ -1,5 +1,6 @@
-// A short program of elementwise f32 operations over blocks that stay in the first-level cache: memory is read and written
-// once, however many operations there are. Compiled once per ISA.
+// cpu.chain: a short program of elementwise f32 operations. All operations run on a block that fits
+// the L1 cache before the next block starts, so that memory is read and written once. Compiled once
+// per ISA.
 #define ITG_NEST_OPERANDS 8
 #include "chain.h"
 #include "loop_nest.h"
@@ -8,19 +9,22 @@ _Static_assert(ITG_NEST_OPERANDS == ITG_CHAIN_INPUTS, "a chain walks all its ope
 enum { BLOCK = ITG_CHAIN_BLOCK };
 
 typedef struct instruction {
-  itg_pair_fn *pair;    // one of the two is NULL
+  itg_pair_fn *pair;  // one of the two is NULL
   itg_unary_fn *unary;
-  int arg[2], slot;     // operands are numbered inputs first, then results; the slot is the block of this result
+  int arg[2], slot;  // operands are numbered inputs first, then results; the slot is the block of
+                     // this result
   const double *params;
 } instruction;
 
-// The program with a block for every result; a result may take the block of an operand that nobody reads again.
+// The program with a block for every result; a result may take the block of an operand that nobody
+// reads again.
 static void decode(const itg_call *call, instruction *list) {
   const itg_attrs_chain *a = call->attrs;
   const int n = (int)a->n_ops, first = (int)call->n_in;
   int last_reader[ITG_CHAIN_OPS] = {0};
   for (int i = 0; i < n; i++) {
-    list[i] = (instruction){.arg = {(int)a->args[2 * i], (int)a->args[2 * i + 1]}, .params = a->params + 2 * i};
+    list[i] = (instruction){.arg = {(int)a->args[2 * i], (int)a->args[2 * i + 1]},
+                            .params = a->params + 2 * i};
     if (itg_is_pair(a->ops[i])) list[i].pair = itg_pair(a->ops[i]);
     else list[i].unary = itg_unary(a->ops[i] - ITG_PAIR_COUNT + 1);
     for (int k = 0; k < 1 + !!list[i].pair; k++)
@@ -42,15 +46,21 @@ typedef struct operand {
   bool stays;  // one element for the whole block
 } operand;
 
-// Runs the program on n elements; x holds the inputs and receives the results. The last one goes to `out`.
-static void execute(const instruction *list, int n_ops, operand *x, int n_in, float *blocks, float *out, int64_t n) {
+// Runs the program on n elements; x holds the inputs and receives the results. The last one goes to
+// `out`.
+static void execute(const instruction *list, int n_ops, operand *x, int n_in, float *blocks,
+                    float *out, int64_t n) {
   for (int i = 0; i < n_ops; i++) {
     const instruction *in = &list[i];
     const operand a = x[in->arg[0]], b = in->pair ? x[in->arg[1]] : a;
     const bool stays = a.stays && b.stays;
     float *to = i == n_ops - 1 ? out : blocks + in->slot * BLOCK;
     if (in->unary) in->unary(a.at, to, stays ? 1 : n, in->params);
-    else in->pair(a.at, b.at, to, stays ? 1 : n, stays || a.stays == b.stays ? BOTH_MOVE : a.stays ? A_STAYS : B_STAYS);
+    else
+      in->pair(a.at, b.at, to, stays ? 1 : n,
+               stays || a.stays == b.stays ? BOTH_MOVE
+               : a.stays                   ? A_STAYS
+                                           : B_STAYS);
     x[n_in + i] = (operand){to, stays};
   }
   if (x[n_in + n_ops - 1].stays)
@@ -64,19 +74,23 @@ ITG_FN(chain, f32) {
   const int n_in = (int)call->n_in, n_ops = (int)a->n_ops;
   instruction list[ITG_CHAIN_OPS];
   decode(call, list);
-  float *collected = (float *)call->scratch + (int64_t)part * (n_in + n_ops) * BLOCK, *blocks = collected + n_in * BLOCK;
+  float *collected = (float *)call->scratch + (int64_t)part * (n_in + n_ops) * BLOCK,
+        *blocks = collected + n_in * BLOCK;
 
   const itg_nest nest = itg_nest_broadcast(call->in, n_in, out);
   const int last = nest.rank - 1;
   const int64_t inner = nest.size[last], count = itg_count(out);
-  const bool whole = inner < BLOCK && last > 0;  // blocks of whole rows: for short ones, a turn each would cost too much
+  const bool whole =
+      inner < BLOCK &&
+      last > 0;  // blocks of whole rows: for short ones, a turn each would cost too much
   bool dense[ITG_CHAIN_INPUTS], repeats[ITG_CHAIN_INPUTS], ready[ITG_CHAIN_INPUTS] = {false};
   for (int k = 0; k < n_in; k++) {
     dense[k] = itg_count(call->in[k]) == count;
     repeats[k] = true;  // the same row again and again
     for (int d = 0; d < last; d++) repeats[k] = repeats[k] && nest.step[k][d] == 0;
   }
-  const int64_t pieces = (inner + BLOCK - 1) / BLOCK, even = ((inner + pieces - 1) / pieces + 15) / 16 * 16;
+  const int64_t pieces = (inner + BLOCK - 1) / BLOCK,
+                even = ((inner + pieces - 1) / pieces + 15) / 16 * 16;
   const int64_t most = whole ? BLOCK / inner * inner : even < BLOCK ? even : BLOCK;
   int64_t i, end;
   itg_share(count, whole ? most : 4096, part, parts, &i, &end);

@@ -1,14 +1,23 @@
-// What one instruction of cpu.chain is: an elementwise f32 operation on a row, by its number.
+// The instructions of cpu.chain: elementwise f32 operations on rows, by number.
 #pragma once
 #include "activate.h"
 
-// The binary ops that a chain may hold, by name; the unary ones are ITG_ACTIVATIONS. Packages hold their numbers: what is
-// new is appended to the activations.
-#define ITG_PAIRS(B) B(add) B(sub) B(mul) B(div) B(pow) B(mod) B(fmod) B(minimum) B(maximum) B(prelu)
-#define ITG_CHAIN_WORDS "none" ITG_PAIRS(ITG_ACT_WORD) ITG_ACTIVATIONS(ITG_ACT_WORD)
+// The binary ops that a chain may hold, by name; the unary ones are ITG_ACTIVATIONS, behind them.
+// Packages store their numbers, so new ops can only be appended to the activations. prelu is a
+// binary op here; its second number has no word.
+#define ITG_PAIRS(B) \
+  B(add) B(sub) B(mul) B(div) B(pow) B(mod) B(fmod) B(minimum) B(maximum) B(prelu)
+#define ITG_CHAIN_NO_WORD(name) "|-"
+#define ITG_CHAIN_WORDS \
+  "none" ITG_PAIRS(ITG_ACT_WORD) ITG_ACTIVATIONS(ITG_ACT_WORD, ITG_CHAIN_NO_WORD)
 #define ITG_PAIR_ENUM(name) ITG_PAIR_##name,
 enum { ITG_PAIR_none, ITG_PAIRS(ITG_PAIR_ENUM) ITG_PAIR_COUNT };
-enum { ITG_CHAIN_COUNT = ITG_PAIR_COUNT + ITG_ACT_COUNT - 1 };  // numbers of instructions are in [1, COUNT)
+enum { ITG_CHAIN_COUNT = ITG_PAIR_COUNT + ITG_ACT_COUNT - 1 };
+
+// Whether `op` is the number of an instruction.
+static inline bool itg_is_instruction(int64_t op) {
+  return op > 0 && op < ITG_CHAIN_COUNT && op != ITG_PAIR_COUNT + ITG_ACT_prelu - 1;
+}
 
 enum {
   ITG_CHAIN_OPS = 16,     // instructions that a chain may have
@@ -18,7 +27,8 @@ enum {
 
 static inline bool itg_is_pair(int64_t op) { return op < ITG_PAIR_COUNT; }
 
-// n elements of one operation. `out` may lie on an operand. A unary one takes the op's float attributes, at most two.
+// n elements of one operation. `out` may lie on an operand. A unary one takes the op's float
+// attributes, at most two.
 enum itg_step { BOTH_MOVE, A_STAYS, B_STAYS };  // which operand is one element for the whole row
 typedef void itg_unary_fn(const void *in, void *out, int64_t n, const double *args);
 typedef void itg_pair_fn(const void *a, const void *b, void *out, int64_t n, enum itg_step step);

@@ -1,8 +1,9 @@
-// bf16 products and depthwise convolutions for machines that have no instructions for them: plain loops.
+// bf16 products and depthwise convolutions for CPUs without bf16 instructions: plain loops.
 #include "depthwise/depthwise.h"
 
 // Bias, residual, bounds and activation for element `at` of the output, which lies in `column`.
-static void finish(const itg_call *call, const itg_finish *end, int64_t at, int64_t column, double sum) {
+static void finish(const itg_call *call, const itg_finish *end, int64_t at, int64_t column,
+                   double sum) {
   const itg_tensor *residual = itg_input(call, 3), *out = call->out[0];
   const double extra = residual ? itg_load_f64(out->dtype, residual->data, at) : 0;
   float y = (float)(sum + (end->bias ? end->bias[column] : 0) + (end->add_last ? 0 : extra));
@@ -27,7 +28,8 @@ itg_words itg_gemm_bf16_scalar(const itg_call *call, uint32_t part, uint32_t par
     for (int64_t j = 0; j < n; j++) {
       double sum = 0;
       for (int64_t i = 0; i < k; i++) {
-        const int64_t weight = right + j / ITG_PANEL * panel + (i / 2 * ITG_PANEL + j % ITG_PANEL) * 2 + i % 2;
+        const int64_t weight =
+            right + j / ITG_PANEL * panel + (i / 2 * ITG_PANEL + j % ITG_PANEL) * 2 + i % 2;
         sum += itg_load_f64(ITG_BF16, a->data, left + i) * itg_load_f64(ITG_BF16, b->data, weight);
       }
       finish(call, &end, row * n + j, j, sum);
@@ -65,7 +67,8 @@ itg_words itg_depthwise_bf16_scalar(const itg_call *call, uint32_t part, uint32_
             inside &= q >= 0 && q < w.in[i];
             in = in * w.in[i] + q;
           }
-          if (inside) sum += itg_load_f64(ITG_BF16, call->in[0]->data, in * channels + column) * *weight;
+          if (inside)
+            sum += itg_load_f64(ITG_BF16, call->in[0]->data, in * channels + column) * *weight;
         }
     finish(call, &end, at, column, sum);
   }

@@ -5,7 +5,8 @@ itg_words itg_infer_det(const itg_call *call, itg_tensor *out) {
   TAKES(1, 1, 1);
   const itg_tensor *x = call->in[0];
   REFUSE(!itg_is_wide_float(x->dtype), "the data must be floats");
-  REFUSE(x->rank < 2 || x->shape[x->rank - 1] != x->shape[x->rank - 2], "square matrices are needed");
+  REFUSE(x->rank < 2 || x->shape[x->rank - 1] != x->shape[x->rank - 2],
+         "square matrices are needed");
   itg_set_type(out, x->dtype, x->rank - 2);
   for (int i = 0; i < out->rank; i++) out->shape[i] = x->shape[i];
   return NULL;
@@ -13,7 +14,8 @@ itg_words itg_infer_det(const itg_call *call, itg_tensor *out) {
 
 size_t itg_scratch_det(const itg_call *call, uint32_t parts) {
   const itg_tensor *x = call->in[0];
-  return itg_empty(x) ? 0 : (size_t)itg_count_range(x, x->rank - 2, x->rank) * parts * sizeof(double);
+  return itg_empty(x) ? 0
+                      : (size_t)itg_count_range(x, x->rank - 2, x->rank) * parts * sizeof(double);
 }
 
 static double determinant(double *a, int64_t n) {

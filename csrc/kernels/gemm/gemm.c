@@ -1,9 +1,15 @@
 // Matrix product with a packed right operand, f32, bf16 or f16.
 #include "tile.h"
 
-enum { BLOCK = 16, FEW = 4 };              // tiles that share one pass over the panels of a large right operand, or a small
-enum { NEAR = 96 << 10, COLD = 8 << 10 };  // floats of it that the second cache keeps; that are worth fetching early
-enum { LONG = 320 };                       // rows of a panel that the processor fetches early enough by itself
+enum {
+  BLOCK = 16,
+  FEW = 4
+};  // tiles that share one pass over the panels of a large right operand, or a small
+enum {
+  NEAR = 96 << 10,
+  COLD = 8 << 10
+};  // floats of it that the second cache keeps; that are worth fetching early
+enum { LONG = 320 };  // rows of a panel that the processor fetches early enough by itself
 
 static int tiles_per_block(int64_t k, int64_t n) {
   if (k * n <= NEAR) return FEW;
@@ -19,8 +25,10 @@ void itg_product(const itg_product_task *t, int64_t from, int64_t to, int64_t fi
   const int64_t groups = (last - first + wide - 1) / wide;
   if (tiles < 1 || groups < 1) return;
   const int step = tiles_per_block(k, t->n);
-  const int64_t few = (to - from) / tiles, more = (to - from) % tiles;            // rows of a tile; tiles with one more
-  const int64_t thin = (last - first) / groups, thick = (last - first) % groups;  // panels of a group, the same
+  const int64_t few = (to - from) / tiles,
+                more = (to - from) % tiles;  // rows of a tile; tiles with one more
+  const int64_t thin = (last - first) / groups,
+                thick = (last - first) % groups;  // panels of a group, the same
   for (int i = 0; i < step; i++) {
     taps[i].at = 0;
     rows[i].taps = &taps[i];
@@ -42,14 +50,16 @@ void itg_product(const itg_product_task *t, int64_t from, int64_t to, int64_t fi
     for (int64_t g = 0, p = first; g < groups; g++) {
       const int64_t q = p + thin + (g < thick);
       const int64_t columns = (q * ITG_PANEL < t->n ? q * ITG_PANEL : t->n) - p * ITG_PANEL;
-      // The first to meet the next panels would wait for them: these tiles fetch them, a panel or two each.
+      // The first to meet the next panels would wait for them: these tiles fetch them, a panel or
+      // two each.
       const int64_t share = count >= wide ? 1 : 2;
       for (int j = 0; j < count; j++) {
         const int64_t panel = q + j * share;
-        rows[j].ahead = cold && panel < last && j * share < wide ? t->b + panel * k * ITG_PANEL : NULL;
+        rows[j].ahead =
+            cold && panel < last && j * share < wide ? t->b + panel * k * ITG_PANEL : NULL;
         rows[j].fetch = (int)share;
-        itg_tile(&rows[j], t->b + p * k * ITG_PANEL, k * ITG_PANEL, t->column + p * ITG_PANEL, columns, t->out,
-                 &t->end);
+        itg_tile(&rows[j], t->b + p * k * ITG_PANEL, k * ITG_PANEL, t->column + p * ITG_PANEL,
+                 columns, t->out, &t->end);
       }
       p = q;
     }
@@ -59,21 +69,31 @@ void itg_product(const itg_product_task *t, int64_t from, int64_t to, int64_t fi
 ITG_FN(gemm, ITG_ELEMENT) {
   const itg_attrs_gemm *attrs = call->attrs;
   const itg_tensor *a = call->in[0], *b = call->in[1], *out = call->out[0];
-  const int64_t k = a->shape[a->rank - 1] / ITG_PAIR, n = attrs->n, panels = b->shape[b->rank - 3], size = panels * k * ITG_PANEL;
+  const int64_t k = a->shape[a->rank - 1] / ITG_PAIR, n = attrs->n, panels = b->shape[b->rank - 3],
+                size = panels * k * ITG_PANEL;
   itg_finish end = itg_finish_of(call, attrs->act, attrs->act_args, attrs->add_last);
   int64_t batches = itg_count_range(out, 0, out->rank - 2), m = out->shape[out->rank - 2];
-  if (itg_count_range(b, 0, b->rank - 3) == 1) m *= batches, batches = 1;  // one matrix for all: one tall product
+  if (itg_count_range(b, 0, b->rank - 3) == 1)
+    m *= batches, batches = 1;  // one matrix for all: one tall product
   if (batches == 0 || m == 0 || n == 0) return NULL;
   const size_t item = itg_item(out->dtype);
 
   int64_t from = 0, to = batches * m, first = 0, last = panels;
-  if (batches == 1 && n > m && panels >= 2 * parts) itg_share(panels, 1, part, parts, &first, &last);
+  if (batches == 1 && n > m && panels >= 2 * parts)
+    itg_share(panels, 1, part, parts, &first, &last);
   else itg_share(to, 1, part, parts, &from, &to);
   for (int64_t batch = from / m; batch * m < to; batch++) {
     const int64_t ia = batches > 1 ? itg_matrix_at(a, 2, out, out->rank - 2, batch) : 0;
     const int64_t ib = batches > 1 ? itg_matrix_at(b, 3, out, out->rank - 2, batch) : 0;
-    itg_product_task t = {(const float *)a->data + ia * m * k, k, k, (const float *)b->data + ib * size, n, 0,
-                          (char *)out->data + (size_t)(batch * m * n) * item, n, end};
+    itg_product_task t = {(const float *)a->data + ia * m * k,
+                          k,
+                          k,
+                          (const float *)b->data + ib * size,
+                          n,
+                          0,
+                          (char *)out->data + (size_t)(batch * m * n) * item,
+                          n,
+                          end};
     if (end.residual) t.end.residual = (const char *)end.residual + (size_t)(batch * m * n) * item;
     int64_t r = from - batch * m, s = to - batch * m;
     itg_product(&t, r < 0 ? 0 : r, s > m ? m : s, first, last);

@@ -1,4 +1,8 @@
-// The register tile, compiled once per ISA: all sums of `M` rows by `V` panels stay in registers from first to last.
+// The register tile of float products, compiled once per ISA. It is M rows by V panels of 16
+// columns: sum[m][v] holds row m, vector v of the columns, and stays in a register over all of k.
+// In each step along k the N vectors of weights are loaded once (y[v]) and the row's input is
+// broadcast (x): N + M loads for M * N multiply-adds. AVX-512: up to 7 x 4 = 28 sums, 4 registers
+// left; AVX2: 6 rows x 2 vectors of one panel.
 #include <string.h>
 
 #include "tile.h"
@@ -17,7 +21,7 @@ enum { LANES = VL };
 #define lanes_madd(a, b, c) vfma(a, b, c)
 #define MADD "vfmadd231ps"
 #endif
-#else  // four floats at a time is what every compiler can map to something
+#else  // vectors of four floats, which compilers map to any CPU
 typedef float lanes __attribute__((vector_size(16), aligned(4), may_alias));
 enum { LANES = 4 };
 #define lanes_load(p) (*(const lanes *)(p))
@@ -26,16 +30,23 @@ enum { LANES = 4 };
 #define lanes_madd(a, b, c) ((a) * (b) + (c))
 #endif
 
-enum { PARTS = ITG_PANEL / LANES, VECTORS = ITG_TILE_PANELS * PARTS };  // vectors per row of a panel, and of a tile
+enum {
+  PARTS = ITG_PANEL / LANES,
+  VECTORS = ITG_TILE_PANELS * PARTS
+};  // vectors per row of a panel, and of a tile
 
 // The first n of LANES floats; the others are 0 or stay as they are.
 #if defined(ISA_avx512) || defined(ISA_avx2)
-INLINE lanes get(const float *p, int64_t n) { return n >= LANES ? vload(p) : n > 0 ? vloadn(p, n) : vset(0.f); }
+INLINE lanes get(const float *p, int64_t n) {
+  return n >= LANES ? vload(p) : n > 0 ? vloadn(p, n) : vset(0.f);
+}
 INLINE void put(float *p, int64_t n, lanes v) {
   if (n >= LANES) vstore(p, v);
   else if (n > 0) vstoren(p, n, v);
 }
-INLINE lanes clamp(lanes lo, lanes hi, lanes y) { return vmin(hi, vmax(lo, y)); }  // in this order a NaN passes through
+INLINE lanes clamp(lanes lo, lanes hi, lanes y) {
+  return vmin(hi, vmax(lo, y));
+}  // in this order a NaN passes through
 #else
 INLINE lanes get(const float *p, int64_t n) {
   lanes v = lanes_set(0.f);
@@ -51,72 +62,54 @@ INLINE lanes clamp(lanes lo, lanes hi, lanes y) {
 }
 #endif
 
-// The same for element `at` of the output or the residual, which are bf16 or f16 where SMALL.
-#if defined(ITG_HALF)
-#if defined(ISA_avx512) || defined(ISA_avx2)
-#define some_f16 vsome_f16
-#define keep_f16 vkeep_f16
-#else
-INLINE lanes some_f16(const uint16_t *p, int64_t n) {
-  lanes v = lanes_set(0.f);
-  for (int i = 0; i < LANES && i < n; i++) v[i] = itg_f16_to_f32(p[i]);
-  return v;
-}
-INLINE void keep_f16(uint16_t *p, int64_t n, lanes v) {
-  for (int i = 0; i < LANES && i < n; i++) p[i] = itg_f32_to_f16(v[i]);
-}
-#endif
-INLINE lanes get_made(const int SMALL, const void *p, int64_t at, int64_t n) {
-  if (!SMALL) return get((const float *)p + at, n);
-  return n > 0 ? some_f16((const uint16_t *)p + at, n) : lanes_set(0.f);
-}
-INLINE void put_made(const int SMALL, void *p, int64_t at, int64_t n, lanes v) {
-  if (!SMALL) put((float *)p + at, n, v);
-  else if (n > 0) keep_f16((uint16_t *)p + at, n, v);
-}
-enum { BOTH = 1 };
-#elif defined(ISA_avx512)
-INLINE lanes get_made(const int SMALL, const void *p, int64_t at, int64_t n) {
-  if (!SMALL) return get((const float *)p + at, n);
+// The same for element `at` of the output or the residual, which are bf16 in the bf16 form.
+#if defined(ISA_avx512bf16)
+INLINE lanes get_made(const void *p, int64_t at, int64_t n) {
   return n > 0 ? vsome_bf16((const uint16_t *)p + at, n) : lanes_set(0.f);
 }
-INLINE void put_made(const int SMALL, void *p, int64_t at, int64_t n, lanes v) {
-  if (!SMALL) put((float *)p + at, n, v);
-  else if (n > 0) vkeep_bf16((uint16_t *)p + at, n, v);
+INLINE void put_made(void *p, int64_t at, int64_t n, lanes v) {
+  if (n > 0) vkeep_bf16((uint16_t *)p + at, n, v);
 }
-enum { BOTH = 1 };  // types can be made without a detour
-#else
-#define get_made(SMALL, p, at, n) get((const float *)(p) + (at), n)
-#define put_made(SMALL, p, at, n, v) put((float *)(p) + (at), n, v)
-enum { BOTH = 0 };
+#elif !defined(ITG_HALF)
+#define get_made(p, at, n) get((const float *)(p) + (at), n)
+#define put_made(p, at, n, v) put((float *)(p) + (at), n, v)
 #endif
 
-// Bounds, residual and stores for N vectors of sums that have their bias. `columns` is a constant where all are full.
-INLINE void finish(const int M, const int N, const int SMALL, lanes (*sum)[VECTORS], const itg_rows *rows,
-                   int64_t column, int64_t columns, void *base, const itg_finish *end) {
+#if !defined(ITG_HALF)
+// Bounds, residual and stores for N vectors of sums that have their bias. Only vectors of the last
+// panel, from LAST on, may have less than LANES columns.
+INLINE void finish(const int M, const int N, const int LAST, lanes (*sum)[VECTORS],
+                   const itg_rows *rows, int64_t column, int64_t columns, void *base,
+                   const itg_finish *end) {
   const lanes lo = lanes_set(end->lo), hi = lanes_set(end->hi);
   const void *residual = end->residual;
   const bool before = residual && !end->add_last, after = residual && end->add_last && !end->act;
-  UNROLL(16) for (int m = 0; m < M; m++) {
+  FOR_UNROLLED (16, int m = 0; m < M; m++) {
     const int64_t at = rows->out[m] + column;
     if (before)
-      UNROLL(16) for (int v = 0; v < N; v++)
-        sum[m][v] = sum[m][v] + get_made(SMALL, residual, at + v * LANES, columns - v * LANES);
-    UNROLL(16) for (int v = 0; v < N; v++) sum[m][v] = clamp(lo, hi, sum[m][v]);
+      FOR_UNROLLED (16, int v = 0; v < N; v++)
+        sum[m][v] =
+            sum[m][v] + get_made(residual, at + v * LANES, v < LAST ? LANES : columns - v * LANES);
+    FOR_UNROLLED (16, int v = 0; v < N; v++) sum[m][v] = clamp(lo, hi, sum[m][v]);
     if (after)
-      UNROLL(16) for (int v = 0; v < N; v++)
-        sum[m][v] = sum[m][v] + get_made(SMALL, residual, at + v * LANES, columns - v * LANES);
-    UNROLL(16) for (int v = 0; v < N; v++) put_made(SMALL, base, at + v * LANES, columns - v * LANES, sum[m][v]);
+      FOR_UNROLLED (16, int v = 0; v < N; v++)
+        sum[m][v] =
+            sum[m][v] + get_made(residual, at + v * LANES, v < LAST ? LANES : columns - v * LANES);
+    FOR_UNROLLED (16, int v = 0; v < N; v++)
+      put_made(base, at + v * LANES, v < LAST ? LANES : columns - v * LANES, sum[m][v]);
   }
 }
+#endif
 
 // Elements of either type, for what goes through memory; n may be more than a vector.
 static void take(float *to, const void *from, int64_t at, int64_t n, bool small, bool half) {
   if (!small) memcpy(to, (const float *)from + at, (size_t)n * sizeof *to);
   else if (half)
-    for (int64_t i = 0; i < n; i += VL) vstore(to + i, vsome_f16((const uint16_t *)from + at + i, n - i));
+    for (int64_t i = 0; i < n; i += VL)
+      vstore(to + i, vsome_f16((const uint16_t *)from + at + i, n - i));
   else
-    for (int64_t i = 0; i < n; i += VL) vstore(to + i, vsome_bf16((const uint16_t *)from + at + i, n - i));
+    for (int64_t i = 0; i < n; i += VL)
+      vstore(to + i, vsome_bf16((const uint16_t *)from + at + i, n - i));
 }
 static void give(void *to, int64_t at, const float *from, int64_t n, bool small, bool half) {
   if (!small) memcpy((float *)to + at, from, (size_t)n * sizeof *from);
@@ -126,10 +119,11 @@ static void give(void *to, int64_t at, const float *from, int64_t n, bool small,
     for (int64_t i = 0; i < n; i += VL) vkeep_bf16((uint16_t *)to + at + i, n - i, vload(from + i));
 }
 
-// The longer way, for outputs of the other type and for activations that must come before rounding: rows of `stride`
-// sums, which have their bias, through memory.
-static __attribute__((noinline)) void settle(float *sums, int64_t stride, const itg_rows *rows, int64_t column,
-                                             int64_t columns, void *base, const itg_finish *end) {
+// The longer way, for outputs of the other type and for activations that must come before rounding:
+// rows of `stride` sums, which have their bias, through memory.
+static __attribute__((noinline)) void settle(float *sums, int64_t stride, const itg_rows *rows,
+                                             int64_t column, int64_t columns, void *base,
+                                             const itg_finish *end) {
   const bool small = (ITG_PAIR == 2) != end->other;
   float extra[ITG_TILE_PANELS * ITG_PANEL];
   for (int m = 0; m < rows->rows; m++) {
@@ -138,10 +132,12 @@ static __attribute__((noinline)) void settle(float *sums, int64_t stride, const 
       take(extra, end->residual, rows->out[m] + column, columns, small, end->half);
       for (int64_t i = 0; i < columns; i++) row[i] += extra[i];
     }
-    for (int64_t i = 0; i < columns; i++) row[i] = row[i] < end->lo ? end->lo : row[i] > end->hi ? end->hi : row[i];
+    for (int64_t i = 0; i < columns; i++)
+      row[i] = row[i] < end->lo ? end->lo : row[i] > end->hi ? end->hi : row[i];
     if (end->act && end->slope) itg_bend(end, row, columns, column, columns);
   }
-  if (end->act && !end->slope) end->act(sums, rows->rows * stride, end->args);  // one call for all rows
+  if (end->act && !end->slope)
+    end->act(sums, rows->rows * stride, end->args);  // one call for all rows
   for (int m = 0; m < rows->rows; m++) {
     float *row = sums + m * stride;
     if (end->residual && end->add_last) {
@@ -154,7 +150,8 @@ static __attribute__((noinline)) void settle(float *sums, int64_t stride, const 
 
 #if !defined(ISA_avx512bf16) && !defined(ITG_HALF)
 // Activations that are more than bounds, on what finish has stored.
-static __attribute__((noinline)) void activate(const itg_rows *rows, int64_t column, int64_t columns, float *base,
+static __attribute__((noinline)) void activate(const itg_rows *rows, int64_t column,
+                                               int64_t columns, float *base,
                                                const itg_finish *end) {
   for (int m = 0; m < rows->rows;) {
     const int64_t at = rows->out[m] + column;
@@ -167,11 +164,22 @@ static __attribute__((noinline)) void activate(const itg_rows *rows, int64_t col
 }
 #endif
 
-// What a packed matrix is made of, as f32.
+// Loads of packed weights as f32.
 #if defined(ITG_HALF)
-enum { UNIT = 2, SOME = 128 };  // elements in the place of a float; numbers of a row that are widened at a time
+#if defined(ISA_avx512) || defined(ISA_avx2)
+#define some_f16 vsome_f16
+#else
+INLINE lanes some_f16(const uint16_t *p, int64_t n) {
+  lanes v = lanes_set(0.f);
+  for (int i = 0; i < LANES && i < n; i++) v[i] = itg_f16_to_f32(p[i]);
+  return v;
+}
+#endif
+enum {
+  UNIT = 2,
+  SOME = 128
+};  // elements in the place of a float; numbers of a row that are widened at a time
 #define panel_load(p) some_f16(p, LANES)
-#define panel_half(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 INLINE void widen(float *to, const uint16_t *from, int64_t n) {
   for (int64_t i = 0; i < n; i += LANES) {
     if (n - i >= LANES) lanes_store(to + i, some_f16(from + i, LANES));
@@ -181,27 +189,28 @@ INLINE void widen(float *to, const uint16_t *from, int64_t n) {
 #else
 enum { UNIT = 1 };
 #define panel_load(p) lanes_load(p)
-#define panel_half(p) _mm256_loadu_ps(p)
 #endif
 
-// M rows by V panels; of the last panel only the first half where `H` is 1: 24 channels cost no more than they must.
+// M rows by V panels; of the last panel only the first half where `H` is 1: 24 channels cost no
+// more than they must.
 INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
   const int N = V * PARTS - H * (PARTS / 2);
   lanes sum[ITG_TILE_M][VECTORS];
   const bool full = columns == V * ITG_PANEL;
   if (!end->bias) {
-    UNROLL(16) for (int v = 0; v < N; v++) sum[0][v] = lanes_set(0.f);
+    FOR_UNROLLED (16, int v = 0; v < N; v++) sum[0][v] = lanes_set(0.f);
   } else if (full) {
-    UNROLL(16) for (int v = 0; v < N; v++) sum[0][v] = lanes_load(end->bias + column + v * LANES);
+    FOR_UNROLLED (16, int v = 0; v < N; v++) sum[0][v] = lanes_load(end->bias + column + v * LANES);
   } else {
-    UNROLL(16) for (int v = 0; v < N; v++) sum[0][v] = get(end->bias + column + v * LANES, columns - v * LANES);
+    FOR_UNROLLED (16, int v = 0; v < N; v++)
+      sum[0][v] = get(end->bias + column + v * LANES, columns - v * LANES);
   }
-  UNROLL(16) for (int v = 0; v < N; v++)
-    UNROLL(16) for (int m = 1; m < M; m++) sum[m][v] = sum[0][v];
+  FOR_UNROLLED (16, int v = 0; v < N; v++)
+    FOR_UNROLLED (16, int m = 1; m < M; m++) sum[m][v] = sum[0][v];
 #if defined(ISA_avx512)  // half a panel is half a vector
   const int W = N - H;   // whole ones
   __m256 half[ITG_TILE_M];
-  UNROLL(16) for (int m = 0; m < M; m++) half[m] = _mm512_castps512_ps256(sum[m][N - 1]);
+  FOR_UNROLLED (16, int m = 0; m < M; m++) half[m] = _mm512_castps512_ps256(sum[m][N - 1]);
 #else
   const int W = N;
 #endif
@@ -218,7 +227,7 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
     depth = left < SOME ? left : SOME;
     const uint16_t *w = (const uint16_t *)(b + tap->at) + done * ITG_PANEL;
     const float *row[ITG_TILE_M];
-    UNROLL(16) for (int m = 0; m < M; m++) {
+    FOR_UNROLLED (16, int m = 0; m < M; m++) {
       widen(wide[m], (const uint16_t *)tap->row[m] + done, depth);
       row[m] = wide[m];
     }
@@ -228,70 +237,83 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
   const int64_t depth = rows->depth;
   for (int64_t t = 0; t < rows->n_taps; t++, tap++) {
     const float *row[ITG_TILE_M], *w = b + tap->at;
-    UNROLL(16) for (int m = 0; m < M; m++) row[m] = tap->row[m];
+    FOR_UNROLLED (16, int m = 0; m < M; m++) row[m] = tap->row[m];
 #endif
     for (int64_t k = 0; k < depth; k++, w += ITG_PANEL) {
       lanes y[VECTORS];
-      UNROLL(16) for (int v = 0; v < W; v++) y[v] = panel_load(w + v / PARTS * (panel * UNIT) + v % PARTS * LANES);
+      FOR_UNROLLED (16, int v = 0; v < W; v++)
+        y[v] = panel_load(w + v / PARTS * (panel * UNIT) + v % PARTS * LANES);
 #if defined(ISA_avx512)
-      const __m256 z = H ? panel_half(w + W * (panel * UNIT)) : _mm256_setzero_ps();
+      const __m256 z = H ? _mm256_loadu_ps((const float *)w + W * panel) : _mm256_setzero_ps();
 #endif
       if (ahead) {
         __builtin_prefetch(ahead, 0, 2);
         if (fetch > 1) __builtin_prefetch(ahead + ITG_PANEL, 0, 2);
         ahead += fetch * ITG_PANEL;
       }
-      UNROLL(16) for (int m = 0; m < M; m++) {
-#if defined(ISA_avx512)  // where few products share a number of the left side, it is spread by each of them
+      FOR_UNROLLED (16, int m = 0; m < M; m++) {
+#if defined(ISA_avx512)  // where few products share a number of the left side, it is spread by each
+                         // of them
         if (H || V <= 2) {
           const float *x = row[m] + k;
-          UNROLL(16) for (int v = 0; v < W; v++)
+          FOR_UNROLLED (16, int v = 0; v < W; v++)
             __asm__(MADD " %2%{1to16%}, %1, %0" : "+v"(sum[m][v]) : "v"(y[v]), "m"(*x));
           if (H) __asm__(MADD " %2%{1to8%}, %1, %0" : "+v"(half[m]) : "v"(z), "m"(*x));
           continue;
         }
 #endif
         const lanes x = lanes_set(row[m][k]);
-        UNROLL(16) for (int v = 0; v < W; v++) sum[m][v] = lanes_madd(x, y[v], sum[m][v]);
+        FOR_UNROLLED (16, int v = 0; v < W; v++) sum[m][v] = lanes_madd(x, y[v], sum[m][v]);
       }
     }
   }
 #if defined(ISA_avx512)
   if (H)
-    UNROLL(16) for (int m = 0; m < M; m++) sum[m][N - 1] = _mm512_castps256_ps512(half[m]);
+    FOR_UNROLLED (16, int m = 0; m < M; m++) sum[m][N - 1] = _mm512_castps256_ps512(half[m]);
 #endif
-  const bool direct = BOTH && full && !H && (ITG_PAIR == 2 || !end->half);  // the other type needs no detour
-  if (end->act ? end->other || ITG_PAIR == 2 : end->other && !direct) {
-    float sums[ITG_TILE_M * VECTORS * LANES];
-    UNROLL(16) for (int m = 0; m < M; m++)
-      UNROLL(16) for (int v = 0; v < N; v++) lanes_store(sums + (m * N + v) * LANES, sum[m][v]);
-    settle(sums, N * LANES, rows, column, columns, base, end);
+#if !defined(ITG_HALF)
+  if (!end->other && !(end->act && ITG_PAIR == 2)) {
+    finish(M, N, (V - 1) * PARTS, sum, rows, column, columns, base, end);
+#if !defined(ISA_avx512bf16)
+    if (end->act) activate(rows, column, columns, base, end);
+#endif
     return;
   }
-  if (BOTH && end->other) finish(M, N, ITG_PAIR == 1, sum, rows, column, V * ITG_PANEL, base, end);
-  else if (!H && full) finish(M, N, ITG_PAIR == 2, sum, rows, column, V * ITG_PANEL, base, end);
-  else finish(M, N, ITG_PAIR == 2, sum, rows, column, columns, base, end);
-#if !defined(ISA_avx512bf16) && !defined(ITG_HALF)
-  if (end->act) activate(rows, column, columns, base, end);
 #endif
+  float sums[ITG_TILE_M * VECTORS * LANES];
+  FOR_UNROLLED (16, int m = 0; m < M; m++)
+    FOR_UNROLLED (16, int v = 0; v < N; v++) lanes_store(sums + (m * N + v) * LANES, sum[m][v]);
+  settle(sums, N * LANES, rows, column, columns, base, end);
 }
 
-#define TILE(M, V, H) \
-  static void tile_##M##x##V##_##H(ITG_TILE_ARGS) { tile(M, V, H, rows, b, panel, column, columns, base, end); }
+#define TILE(M, V, H)                                          \
+  static void tile_##M##x##V##_##H(ITG_TILE_ARGS) {            \
+    tile(M, V, H, rows, b, panel, column, columns, base, end); \
+  }
 #if defined(ISA_avx512)
-#define EACH_ROWS(T, V, H) T(1, V, H) T(2, V, H) T(3, V, H) T(4, V, H) T(5, V, H) T(6, V, H) T(7, V, H)
+#define EACH_ROWS(T, V, H) \
+  T(1, V, H) T(2, V, H) T(3, V, H) T(4, V, H) T(5, V, H) T(6, V, H) T(7, V, H)
 #define EACH(T, H) EACH_ROWS(T, 1, H) EACH_ROWS(T, 2, H) EACH_ROWS(T, 3, H) EACH_ROWS(T, 4, H)
 #elif defined(ISA_avx2)
-#define EACH(T, H) T(1, 1, H) T(2, 1, H) T(3, 1, H) T(4, 1, H) T(5, 1, H) T(6, 1, H) T(1, 2, H) T(1, 3, H) T(1, 4, H)
+#define EACH(T, H) \
+  T(1, 1, H) T(2, 1, H) T(3, 1, H) T(4, 1, H) T(5, 1, H) T(6, 1, H) T(1, 2, H) T(1, 3, H) T(1, 4, H)
 #else
 #define EACH(T, H) T(1, 1, H) T(2, 1, H)
 #endif
 EACH(TILE, 0)
+#if !defined(ITG_HALF)
 EACH(TILE, 1)
+#endif
 
 void itg_tile(ITG_TILE_ARGS) {
 #define ENTRY(M, V, H) [V - 1][M - 1] = tile_##M##x##V##_##H,
-  static const itg_tile_fn table[2][ITG_TILE_PANELS][ITG_TILE_M] = {{EACH(ENTRY, 0)}, {EACH(ENTRY, 1)}};
+  static const itg_tile_fn table[][ITG_TILE_PANELS][ITG_TILE_M] = {
+      {EACH(ENTRY, 0)},
+#if !defined(ITG_HALF)
+      {EACH(ENTRY, 1)},
+#endif
+  };
   const int64_t last = columns - 1;
-  table[last % ITG_PANEL < ITG_PANEL / 2][last / ITG_PANEL][rows->rows - 1](rows, b, panel, column, columns, base, end);
+  const int half = last % ITG_PANEL < ITG_PANEL / 2 && sizeof table / sizeof *table > 1;
+  table[half][last / ITG_PANEL][rows->rows - 1](rows, b, panel, column, columns, base, end);
 }

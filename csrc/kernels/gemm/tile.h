@@ -1,19 +1,22 @@
-// The register tile: a few output rows times a few panels of a packed matrix. Matrix product, convolution and its
-// transpose differ only in where the rows of the left operand lie, so each hands the tile lists of row pointers.
+// The register tile: a few output rows times a few panels of a packed matrix. Matrix product,
+// convolution and its transpose differ only in where the rows of the left operand lie, so each
+// hands the tile lists of row pointers.
 //
-// A packed matrix [k, n] is ceil(n / ITG_PANEL) panels of k rows of ITG_PANEL columns each, padded with zeros. The
-// layout is the same for every ISA; how many panels and rows are in flight at once is each ISA's own choice.
+// A packed matrix [k, n] is ceil(n / ITG_PANEL) panels of k rows of ITG_PANEL columns each, padded
+// with zeros. The layout is the same for every ISA; how many panels and rows are in flight at once
+// is each ISA's own choice.
 #pragma once
 #include "activate.h"
 #include "infer.h"
 #include "panel.h"
 
 //
-// bf16 comes in pairs of neighbours along k, which one instruction multiplies and adds: a pair takes the place of a
-// float everywhere on the input side, and a packed matrix has rows of ITG_PANEL pairs. Sums and biases are f32.
+// bf16 comes in pairs of neighbours along k, which one instruction multiplies and adds: a pair
+// takes the place of a float everywhere on the input side, and a packed matrix has rows of
+// ITG_PANEL pairs. Sums and biases are f32.
 //
-// f16 is storage: numbers become f32 on their way to the registers, whatever the ISA. It is counted in pairs too, but two
-// rows of a packed matrix follow each other as they do in f32.
+// f16 is storage: numbers become f32 on their way to the registers, whatever the ISA. It is counted
+// in pairs too, but two rows of a packed matrix follow each other as they do in f32.
 enum { ITG_TILE_ROWS = 7 };
 #if defined(ISA_avx512bf16)
 typedef uint16_t itg_element;  // of outputs and residuals, if they are of the input's type
@@ -29,12 +32,13 @@ enum { ITG_PAIR = 1 };
 #define ITG_ELEMENT f32
 #endif
 
-typedef struct itg_tap {  // one run along k: `depth` floats of each row meet `depth` rows of the packed matrix
+typedef struct itg_tap {  // one run along k: `depth` floats of each row meet `depth` rows of the
+                          // packed matrix
   const float *row[ITG_TILE_ROWS];
   int64_t at;  // where in a panel its run starts, in floats
 } itg_tap;
 
-typedef struct itg_finish {  // what is done to the sums: bias, residual, activation
+typedef struct itg_finish {  // the epilogue: bias, residual, activation
   const float *bias;         // per output column, or NULL
   const void *residual;      // laid out like the output and of its type, or NULL
   bool add_last;             // the residual is added after the activation
@@ -42,7 +46,7 @@ typedef struct itg_finish {  // what is done to the sums: bias, residual, activa
   itg_act_fn act;            // every other activation, or NULL
   double args[2];
   const float *slope;  // prelu's, per output column; `act` is then only set
-  bool other;          // of f32 and a 16-bit float, the output is what the input is not
+  bool other;          // input and output differ: one is f32, the other a 16-bit float
   bool half;           // that 16-bit float is f16, else bf16
 } itg_finish;
 
@@ -55,9 +59,9 @@ typedef struct itg_rows {  // the tile's left side
   int fetch;           // lines of it per step along k, 1 or 2
 } itg_rows;
 
-// Columns [column, column + columns) of a few rows. `b` is the first panel of the columns, `panel` the floats between
-// panels; at most itg_tile_panels(rows) panels at a time.
-#define ITG_TILE_ARGS                                                                                   \
+// Columns [column, column + columns) of a few rows. `b` is the first panel of the columns, `panel`
+// the floats between panels; at most itg_tile_panels(rows) panels at a time.
+#define ITG_TILE_ARGS                                                                   \
   const itg_rows *rows, const float *b, int64_t panel, int64_t column, int64_t columns, \
       void *base, const itg_finish *end
 typedef void (*itg_tile_fn)(ITG_TILE_ARGS);
@@ -75,14 +79,15 @@ void itg_tile(ITG_TILE_ARGS);
 // A whole product: rows [from, to) of `a` times the panels [first, last) of `b`.
 typedef struct itg_product_task {
   const float *a;
-  int64_t a_row, k;       // floats from one row to the next; columns of a
-  const float *b;         // packed
-  int64_t n, column;      // columns of b; where its first goes in a row of the output
+  int64_t a_row, k;   // floats from one row to the next; columns of a
+  const float *b;     // packed
+  int64_t n, column;  // columns of b; where its first goes in a row of the output
   void *out;
   int64_t out_row;
   itg_finish end;
 } itg_product_task;
-#define ITG_PRODUCT_ARGS const itg_product_task *t, int64_t from, int64_t to, int64_t first, int64_t last
+#define ITG_PRODUCT_ARGS \
+  const itg_product_task *t, int64_t from, int64_t to, int64_t first, int64_t last
 #define ITG_PRODUCT_NAME(isa) ITG_PRODUCT_PASTE(isa)
 #define itg_product ITG_PRODUCT_NAME(ISA)
 void itg_product(ITG_PRODUCT_ARGS);
@@ -94,15 +99,17 @@ enum { ITG_TILE_M = 6, ITG_TILE_PANELS = 4 };
 #else
 enum { ITG_TILE_M = 2, ITG_TILE_PANELS = 1 };
 #endif
-static inline int itg_tile_panels(int rows) {  // at most so many panels at a time
+static inline int itg_tile_panels(int rows) {  // the most panels of a tile
 #if defined(ISA_avx2)
   if (rows > 1) return 1;
 #endif
   return ITG_TILE_PANELS;
 }
 
-// Which matrix of `t` (batch axes before its last `tail`) is number `batch` of the output's `rank` batch axes.
-static inline int64_t itg_matrix_at(const itg_tensor *t, int tail, const itg_tensor *out, int rank, int64_t batch) {
+// Which matrix of `t` (batch axes before its last `tail`) is number `batch` of the output's `rank`
+// batch axes.
+static inline int64_t itg_matrix_at(const itg_tensor *t, int tail, const itg_tensor *out, int rank,
+                                    int64_t batch) {
   int64_t at = 0, step = 1;
   for (int i = rank - 1; i >= 0; i--) {
     int d = i - (rank - (t->rank - tail));
@@ -113,10 +120,11 @@ static inline int64_t itg_matrix_at(const itg_tensor *t, int tail, const itg_ten
   return at;
 }
 
-// What gemm, conv and their like share: inputs 2 to 4 (bias, residual, slopes of prelu) and the activation's attributes.
-// The type that a product makes: its input's, or as the attribute says.
+// What gemm, conv and their like share: inputs 2 to 4 (bias, residual, slopes of prelu) and the
+// activation's attributes. The type that a product makes: its input's, or as the attribute says.
 itg_words itg_check_made(int64_t made, itg_tensor *out);
-itg_words itg_check_epilogue(const itg_call *call, const itg_tensor *out, int64_t act, int64_t add_last);
+itg_words itg_check_epilogue(const itg_call *call, const itg_tensor *out, int64_t act,
+                             int64_t add_last);
 
 // Relu and clip are bounds, every other activation is a function.
 static inline void itg_finish_by(itg_finish *end, int64_t act, const double *args) {
@@ -129,8 +137,10 @@ static inline void itg_finish_by(itg_finish *end, int64_t act, const double *arg
   else end->act = itg_act(act == ITG_ACT_prelu ? ITG_ACT_leaky_relu : act);
 }
 
-static inline itg_finish itg_finish_of(const itg_call *call, int64_t act, const double *args, int64_t add_last) {
-  const itg_tensor *bias = itg_input(call, 2), *residual = itg_input(call, 3), *slope = itg_input(call, 4);
+static inline itg_finish itg_finish_of(const itg_call *call, int64_t act, const double *args,
+                                       int64_t add_last) {
+  const itg_tensor *bias = itg_input(call, 2), *residual = itg_input(call, 3),
+                   *slope = itg_input(call, 4);
   itg_finish end = {.bias = bias ? bias->data : NULL,
                     .residual = residual ? residual->data : NULL,
                     .add_last = add_last != 0,
@@ -142,7 +152,8 @@ static inline itg_finish itg_finish_of(const itg_call *call, int64_t act, const 
 }
 
 // The activation on n floats, which are whole rows of `columns` output columns from `column` on.
-static inline void itg_bend(const itg_finish *end, float *row, int64_t n, int64_t column, int64_t columns) {
+static inline void itg_bend(const itg_finish *end, float *row, int64_t n, int64_t column,
+                            int64_t columns) {
   if (!end->slope) {
     end->act(row, n, end->args);
     return;

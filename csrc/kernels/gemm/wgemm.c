@@ -1,6 +1,7 @@
-// Product of f32 rows with a packed matrix of small integers, compiled once per ISA. A few rows multiply them as they
-// are decoded, so that a product with one row takes the time of reading its bytes; for more rows, the weights of a few
-// panels become f32 in scratch memory and meet all rows there, by the register tile.
+// Product of f32 rows with a packed matrix of 4- or 8-bit integers (weight-only quantisation),
+// compiled once per ISA. Up to ITG_WGEMM_FEW rows: weights are decoded in registers, and the
+// product takes the time of reading them. More rows: a few panels of weights are decoded to f32 in
+// scratch memory and multiplied by the register tile.
 #include "wgemm.h"
 #include "vec.h"
 
@@ -11,18 +12,25 @@ enum { PANELS = 4 };  // of a few rows
 enum { PANELS = 2 };
 #endif
 
-// ---- decoding --------------------------------------------------------------------------------------------------
+// ---- decoding -----------------------------------------------------------------------------------
 #if defined(ISA_avx512)
 INLINE vf from_bytes(const uint8_t *p) {
   return vitof(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
-INLINE vi pairs(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)); }
+INLINE vi pairs(const uint8_t *p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+}
 INLINE vf nibble(vi v) {  // the low four bits choose a number
-  return _mm512_permutexvar_ps(v, _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7));
+  return _mm512_permutexvar_ps(
+      v, _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7));
 }
 #elif defined(ISA_avx2)
-INLINE vf from_bytes(const uint8_t *p) { return vitof(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
-INLINE vi pairs(const uint8_t *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)); }
+INLINE vf from_bytes(const uint8_t *p) {
+  return vitof(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+INLINE vi pairs(const uint8_t *p) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+}
 INLINE vf nibble(vi v) { return vitof(visub(viand(v, viset(15)), viset(8))); }
 #else
 INLINE vf from_bytes(const uint8_t *p) { return (float)*(const int8_t *)p; }
@@ -30,43 +38,49 @@ INLINE vi pairs(const uint8_t *p) { return *p; }
 INLINE vf nibble(vi v) { return (float)(int)(v & 15) - 8; }
 #endif
 
-// ---- a few rows --------------------------------------------------------------------------------------------------
-// sum += x * w over k in [from, to), M rows by N vectors; `w` is where the panel starts, `row` the floats between rows.
-INLINE void block_sums(const int M, const int N, const int FOUR, const float *x, int64_t row, const uint8_t *w,
-                       int64_t panel, int64_t from, int64_t to, vf (*sum)[PANELS * PARTS]) {
+// ---- a few rows ---------------------------------------------------------------------------------
+// sum += x * w over k in [from, to), M rows by N vectors; `w` is where the panel starts, `row` the
+// floats between rows.
+INLINE void block_sums(const int M, const int N, const int FOUR, const float *x, int64_t row,
+                       const uint8_t *w, int64_t panel, int64_t from, int64_t to,
+                       vf (*sum)[PANELS * PARTS]) {
   if (!FOUR) {
     for (int64_t k = from; k < to; k++)
-      UNROLL(16) for (int v = 0; v < N; v++) {
+      FOR_UNROLLED (16, int v = 0; v < N; v++) {
         const vf y = from_bytes(w + v / PARTS * panel + k * ITG_PANEL + v % PARTS * VL);
-        UNROLL(16) for (int m = 0; m < M; m++) sum[m][v] = vfma(vset(x[m * row + k]), y, sum[m][v]);
+        FOR_UNROLLED (16, int m = 0; m < M; m++)
+          sum[m][v] = vfma(vset(x[m * row + k]), y, sum[m][v]);
       }
     return;
   }
   for (int64_t k = from; k < to; k += 2)
-    UNROLL(16) for (int v = 0; v < N; v++) {
+    FOR_UNROLLED (16, int v = 0; v < N; v++) {
       const vi both = pairs(w + v / PARTS * panel + k / 2 * ITG_PANEL + v % PARTS * VL);
       const vf one = nibble(both), two = nibble(vishr(both, 4));
-      UNROLL(16) for (int m = 0; m < M; m++) sum[m][v] = vfma(vset(x[m * row + k]), one, sum[m][v]);
+      FOR_UNROLLED (16, int m = 0; m < M; m++)
+        sum[m][v] = vfma(vset(x[m * row + k]), one, sum[m][v]);
       if (k + 1 < to)
-        UNROLL(16) for (int m = 0; m < M; m++) sum[m][v] = vfma(vset(x[m * row + k + 1]), two, sum[m][v]);
+        FOR_UNROLLED (16, int m = 0; m < M; m++)
+          sum[m][v] = vfma(vset(x[m * row + k + 1]), two, sum[m][v]);
     }
 }
 
-// Rows [from, from + M) times `count` panels from `first` on; all of the depth. `y` receives M x count x 16 sums.
-INLINE void few(const int M, const int V, const int FOUR, const itg_wgemm *g, const float *x, int64_t first,
-                const float *sums, float *y) {
+// Rows [from, from + M) times `count` panels from `first` on; all of the depth. `y` receives M x
+// count x 16 sums.
+INLINE void few(const int M, const int V, const int FOUR, const itg_wgemm *g, const float *x,
+                int64_t first, const float *sums, float *y) {
   const int N = V * PARTS;
   const uint8_t *w = g->w + first * g->panel;
   for (int64_t b = 0; b < g->blocks; b++) {
     const int64_t from = b * g->block, to = from + g->block < g->k ? from + g->block : g->k;
     vf sum[M][PANELS * PARTS];
-    UNROLL(16) for (int m = 0; m < M; m++)
-      UNROLL(16) for (int v = 0; v < N; v++) sum[m][v] = vset(0.f);
+    FOR_UNROLLED (16, int m = 0; m < M; m++)
+      FOR_UNROLLED (16, int v = 0; v < N; v++) sum[m][v] = vset(0.f);
     block_sums(M, N, FOUR, x, g->k, w, g->panel, from, to, sum);
-    UNROLL(16) for (int v = 0; v < N; v++) {
+    FOR_UNROLLED (16, int v = 0; v < N; v++) {
       const int64_t at = ((first + v / PARTS) * g->blocks + b) * ITG_PANEL + v % PARTS * VL;
       const vf scale = vload(g->scale + at);
-      UNROLL(16) for (int m = 0; m < M; m++) {
+      FOR_UNROLLED (16, int m = 0; m < M; m++) {
         float *to_y = y + (m * V + v / PARTS) * ITG_PANEL + v % PARTS * VL;
         vf s = sum[m][v];
         if (g->zero) s = vsub(s, vmul(vload(g->zero + at), vset(sums[m * g->blocks + b])));
@@ -76,15 +90,24 @@ INLINE void few(const int M, const int V, const int FOUR, const itg_wgemm *g, co
   }
 }
 
-#define FEW(M, V, F)                                                                                              \
-  static void few_##M##x##V##_##F(const itg_wgemm *g, const float *x, int64_t p, const float *sums, float *y) { \
-    few(M, V, F, g, x, p, sums, y);                                                                               \
+#define FEW(M, V, F)                                                             \
+  static void few_##M##x##V##_##F(const itg_wgemm *g, const float *x, int64_t p, \
+                                  const float *sums, float *y) {                 \
+    few(M, V, F, g, x, p, sums, y);                                              \
   }
 #if defined(ISA_avx512)
-#define EACH(T, F) T(1, 1, F) T(1, 2, F) T(1, 3, F) T(1, 4, F) T(2, 1, F) T(2, 2, F) T(2, 3, F) T(2, 4, F) \
-  T(3, 1, F) T(3, 2, F) T(3, 3, F) T(3, 4, F) T(4, 1, F) T(4, 2, F) T(4, 3, F) T(4, 4, F)
+#define EACH(T, F) \
+  T(1, 1, F)       \
+  T(1, 2, F)       \
+  T(1, 3, F)       \
+  T(1, 4, F)       \
+  T(2, 1, F)       \
+  T(2, 2, F)       \
+  T(2, 3, F)       \
+  T(2, 4, F) T(3, 1, F) T(3, 2, F) T(3, 3, F) T(3, 4, F) T(4, 1, F) T(4, 2, F) T(4, 3, F) T(4, 4, F)
 #else
-#define EACH(T, F) T(1, 1, F) T(1, 2, F) T(2, 1, F) T(2, 2, F) T(3, 1, F) T(3, 2, F) T(4, 1, F) T(4, 2, F)
+#define EACH(T, F) \
+  T(1, 1, F) T(1, 2, F) T(2, 1, F) T(2, 2, F) T(3, 1, F) T(3, 2, F) T(4, 1, F) T(4, 2, F)
 #endif
 EACH(FEW, 0)
 EACH(FEW, 1)
@@ -93,7 +116,8 @@ typedef void (*few_fn)(const itg_wgemm *g, const float *x, int64_t p, const floa
 static const few_fn few_table[2][ITG_WGEMM_FEW][PANELS] = {{EACH(ENTRY, 0)}, {EACH(ENTRY, 1)}};
 
 // Bias, residual and activation on `columns` sums of one row, which go to `out`.
-static void settle(const itg_finish *end, float *y, int64_t at, int64_t column, int64_t columns, float *out) {
+static void settle(const itg_finish *end, float *y, int64_t at, int64_t column, int64_t columns,
+                   float *out) {
   const float *residual = end->residual ? (const float *)end->residual + at : NULL;
   for (int64_t c = 0; c < columns; c++) {
     float one = y[c] + (end->bias ? end->bias[column + c] : 0.f);
@@ -101,13 +125,15 @@ static void settle(const itg_finish *end, float *y, int64_t at, int64_t column, 
     y[c] = one < end->lo ? end->lo : one > end->hi ? end->hi : one;
   }
   if (end->act) itg_bend(end, y, columns, column, columns);
-  for (int64_t c = 0; c < columns; c++) out[at + c] = residual && end->add_last ? y[c] + residual[c] : y[c];
+  for (int64_t c = 0; c < columns; c++)
+    out[at + c] = residual && end->add_last ? y[c] + residual[c] : y[c];
 }
 
 static void run_few(const itg_wgemm *g, int64_t first, int64_t last, float *sums) {
   if (g->zero)
     for (int64_t i = 0; i < g->m * g->blocks; i++) {
-      const int64_t from = i % g->blocks * g->block, to = from + g->block < g->k ? from + g->block : g->k;
+      const int64_t from = i % g->blocks * g->block,
+                    to = from + g->block < g->k ? from + g->block : g->k;
       float sum = 0;
       for (int64_t k = from; k < to; k++) sum += g->x[i / g->blocks * g->k + k];
       sums[i] = sum;
@@ -122,7 +148,7 @@ static void run_few(const itg_wgemm *g, int64_t first, int64_t last, float *sums
   }
 }
 
-// ---- many rows -----------------------------------------------------------------------------------------------------
+// ---- many rows ----------------------------------------------------------------------------------
 INLINE void put(float *to, vf q, vf scale, vf zero, bool zeros) {
   vstore(to, vmul(zeros ? vsub(q, zero) : q, scale));
 }
@@ -137,7 +163,8 @@ static void to_floats(const itg_wgemm *g, int64_t p, float *to) {  // a panel
       const bool zeros = g->zero != NULL;
       float *y = to + v * VL;
       if (g->bits == 8)
-        for (int64_t k = from; k < end; k++) put(y + k * ITG_PANEL, from_bytes(w + k * ITG_PANEL + v * VL), scale, zero, zeros);
+        for (int64_t k = from; k < end; k++)
+          put(y + k * ITG_PANEL, from_bytes(w + k * ITG_PANEL + v * VL), scale, zero, zeros);
       else
         for (int64_t k = from; k < end; k += 2) {
           const vi both = pairs(w + k / 2 * ITG_PANEL + v * VL);
@@ -148,7 +175,8 @@ static void to_floats(const itg_wgemm *g, int64_t p, float *to) {  // a panel
   }
 }
 
-static void run_many(const itg_wgemm *g, int64_t from, int64_t to, int64_t first, int64_t last, float *scratch) {
+static void run_many(const itg_wgemm *g, int64_t from, int64_t to, int64_t first, int64_t last,
+                     float *scratch) {
   const int64_t most = itg_wgemm_panels(g->k);
   for (int64_t p = first; p < last; p += most) {
     const int64_t count = last - p < most ? last - p : most, column = p * ITG_PANEL;
@@ -169,7 +197,8 @@ ITG_FN(wgemm, f32) {
   g.end = itg_finish_of(call, a->act, a->act_args, a->add_last);
   float *const scratch = (float *)((char *)call->scratch + itg_wgemm_scratch(&g) * part);
   int64_t from = 0, to = g.m, first = 0, last = g.panels;
-  if (g.panels >= (int64_t)parts || g.m <= ITG_WGEMM_FEW) itg_share(g.panels, 1, part, parts, &first, &last);
+  if (g.panels >= (int64_t)parts || g.m <= ITG_WGEMM_FEW)
+    itg_share(g.panels, 1, part, parts, &first, &last);
   else itg_share(g.m, 1, part, parts, &from, &to);
   if (first >= last || from >= to) return NULL;
   if (g.m <= ITG_WGEMM_FEW) run_few(&g, first, last, scratch);

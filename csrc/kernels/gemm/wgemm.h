@@ -1,11 +1,11 @@
-// Products of f32 rows with small integers. Panels of ITG_PANEL columns hold bytes, a row after the other, or pairs of
-// rows in the halves of bytes: the low four bits are the first, 8 more than the number. Each block of rows has scales,
-// and zeros if any, per column.
+// Products of f32 rows with small integers. Panels of ITG_PANEL columns hold bytes, a row after the
+// other, or pairs of rows in the halves of bytes: the low four bits are the first, 8 more than the
+// number. Each block of rows has scales, and zeros if any, per column.
 #pragma once
 #include "tile.h"
 
 enum { ITG_WGEMM_SCALE = 5, ITG_WGEMM_ZERO };  // inputs behind the epilogue's
-enum { ITG_WGEMM_FEW = 4 };                    // rows up to which weights are multiplied as they are decoded
+enum { ITG_WGEMM_FEW = 4 };  // rows up to which weights are multiplied as they are decoded
 
 typedef struct itg_wgemm {
   const float *x, *scale, *zero;
@@ -19,7 +19,8 @@ typedef struct itg_wgemm {
 
 itg_words itg_wgemm_of(const itg_call *call, itg_wgemm *g, itg_tensor *out);
 
-static inline int64_t itg_wgemm_panels(int64_t k) {  // panels that are f32 at a time: half a cache, and few calls
+static inline int64_t itg_wgemm_panels(
+    int64_t k) {  // panels that are f32 at a time: half a cache, and few calls
   const int64_t fit = (512 << 10) / (k * ITG_PANEL * (int64_t)sizeof(float) + 1);
   return fit < 1 ? 1 : fit > 4 ? 4 : fit;
 }

@@ -1,12 +1,13 @@
 // matmul_integer and qlinear_matmul.
 #include "integer_product.h"
 
-typedef struct batch_axes {  // of the result, and how far each tensor moves along them
+typedef struct batch_axes {  // of the result, and the strides of each tensor
   int rank;
   int64_t extent[ITG_MAX_RANK];
 } batch_axes;
 
-// Offset of batch number i in t, whose axes before its last two are broadcast to those of the result.
+// Offset of batch number i in t, whose axes before its last two are broadcast to those of the
+// result.
 static int64_t batch_offset(const batch_axes *axes, const itg_tensor *t, int64_t i) {
   int64_t step = t->rank > 1 ? t->shape[t->rank - 1] * t->shape[t->rank - 2] : 0, at = 0;
   for (int d = axes->rank - 1, own = t->rank - 3; own >= 0; d--, own--) {
@@ -26,8 +27,8 @@ static param batch_param(const batch_axes *axes, const itg_tensor *t, int64_t i)
   return p;
 }
 
-static void pack_matrix(int flip, const uint8_t *b, param b_zero, int64_t depth, int64_t width, int64_t column,
-                        int64_t n, int16_t *to) {
+static void pack_matrix(int flip, const uint8_t *b, param b_zero, int64_t depth, int64_t width,
+                        int64_t column, int64_t n, int16_t *to) {
   for (int64_t c = 0; c < n; c += WIDTH) {
     const int64_t m = n - c < WIDTH ? n - c : WIDTH;
     int16_t less[WIDTH] = {0};
@@ -42,9 +43,10 @@ static void pack_matrix(int flip, const uint8_t *b, param b_zero, int64_t depth,
   }
 }
 
-// ---- one row: every byte of the matrix is used once, so it is not packed -----------------------------
+// ---- one row: every byte of the matrix is used once, so it is not packed ------------------------
 // sums[c] = sum over the depth of a * (b ^ flip) for WIDTH columns, two lines of b at a time.
-static void stream(const int32_t *pairs, int64_t depth, const uint8_t *b, int64_t width, int flip, uint32_t *sums) {
+static void stream(const int32_t *pairs, int64_t depth, const uint8_t *b, int64_t width, int flip,
+                   uint32_t *sums) {
 #if defined(ISA_avx512) || defined(ISA_avx2)
   __m256i low[2], high[2];
   const __m128i turn = _mm_set1_epi8((char)flip);
@@ -53,15 +55,19 @@ static void stream(const int32_t *pairs, int64_t depth, const uint8_t *b, int64_
     const __m256i pair = _mm256_set1_epi32(pairs[k / 2]);
     const uint8_t *one = b + k * width, *two = k + 1 < depth ? one + width : one;
     for (int h = 0; h < 2; h++) {
-      const __m256i x = _mm256_cvtepu8_epi16(_mm_xor_si128(_mm_loadu_si128((const __m128i *)(one + 16 * h)), turn));
-      const __m256i y = _mm256_cvtepu8_epi16(_mm_xor_si128(_mm_loadu_si128((const __m128i *)(two + 16 * h)), turn));
+      const __m256i x = _mm256_cvtepu8_epi16(
+          _mm_xor_si128(_mm_loadu_si128((const __m128i *)(one + 16 * h)), turn));
+      const __m256i y = _mm256_cvtepu8_epi16(
+          _mm_xor_si128(_mm_loadu_si128((const __m128i *)(two + 16 * h)), turn));
       low[h] = _mm256_add_epi32(low[h], _mm256_madd_epi16(_mm256_unpacklo_epi16(x, y), pair));
       high[h] = _mm256_add_epi32(high[h], _mm256_madd_epi16(_mm256_unpackhi_epi16(x, y), pair));
     }
   }
   for (int h = 0; h < 2; h++) {  // unpacking worked on halves of 128 bits
-    _mm256_storeu_si256((__m256i *)(sums + 16 * h), _mm256_permute2x128_si256(low[h], high[h], 0x20));
-    _mm256_storeu_si256((__m256i *)(sums + 16 * h + 8), _mm256_permute2x128_si256(low[h], high[h], 0x31));
+    _mm256_storeu_si256((__m256i *)(sums + 16 * h),
+                        _mm256_permute2x128_si256(low[h], high[h], 0x20));
+    _mm256_storeu_si256((__m256i *)(sums + 16 * h + 8),
+                        _mm256_permute2x128_si256(low[h], high[h], 0x31));
   }
 #else
   memset(sums, 0, WIDTH * sizeof *sums);
@@ -73,8 +79,8 @@ static void stream(const int32_t *pairs, int64_t depth, const uint8_t *b, int64_
 }
 
 // Row `row` times the columns [column, column + n) of a matrix of at least WIDTH columns.
-static void multiply_row(const product *p, int64_t row, const uint8_t *b, int flip, param b_zero, int64_t column,
-                         int64_t n, int32_t *pairs) {
+static void multiply_row(const product *p, int64_t row, const uint8_t *b, int flip, param b_zero,
+                         int64_t column, int64_t n, int32_t *pairs) {
   const uint8_t *a = p->a + row * p->depth;
   const int less = p->a_flip + zero(p->a_zero, row);
   const row_end end = row_end_of(p, row);
@@ -85,10 +91,12 @@ static void multiply_row(const product *p, int64_t row, const uint8_t *b, int fl
     pairs[k / 2] = (int32_t)(k % 2 ? (uint32_t)pairs[k / 2] | v << 16 : v & 0xffff);
   }
   for (int64_t c = column; c < column + n; c += WIDTH) {
-    const int64_t first = c + WIDTH <= p->out_step ? c : p->out_step - WIDTH;  // never read behind a line
+    const int64_t first =
+        c + WIDTH <= p->out_step ? c : p->out_step - WIDTH;  // never read behind a line
     const int64_t m = first + WIDTH - c < column + n - c ? first + WIDTH - c : column + n - c;
     stream(pairs, p->depth, b + first, p->out_step, flip, sums);
-    for (int64_t i = 0; i < WIDTH; i++) sums[i] -= total * (uint32_t)(flip + zero(b_zero, first + i));
+    for (int64_t i = 0; i < WIDTH; i++)
+      sums[i] -= total * (uint32_t)(flip + zero(b_zero, first + i));
     finish(p, &end, sums + (c - first), c, m, row * p->out_step + c);
   }
 }
@@ -97,7 +105,8 @@ typedef struct matmul_inputs {
   const itg_tensor *a, *a_scale, *a_zero, *b, *b_scale, *b_zero, *y_scale, *y_zero;
 } matmul_inputs;
 
-static itg_words matmul(const itg_call *call, const matmul_inputs *in, uint32_t part, uint32_t parts) {
+static itg_words matmul(const itg_call *call, const matmul_inputs *in, uint32_t part,
+                        uint32_t parts) {
   const itg_tensor *a = in->a, *b = in->b, *out = call->out[0];
   if (itg_empty(out)) return NULL;
   const int64_t depth = a->shape[a->rank - 1], height = a->rank > 1 ? a->shape[a->rank - 2] : 1;
@@ -110,8 +119,10 @@ static itg_words matmul(const itg_call *call, const matmul_inputs *in, uint32_t 
   int64_t item, end;
   itg_share(itg_count_range(out, 0, axes.rank) * row_chunks * chunks, 1, part, parts, &item, &end);
   for (; item < end; item++) {
-    const int64_t batch = item / (row_chunks * chunks), row = item / chunks % row_chunks * ITG_ROW_CHUNK;
-    const int64_t column = item % chunks * ITG_CHUNK, n = width - column < ITG_CHUNK ? width - column : ITG_CHUNK;
+    const int64_t batch = item / (row_chunks * chunks),
+                  row = item / chunks % row_chunks * ITG_ROW_CHUNK;
+    const int64_t column = item % chunks * ITG_CHUNK,
+                  n = width - column < ITG_CHUNK ? width - column : ITG_CHUNK;
     const product p = {
         .a = (const uint8_t *)a->data + batch_offset(&axes, a, batch),
         .a_flip = flip_of(a->dtype),
@@ -132,19 +143,23 @@ static itg_words matmul(const itg_call *call, const matmul_inputs *in, uint32_t 
       continue;
     }
     pack_matrix(flip_of(b->dtype), matrix, b_zero, depth, width, column, n, packed_b);
-    multiply(&p, row, row + ITG_ROW_CHUNK < height ? row + ITG_ROW_CHUNK : height, column, n, packed_b, packed_a);
+    multiply(&p, row, row + ITG_ROW_CHUNK < height ? row + ITG_ROW_CHUNK : height, column, n,
+             packed_b, packed_a);
   }
   return NULL;
 }
 
 ITG_FN(matmul_integer, any) {
-  const matmul_inputs in = {
-      .a = call->in[0], .b = call->in[1], .a_zero = itg_input(call, 2), .b_zero = itg_input(call, 3)};
+  const matmul_inputs in = {.a = call->in[0],
+                            .b = call->in[1],
+                            .a_zero = itg_input(call, 2),
+                            .b_zero = itg_input(call, 3)};
   return matmul(call, &in, part, parts);
 }
 
 ITG_FN(qlinear_matmul, any) {
   const itg_tensor *const *t = call->in;
-  const matmul_inputs in = {t[0], t[1], t[2], t[3], t[4], t[5], itg_input(call, 6), itg_input(call, 7)};
+  const matmul_inputs in = {
+      t[0], t[1], t[2], t[3], t[4], t[5], itg_input(call, 6), itg_input(call, 7)};
   return matmul(call, &in, part, parts);
 }

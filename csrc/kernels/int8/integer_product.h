@@ -1,4 +1,5 @@
-// One tiled product of 8-bit numbers: matmul packs the columns of a matrix for it, convolution packs windows.
+// A tiled integer product of 8-bit numbers. matmul packs columns of a matrix for it, convolution
+// packs windows.
 #pragma once
 #include <string.h>
 
@@ -8,7 +9,7 @@
 
 enum { ROWS = ITG_TILE_ROWS, WIDTH = ITG_TILE_WIDTH };
 
-// ---- one tile: sums[r][c] over pairs; a is [pair][ROWS][2], b is [pair][WIDTH][2] ------------------
+// ---- one tile: sums[r][c] over pairs; a is [pair][ROWS][2], b is [pair][WIDTH][2] ---------------
 #if defined(ISA_avx512) || defined(ISA_avx2)
 #if defined(ISA_avx512)
 typedef __m512i vs;
@@ -26,7 +27,8 @@ typedef __m256i vs;
 #define vs_zero _mm256_setzero_si256()
 #endif
 
-static inline void tile(const int16_t *a, const int16_t *b, int64_t pairs, uint32_t sums[ROWS][WIDTH]) {
+static inline void tile(const int16_t *a, const int16_t *b, int64_t pairs,
+                        uint32_t sums[ROWS][WIDTH]) {
   for (int c = 0; c < WIDTH; c += 2 * VL) {
     vs left[ROWS], right[ROWS];
     for (int r = 0; r < ROWS; r++) left[r] = right[r] = vs_zero;
@@ -47,7 +49,8 @@ static inline void tile(const int16_t *a, const int16_t *b, int64_t pairs, uint3
   }
 }
 #else
-static inline void tile(const int16_t *a, const int16_t *b, int64_t pairs, uint32_t sums[ROWS][WIDTH]) {
+static inline void tile(const int16_t *a, const int16_t *b, int64_t pairs,
+                        uint32_t sums[ROWS][WIDTH]) {
   memset(sums, 0, ROWS * sizeof *sums);
   for (int64_t p = 0; p < pairs; p++, a += 2 * ROWS, b += 2 * WIDTH)
     for (int r = 0; r < ROWS; r++)
@@ -56,7 +59,7 @@ static inline void tile(const int16_t *a, const int16_t *b, int64_t pairs, uint3
 }
 #endif
 
-// ---- scales and zeros ------------------------------------------------------------------------------
+// ---- scales and zeros ---------------------------------------------------------------------------
 typedef struct param {  // one number (step 0) or one per row or column
   const void *data;     // NULL: absent
   uint8_t dtype;
@@ -70,25 +73,31 @@ static inline param param_from(param p, int64_t first) {
   if (p.data) p.data = (const char *)p.data + p.step * first * (int64_t)itg_item(p.dtype);
   return p;
 }
-static inline float real(param p, int64_t i) { return (float)itg_load_f64(p.dtype, p.data, i * p.step); }
-static inline int zero(param p, int64_t i) { return p.data ? (int)itg_load_i64(p.dtype, p.data, i * p.step) : 0; }
+static inline float real(param p, int64_t i) {
+  return (float)itg_load_f64(p.dtype, p.data, i * p.step);
+}
+static inline int zero(param p, int64_t i) {
+  return p.data ? (int)itg_load_i64(p.dtype, p.data, i * p.step) : 0;
+}
 
 // Bytes are made 16-bit by (byte ^ flip) - flip, which extends the sign of i8 and leaves u8 alone.
 static inline int flip_of(uint8_t dtype) { return dtype == ITG_I8 ? 0x80 : 0; }
 
-// ---- the product -----------------------------------------------------------------------------------
+// ---- the product --------------------------------------------------------------------------------
 typedef struct product {
   const uint8_t *a;  // rows x depth
   int a_flip;
   int64_t depth, out_step;  // out_step: elements between rows of the result
   // a_scale absent: the sums themselves are the result; y_zero absent: it is f32
   param a_zero, a_scale, b_scale, y_scale, y_zero, bias, r_scale, r_zero;
-  const void *residual;  // added before rounding, of the shape of `out`: f32, or bytes where the result is
+  const void
+      *residual;  // added before rounding, of the shape of `out`: f32, or bytes where the result is
   void *out;
 } product;
 
 static inline void pack_rows(const product *p, int64_t row, int64_t rows, int16_t *to) {
-  if (rows < ROWS || p->depth % 2) memset(to, 0, (size_t)((p->depth + 1) / 2 * ROWS * 2) * sizeof *to);
+  if (rows < ROWS || p->depth % 2)
+    memset(to, 0, (size_t)((p->depth + 1) / 2 * ROWS * 2) * sizeof *to);
   for (int64_t r = 0; r < rows; r++) {
     const uint8_t *a = p->a + (row + r) * p->depth;
     const int flip = p->a_flip, less = flip + zero(p->a_zero, row + r);
@@ -101,7 +110,7 @@ static inline void pack_rows(const product *p, int64_t row, int64_t rows, int16_
   }
 }
 
-// What a row needs to become 8 bits again: sum * (a_scale * b_scale / y_scale) + zero.
+// Requantisation of a row: sum * (a_scale * b_scale / y_scale) + zero.
 typedef struct row_end {
   float a_scale, y_scale, zero;
   uint32_t bias;
@@ -109,8 +118,8 @@ typedef struct row_end {
 
 static inline row_end row_end_of(const product *p, int64_t row) {
   if (!p->a_scale.data) return (row_end){0};
-  return (row_end){real(p->a_scale, row), p->y_scale.data ? real(p->y_scale, row) : 1, (float)zero(p->y_zero, row),
-                   (uint32_t)zero(p->bias, row)};
+  return (row_end){real(p->a_scale, row), p->y_scale.data ? real(p->y_scale, row) : 1,
+                   (float)zero(p->y_zero, row), (uint32_t)zero(p->bias, row)};
 }
 
 static inline void add_residual(const product *p, float y_scale, int64_t at, int64_t n, float *y) {
@@ -125,9 +134,10 @@ static inline void add_residual(const product *p, float y_scale, int64_t at, int
   for (int64_t c = 0; c < n; c++) y[c] += (float)((r[c] ^ flip) - less) * scale;
 }
 
-// The one rounding rule of 8-bit arithmetic, on n <= WIDTH sums, which become the elements from `at` on of the result.
-static inline void finish(const product *p, const row_end *end, const uint32_t *sums, int64_t column, int64_t n,
-                          int64_t at) {
+// The one rounding rule of 8-bit arithmetic, on n <= WIDTH sums, which become the elements from
+// `at` on of the result.
+static inline void finish(const product *p, const row_end *end, const uint32_t *sums,
+                          int64_t column, int64_t n, int64_t at) {
   if (!p->a_scale.data) {
     memcpy((uint32_t *)p->out + at, sums, (size_t)n * sizeof *sums);
     return;
@@ -157,8 +167,8 @@ static inline void finish(const product *p, const row_end *end, const uint32_t *
 }
 
 // Rows [row, last) times the n packed columns from `column` on.
-static inline void multiply(const product *p, int64_t row, int64_t last, int64_t column, int64_t n, const int16_t *b,
-                            int16_t *a) {
+static inline void multiply(const product *p, int64_t row, int64_t last, int64_t column, int64_t n,
+                            const int16_t *b, int16_t *a) {
   const int64_t pairs = (p->depth + 1) / 2;
   uint32_t sums[ROWS][WIDTH];
   row_end ends[ROWS];
@@ -169,7 +179,8 @@ static inline void multiply(const product *p, int64_t row, int64_t last, int64_t
     for (int64_t c = 0; c < n; c += WIDTH) {
       tile(a, b + c * pairs * 2, pairs, sums);
       for (int64_t r = 0; r < rows; r++)
-        finish(p, &ends[r], sums[r], column + c, n - c < WIDTH ? n - c : WIDTH, (row + r) * p->out_step + column + c);
+        finish(p, &ends[r], sums[r], column + c, n - c < WIDTH ? n - c : WIDTH,
+               (row + r) * p->out_step + column + c);
     }
   }
 }

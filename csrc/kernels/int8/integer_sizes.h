@@ -1,5 +1,6 @@
-// How products of 8-bit numbers are cut: operands are widened to 16 bits minus their zero, two steps of the depth side
-// by side, so that one multiply-add instruction does two products per 32-bit sum. Sums wrap; nothing is ever rounded.
+// Packing of 8-bit operands for integer products: bytes are widened to 16 bits minus their zero,
+// two neighbours along k side by side, so that one multiply-add instruction (pmaddwd) does two
+// products per 32-bit sum. Sums wrap and are never rounded.
 #pragma once
 #include "window.h"
 
@@ -10,13 +11,16 @@ enum {
   ITG_ROW_CHUNK = 128,  // rows that one packed chunk is used for
 };
 
-// 16-bit numbers: one chunk of columns, one block of rows, `depth` rounded up to pairs; whole cache lines.
+// 16-bit numbers: one chunk of columns, one block of rows, `depth` rounded up to pairs; whole cache
+// lines.
 static inline int64_t itg_packed_bytes(int64_t depth) {
   return ((depth + 1) / 2 * 2 * (ITG_CHUNK + ITG_TILE_ROWS) * 2 + 63) / 64 * 64;
 }
 
-// Both convolutions declare the same attributes, so the struct of one stands for both; infer has found them sound.
-static inline itg_window itg_conv8_window(const itg_tensor *x, const itg_tensor *w, const itg_attrs_conv_integer *attrs,
+// Both convolutions declare the same attributes, so the struct of one stands for both; infer has
+// found them sound.
+static inline itg_window itg_conv8_window(const itg_tensor *x, const itg_tensor *w,
+                                          const itg_attrs_conv_integer *attrs,
                                           const itg_tensor *out) {
   itg_window v;
   itg_window_of(x, 2, x->rank - 2, w->shape + 2, attrs->stride, attrs->dilation, attrs->pad, &v);
@@ -24,7 +28,7 @@ static inline itg_window itg_conv8_window(const itg_tensor *x, const itg_tensor 
   return v;
 }
 
-// ---- depthwise convolution: how the padded image is laid out ----------------------------------------
+// ---- depthwise convolution: how the padded image is laid out ------------------------------------
 enum { ITG_DEPTHWISE8_TAPS = 64 };
 
 typedef struct itg_planes {  // one plane for each (line, column) modulo the stride
@@ -48,7 +52,9 @@ static inline int64_t itg_depthwise8_bytes(const itg_window *v) {
 }
 
 // One input channel per group, on images, with windows of ordinary size.
-static inline bool itg_is_depthwise8(const itg_tensor *x, const itg_tensor *w, const itg_window *v) {
-  return x->rank < 5 && w->shape[1] == 1 && itg_taps(v) <= ITG_DEPTHWISE8_TAPS && v->stride[1] <= 4 &&
-         v->stride[2] <= 4 && v->kernel[1] * v->dilation[1] <= 64 && v->kernel[2] * v->dilation[2] <= 64;
+static inline bool itg_is_depthwise8(const itg_tensor *x, const itg_tensor *w,
+                                     const itg_window *v) {
+  return x->rank < 5 && w->shape[1] == 1 && itg_taps(v) <= ITG_DEPTHWISE8_TAPS &&
+         v->stride[1] <= 4 && v->stride[2] <= 4 && v->kernel[1] * v->dilation[1] <= 64 &&
+         v->kernel[2] * v->dilation[2] <= 64;
 }

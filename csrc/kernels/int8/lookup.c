@@ -1,18 +1,19 @@
-// lookup: a byte is the number of an entry of a table of 256. lookup_wide: so is an i16, in a window of all it can be.
+// lookup: y = table[x] for bytes, with 256 entries. lookup_wide: the same for i16, with a table
+// that covers a part of its range.
 #include "infer.h"
 #include "vec.h"
 
 // Plain loads are faster than the gathers that a compiler would make of this.
-#define ONE_BY_ONE(name, type)                                                                              \
-  __attribute__((noinline, optimize("no-tree-vectorize"))) static void name(const uint8_t *x, const void *table, \
-                                                                            int64_t i, int64_t n, void *y) {     \
-    const type *t = (const type *)table;                                                                    \
-    type *to = (type *)y;                                                                                   \
-    for (; i + 4 <= n; i += 4) {                                                                            \
-      const type a = t[x[i]], b = t[x[i + 1]], c = t[x[i + 2]], d = t[x[i + 3]];                            \
-      to[i] = a, to[i + 1] = b, to[i + 2] = c, to[i + 3] = d;                                               \
-    }                                                                                                       \
-    for (; i < n; i++) to[i] = t[x[i]];                                                                     \
+#define ONE_BY_ONE(name, type)                                                   \
+  __attribute__((noinline, optimize("no-tree-vectorize"))) static void name(     \
+      const uint8_t *x, const void *table, int64_t i, int64_t n, void *y) {      \
+    const type *t = (const type *)table;                                         \
+    type *to = (type *)y;                                                        \
+    for (; i + 4 <= n; i += 4) {                                                 \
+      const type a = t[x[i]], b = t[x[i + 1]], c = t[x[i + 2]], d = t[x[i + 3]]; \
+      to[i] = a, to[i + 1] = b, to[i + 2] = c, to[i + 3] = d;                    \
+    }                                                                            \
+    for (; i < n; i++) to[i] = t[x[i]];                                          \
   }
 #if !defined(ISA_avx512vbmi)
 ONE_BY_ONE(each_8, uint8_t)
@@ -23,7 +24,9 @@ ONE_BY_ONE(each_64, uint64_t)
 
 #if defined(ISA_avx512vbmi)
 // All of a table of bytes lies in four registers.
-typedef struct whole { __m512i part[4]; } whole;
+typedef struct whole {
+  __m512i part[4];
+} whole;
 
 static inline whole load_whole(const uint8_t *table) {
   whole w;
@@ -31,7 +34,8 @@ static inline whole load_whole(const uint8_t *table) {
   return w;
 }
 static inline __m512i find(const whole *w, __m512i x) {
-  return _mm512_mask_blend_epi8(_mm512_movepi8_mask(x), _mm512_permutex2var_epi8(w->part[0], x, w->part[1]),
+  return _mm512_mask_blend_epi8(_mm512_movepi8_mask(x),
+                                _mm512_permutex2var_epi8(w->part[0], x, w->part[1]),
                                 _mm512_permutex2var_epi8(w->part[2], x, w->part[3]));
 }
 
@@ -59,7 +63,8 @@ static int64_t words(const uint8_t *x, const uint8_t *table, int64_t n, uint8_t 
   int64_t i = 0;
   for (; i + 64 <= n; i += 64) {
     const __m512i at = _mm512_permutexvar_epi32(order, _mm512_loadu_si512(x + i));
-    const __m512i a = find(&w[0], at), b = find(&w[1], at), c = find(&w[2], at), d = find(&w[3], at);
+    const __m512i a = find(&w[0], at), b = find(&w[1], at), c = find(&w[2], at),
+                  d = find(&w[3], at);
     const __m512i low = _mm512_unpacklo_epi8(a, b), high = _mm512_unpackhi_epi8(a, b);
     const __m512i low2 = _mm512_unpacklo_epi8(c, d), high2 = _mm512_unpackhi_epi8(c, d);
     _mm512_storeu_si512(y + 4 * i, _mm512_unpacklo_epi16(low, low2));
@@ -71,12 +76,14 @@ static int64_t words(const uint8_t *x, const uint8_t *table, int64_t n, uint8_t 
 }
 #else
 #if defined(ISA_avx512)
-// The pairs of bytes with number x / 2, of which x % 2 picks one; for the even and the odd bytes of a vector.
+// The pairs of bytes with number x / 2, of which x % 2 picks one; for the even and the odd bytes of
+// a vector.
 static inline __m512i find(const __m512i *pairs, __m512i x) {
   const __m512i at = _mm512_srli_epi16(x, 1);
   const __mmask32 high = _mm512_test_epi16_mask(x, _mm512_set1_epi16(0x80));
-  const __m512i pair = _mm512_mask_blend_epi16(high, _mm512_permutex2var_epi16(pairs[0], at, pairs[1]),
-                                               _mm512_permutex2var_epi16(pairs[2], at, pairs[3]));
+  const __m512i pair =
+      _mm512_mask_blend_epi16(high, _mm512_permutex2var_epi16(pairs[0], at, pairs[1]),
+                              _mm512_permutex2var_epi16(pairs[2], at, pairs[3]));
   const __m512i shift = _mm512_and_si512(_mm512_slli_epi16(x, 3), _mm512_set1_epi16(8));
   return _mm512_and_si512(_mm512_srlv_epi16(pair, shift), _mm512_set1_epi16(0xff));
 }
@@ -94,19 +101,22 @@ static int64_t many(const uint8_t *x, const uint8_t *table, int64_t n, uint8_t *
   return i;
 }
 #elif defined(ISA_avx2)
-// Sixteen tables of sixteen. A shuffle gives 0 for a negative index and else goes by its low four bits; so what a
-// table adds to the one before it (by exclusive or) is met by all indices that reach it, while 16 is taken off per step.
+// Sixteen tables of sixteen. A shuffle gives 0 for a negative index and else goes by its low four
+// bits; so what a table adds to the one before it (by exclusive or) is met by all indices that
+// reach it, while 16 is taken off per step.
 static int64_t many(const uint8_t *x, const uint8_t *table, int64_t n, uint8_t *y) {
   __m256i step[16];
   for (int i = 0; i < 16; i++) {
     const __m128i t = _mm_loadu_si128((const __m128i *)(table + 16 * i));
-    const __m128i before = i % 8 ? _mm_loadu_si128((const __m128i *)(table + 16 * i - 16)) : _mm_setzero_si128();
+    const __m128i before =
+        i % 8 ? _mm_loadu_si128((const __m128i *)(table + 16 * i - 16)) : _mm_setzero_si128();
     step[i] = _mm256_broadcastsi128_si256(_mm_xor_si128(t, before));
   }
   const __m256i less = _mm256_set1_epi8(16);
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
-    __m256i low = _mm256_loadu_si256((const __m256i *)(x + i)), high = _mm256_xor_si256(low, _mm256_set1_epi8(-128));
+    __m256i low = _mm256_loadu_si256((const __m256i *)(x + i)),
+            high = _mm256_xor_si256(low, _mm256_set1_epi8(-128));
     __m256i a = _mm256_shuffle_epi8(step[0], low), b = _mm256_shuffle_epi8(step[8], high);
     for (int k = 1; k < 8; k++) {
       low = _mm256_subs_epi8(low, less);
@@ -147,7 +157,8 @@ ITG_FN(lookup, any) {
 #if !defined(ISA_avx512vbmi)
 ITG_FN(lookup_wide, any) {
   const itg_tensor *out = call->out[0], *table = call->in[1];
-  const int64_t base = ((const itg_attrs_lookup_wide *)call->attrs)->base, last = table->shape[0] - 1;
+  const int64_t base = ((const itg_attrs_lookup_wide *)call->attrs)->base,
+                last = table->shape[0] - 1;
   const int64_t item = (int64_t)itg_item(out->dtype);
   int64_t from, end;
   itg_share(itg_count(out), 4096, part, parts, &from, &end);

@@ -1,8 +1,11 @@
-// qlinear_add and qlinear_mul: two quantised tensors, broadcast like numpy's.
+// qlinear_add and qlinear_mul: two quantised tensors with broadcasting.
 #include "loop_nest.h"
 #include "qelements.h"
 
-enum { TOGETHER = 4096, FEW = 1024 };  // bytes up to which short rows that meet one repeated operand are done at once
+enum {
+  TOGETHER = 4096,
+  FEW = 1024
+};  // bytes up to which short rows that meet one repeated operand are done at once
 
 typedef struct pair {
   itg_quant a, b, y;
@@ -12,7 +15,13 @@ typedef struct pair {
 
 static pair pair_of(const itg_call *call, bool adds) {
   const itg_tensor *const *in = call->in;
-  pair p = {itg_quant_of(in[1], in[2]), itg_quant_of(in[4], in[5]), itg_quant_of(in[6], in[7]), 0, 0, adds, false};
+  pair p = {itg_quant_of(in[1], in[2]),
+            itg_quant_of(in[4], in[5]),
+            itg_quant_of(in[6], in[7]),
+            0,
+            0,
+            adds,
+            false};
   if (adds) {
     p.left = p.a.scale / p.y.scale, p.right = p.b.scale / p.y.scale;
     p.converts = fabsf(p.left) * 255 + fabsf(p.right) * 255 < ITG_CONVERTS;
@@ -39,50 +48,54 @@ INLINE vq both(const vectors *v, vq a, vq b, const bool adds) {
   vf x[4], y[4];
   qb_floats(a, &v->a, x);
   qb_floats(b, &v->b, y);
-  UNROLL(16) for (int i = 0; i < 4; i++)
+  FOR_UNROLLED (16, int i = 0; i < 4; i++)
     x[i] = adds ? vadd(vmul(x[i], v->left), vmul(y[i], v->right)) : vmul(vmul(x[i], y[i]), v->left);
   return qb_bytes(x, &v->end);
 }
 
-INLINE int64_t vectors_of(const pair *p, const uint8_t *a, int64_t step_a, const uint8_t *b, int64_t step_b, int64_t n,
-                          uint8_t *y, const bool adds) {
-  const vectors v = {qb_quant_of(&p->a), qb_quant_of(&p->b), qb_end_of(&p->y), vset(p->left), vset(p->right)};
-  const vq same_a = vq_set((int32_t)(*a * 0x01010101u)), same_b = vq_set((int32_t)(*b * 0x01010101u));
+INLINE int64_t vectors_of(const pair *p, const uint8_t *a, int64_t step_a, const uint8_t *b,
+                          int64_t step_b, int64_t n, uint8_t *y, const bool adds) {
+  const vectors v = {qb_quant_of(&p->a), qb_quant_of(&p->b), qb_end_of(&p->y), vset(p->left),
+                     vset(p->right)};
+  const vq same_a = vq_set((int32_t)(*a * 0x01010101u)),
+           same_b = vq_set((int32_t)(*b * 0x01010101u));
   int64_t i = 0;
   for (; i + QBYTES <= n; i += QBYTES)
-    vq_store(y + i, both(&v, step_a ? vq_load(a + i) : same_a, step_b ? vq_load(b + i) : same_b, adds));
+    vq_store(y + i,
+             both(&v, step_a ? vq_load(a + i) : same_a, step_b ? vq_load(b + i) : same_b, adds));
   if (i < n && n >= 8) {  // the rest goes through a copy
     uint8_t left[QBYTES] = {0}, right[QBYTES] = {0}, made[QBYTES];
     memcpy(left, a + i * step_a, (size_t)(step_a ? n - i : 1));
     memcpy(right, b + i * step_b, (size_t)(step_b ? n - i : 1));
-    vq_store(made, both(&v, step_a ? vq_load(left) : same_a, step_b ? vq_load(right) : same_b, adds));
+    vq_store(made,
+             both(&v, step_a ? vq_load(left) : same_a, step_b ? vq_load(right) : same_b, adds));
     memcpy(y + i, made, (size_t)(n - i));
     i = n;
   }
   return i;
 }
 
-// What the repeated operand adds or is multiplied by, n bytes of it, in the order of qb_floats.
+// The repeated operand as addends or factors, n bytes of it, in the order of qb_floats.
 static void floats_of(const pair *p, int repeated, const uint8_t *x, int64_t n, float *to) {
   const qb_quant quant = qb_quant_of(repeated ? &p->b : &p->a);
   const vf factor = vset(!p->adds ? 1 : repeated ? p->right : p->left);
   for (int64_t i = 0; i < n; i += QBYTES) {
     vf y[4];
     qb_floats(vq_load(x + i), &quant, y);
-    UNROLL(16) for (int k = 0; k < 4; k++) vstore(to + i + k * QL, vmul(y[k], factor));
+    FOR_UNROLLED (16, int k = 0; k < 4; k++) vstore(to + i + k * QL, vmul(y[k], factor));
   }
 }
 
 // n bytes of the other one that meet these.
-INLINE void with_floats(const pair *p, int repeated, const uint8_t *x, const float *floats, int64_t n, uint8_t *to,
-                        const bool adds) {
+INLINE void with_floats(const pair *p, int repeated, const uint8_t *x, const float *floats,
+                        int64_t n, uint8_t *to, const bool adds) {
   const qb_quant quant = qb_quant_of(repeated ? &p->a : &p->b);
   const qb_end end = qb_end_of(&p->y);
   const vf factor = vset(adds && !repeated ? p->right : p->left);
   for (int64_t i = 0; i < n; i += QBYTES) {
     vf y[4];
     qb_floats(vq_load(x + i), &quant, y);
-    UNROLL(16) for (int k = 0; k < 4; k++) {
+    FOR_UNROLLED (16, int k = 0; k < 4; k++) {
       const vf other = vload(floats + i + k * QL);
       y[k] = adds ? vadd(vmul(y[k], factor), other) : vmul(vmul(y[k], other), factor);
     }
@@ -91,20 +104,21 @@ INLINE void with_floats(const pair *p, int repeated, const uint8_t *x, const flo
 }
 #endif
 
-static void row(const pair *p, const uint8_t *a, int64_t step_a, const uint8_t *b, int64_t step_b, int64_t n,
-                uint8_t *y) {
+static void row(const pair *p, const uint8_t *a, int64_t step_a, const uint8_t *b, int64_t step_b,
+                int64_t n, uint8_t *y) {
   int64_t i = 0;
 #ifdef ITG_QVECTORS
   if (p->converts && step_a <= 1 && step_b <= 1)
-    i = p->adds ? vectors_of(p, a, step_a, b, step_b, n, y, true) : vectors_of(p, a, step_a, b, step_b, n, y, false);
+    i = p->adds ? vectors_of(p, a, step_a, b, step_b, n, y, true)
+                : vectors_of(p, a, step_a, b, step_b, n, y, false);
 #endif
   for (; i < n; i++) y[i] = one(p, a[i * step_a], b[i * step_b]);
 }
 
 #ifdef ITG_QVECTORS
 // n bytes x that meet a repeated operand, which is laid out as bytes and as floats.
-static void with_laid(const pair *p, int repeated, const uint8_t *x, const uint8_t *block, const float *floats, int64_t n,
-                      uint8_t *to) {
+static void with_laid(const pair *p, int repeated, const uint8_t *x, const uint8_t *block,
+                      const float *floats, int64_t n, uint8_t *to) {
   const int64_t whole = n / QBYTES * QBYTES;
   if (p->adds) with_floats(p, repeated, x, floats, whole, to, true);
   else with_floats(p, repeated, x, floats, whole, to, false);
@@ -113,10 +127,10 @@ static void with_laid(const pair *p, int repeated, const uint8_t *x, const uint8
 }
 #endif
 
-// Short rows side by side of which one operand repeats: it is laid out for many of them, as floats if these are whole
-// vectors.
+// Short rows side by side of which one operand repeats: it is laid out for many of them, as floats
+// if these are whole vectors.
 typedef struct together {
-  int repeated;   // the operand that repeats, or -1
+  int repeated;  // the operand that repeats, or -1
   int64_t rows;
   bool floats;
 } together;
@@ -138,7 +152,8 @@ static together together_of(const itg_nest *nest, bool converts) {
   if (last < 1 || n > TOGETHER / 4 || nest->step[0][last] != 1 || nest->step[1][last] != 1)
     return (together){-1, 1, false};
   for (int k = 0; k < 2; k++)
-    if (nest->step[k][last - 1] == 0 && nest->step[!k][last - 1] == n) return repeats(k, n, converts);
+    if (nest->step[k][last - 1] == 0 && nest->step[!k][last - 1] == n)
+      return repeats(k, n, converts);
   return (together){-1, 1, false};
 }
 
@@ -155,7 +170,8 @@ static itg_words run(const itg_call *call, uint32_t part, uint32_t parts, bool a
   int64_t i, end;
   if (last == 0) {
     itg_share(n, 4096, part, parts, &i, &end);
-    if (i < end) row(&p, a + i * step_a[0], step_a[0], b + i * step_b[0], step_b[0], end - i, y + i);
+    if (i < end)
+      row(&p, a + i * step_a[0], step_a[0], b + i * step_b[0], step_b[0], end - i, y + i);
     return NULL;
   }
   const together t = together_of(&nest, p.converts);
@@ -164,7 +180,7 @@ static itg_words run(const itg_call *call, uint32_t part, uint32_t parts, bool a
 #endif
   itg_share(itg_count(out) / n, 1, part, parts, &i, &end);
   itg_place at = itg_nest_seek(&nest, i);
-  const uint8_t *laid = NULL;  // what lies in the block, and how often
+  const uint8_t *laid = NULL;  // the operand in the block, and its repetitions
   int64_t times = 0;
   while (i < end) {
     int64_t rows = 1;

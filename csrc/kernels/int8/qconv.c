@@ -1,9 +1,9 @@
-// Convolution of channel-last 8-bit images. The lines that a few lines of the output see are copied first, as u8 and
-// with their padding, so that every tap of every pixel lies at the same distance from the pixel's own place. Windows of
-// one pixel are read where they lie.
+// Convolution of channel-last 8-bit images. The input lines that a few output lines need are first
+// copied as u8 with their padding; then each tap has one fixed distance from its output pixel. 1x1
+// convolutions read the image in place.
 #include "qconv.h"
 
-typedef struct class {  // pixels whose windows meet the image with the same taps
+typedef struct class {     // pixels whose windows meet the image with the same taps
   int64_t from[2], to[2];  // of the lines of the window, and of the taps of a line
   itg_qtap *taps, *left_out;
   int64_t n_taps, n_left_out, rows;
@@ -23,8 +23,9 @@ typedef struct task {
   bool lanes;  // whole lines, with pixels in the lanes of vectors
 } task;
 
-// ---- what tiles read -------------------------------------------------------------------------------
-static void copy_flipped(uint8_t *restrict to, const uint8_t *restrict from, int64_t n, uint8_t flip) {
+// ---- what tiles read ----------------------------------------------------------------------------
+static void copy_flipped(uint8_t *restrict to, const uint8_t *restrict from, int64_t n,
+                         uint8_t flip) {
   for (int64_t i = 0; i < n; i++) to[i] = from[i] ^ flip;
 }
 
@@ -46,29 +47,35 @@ static void keep_lines(const task *t, int64_t batch, int64_t oz, int64_t oy, int
         continue;
       }
       memset(to, fill, (size_t)before);
-      copy_flipped(to + before, t->x + ((batch * w->in[0] + z) * w->in[1] + y) * w->in[2] * pixel, inner, flip);
+      copy_flipped(to + before, t->x + ((batch * w->in[0] + z) * w->in[1] + y) * w->in[2] * pixel,
+                   inner, flip);
       memset(to + before + inner, fill, (size_t)(line - before - inner));
     }
 }
 
-// Whole windows, the lines of each one behind the other; up to 63 bytes behind the last one are written.
-INLINE void gather_some(const task *t, itg_qrow *rows, int64_t n, const int LINES, const int CHUNK) {
+// Whole windows, the lines of each one behind the other; up to 63 bytes behind the last one are
+// written.
+INLINE void gather_some(const task *t, itg_qrow *rows, int64_t n, const int LINES,
+                        const int CHUNK) {
   const itg_window *w = &t->c.w;
   const int64_t bytes = w->kernel[2] * t->c.deep, step = t->c.fours * ITG_FOUR;
-  const int64_t high = LINES ? LINES : w->kernel[1], down = w->dilation[1] * t->l.line, plane = t->l.plane;
+  const int64_t high = LINES ? LINES : w->kernel[1], down = w->dilation[1] * t->l.line,
+                plane = t->l.plane;
   const int64_t deep = LINES ? 1 : w->kernel[0];
   uint8_t *row = t->gather;
   for (int64_t i = 0; i < n; i++, row += step) {
     const uint8_t *x = rows[i].x;
     uint8_t *to = row;
     for (int64_t k = 0; k < deep; k++)
-      UNROLL(16) for (int64_t j = 0; j < high; j++, to += bytes) memcpy(to, x + k * plane + j * down, CHUNK);
+      FOR_UNROLLED (16, int64_t j = 0; j < high; j++, to += bytes)
+        memcpy(to, x + k * plane + j * down, CHUNK);
     rows[i].x = row;
   }
 }
 
 static void gather_windows(const task *t, itg_qrow *rows, int64_t n) {
-  const int64_t bytes = t->c.w.kernel[2] * t->c.deep, high = t->c.w.kernel[0] == 1 ? t->c.w.kernel[1] : 0;
+  const int64_t bytes = t->c.w.kernel[2] * t->c.deep,
+                high = t->c.w.kernel[0] == 1 ? t->c.w.kernel[1] : 0;
   if (high == 3 && bytes <= 16) gather_some(t, rows, n, 3, 16);
   else if (high == 5 && bytes <= 16) gather_some(t, rows, n, 5, 16);
   else if (high == 7 && bytes <= 32) gather_some(t, rows, n, 7, 32);
@@ -91,7 +98,7 @@ static void sum_rows(const task *t, const class *c, itg_qrow *rows, int64_t n) {
 #include "qconv_few_outputs.h"
 #include "qconv_first_layer.h"
 
-// ---- which taps meet the image ---------------------------------------------------------------------
+// ---- which taps meet the image ------------------------------------------------------------------
 static void add_tap(itg_qtap *taps, int64_t *n, int64_t x, int64_t w, int64_t bytes) {
   if (bytes > 0) taps[(*n)++] = (itg_qtap){x, w, (bytes + ITG_FOUR - 1) / ITG_FOUR};
 }
@@ -106,8 +113,10 @@ static void list_taps(const task *t, class *c) {
     for (int64_t j = 0; j < w->kernel[1]; j++) {
       const int64_t x = i * t->l.plane + j * w->dilation[1] * t->l.line;
       const bool inside = j >= c->from[0] && j < c->to[0];
-      if (q->joined == ITG_QRUN_LINE) {  // a few bytes of a line begin at a group of four, or it is whole
-        const int64_t first = inside ? c->from[1] * q->deep : q->run, last = inside ? c->to[1] * q->deep : q->run;
+      if (q->joined ==
+          ITG_QRUN_LINE) {  // a few bytes of a line begin at a group of four, or it is whole
+        const int64_t first = inside ? c->from[1] * q->deep : q->run,
+                      last = inside ? c->to[1] * q->deep : q->run;
         add_tap(c->left_out, &c->n_left_out, 0, at, first);
         add_tap(c->taps, &c->n_taps, x + first, at + first * ITG_PANEL, last - first);
         add_tap(c->left_out, &c->n_left_out, 0, at + last * ITG_PANEL, q->run - last);
@@ -124,7 +133,8 @@ static void list_taps(const task *t, class *c) {
 static class *class_of(task *t, const int64_t *from, const int64_t *to) {
   for (int i = 0; i < t->n_classes; i++) {
     class *c = &t->classes[i];
-    if (c->from[0] == from[0] && c->to[0] == to[0] && c->from[1] == from[1] && c->to[1] == to[1]) return c;
+    if (c->from[0] == from[0] && c->to[0] == to[0] && c->from[1] == from[1] && c->to[1] == to[1])
+      return c;
   }
   if (t->n_classes == ITG_QCLASSES) return t->classes;  // the first has all taps
   class *c = &t->classes[t->n_classes];
@@ -159,14 +169,14 @@ static void find_taps(const itg_window *w, int d, int64_t place, int64_t *from, 
   if (*to < *from) *to = *from;
 }
 
-// ---- the work --------------------------------------------------------------------------------------
+// ---- the work -----------------------------------------------------------------------------------
 typedef struct share {  // of the output: panels of one group, pixels
   int64_t g, first, last, from, to;
 } share;
 
 // What the sums of a class start from: the taps that it leaves out met padding.
-static const int32_t *bias_of(const task *t, const class *c, const uint8_t *b, int64_t panel, int64_t column,
-                              int64_t columns) {
+static const int32_t *bias_of(const task *t, const class *c, const uint8_t *b, int64_t panel,
+                              int64_t column, int64_t columns) {
   const uint8_t fill = t->c.fill ^ (uint8_t)t->c.flip;
   if (!c->n_left_out || !fill) return t->to.bias;
   itg_requantize sums = t->to;
@@ -195,8 +205,9 @@ static void multiply(task *t, const share *s, itg_qrow *rows, int64_t n) {
     for (int k = 0; k < t->n_classes; k++) {
       const class *one = &t->classes[k];
       if (!one->rows) continue;
-      const itg_qproduct product = {one->taps, one->n_taps, panel, bias_of(t, one, b, panel, column, columns),
-                                    t->w_zero, &t->to, t->out, c->direct ? c->flip : 0};
+      const itg_qproduct product = {
+          one->taps, one->n_taps, panel,  bias_of(t, one, b, panel, column, columns),
+          t->w_zero, &t->to,      t->out, c->direct ? c->flip : 0};
       itg_qtile(&product, next, one->rows, b, column, columns);
       next += one->rows;
     }
@@ -216,7 +227,8 @@ static void run_direct(task *t, const share *s) {
     for (int64_t m = 0; m < n; m++) {
       int64_t at = r + m;
       if (!all) {
-        const int64_t ox = at % w->out[2], oy = at / w->out[2] % w->out[1], oz = at / w->out[2] / w->out[1] % w->out[0];
+        const int64_t ox = at % w->out[2], oy = at / w->out[2] % w->out[1],
+                      oz = at / w->out[2] / w->out[1] % w->out[0];
         at = at / w->out[2] / w->out[1] / w->out[0] * w->in[0] + oz * w->stride[0];
         at = (at * w->in[1] + oy * w->stride[1]) * w->in[2] + ox * w->stride[2];
       }
@@ -236,7 +248,8 @@ static void run_pixels(task *t, const share *s, int64_t oy, int64_t r, int64_t n
   const int64_t step = w->stride[2] * c->deep * c->groups, wide = w->out[2];
   const bool free = (c->fill ^ c->flip) == 0;  // else what is left out must be added to the bias
   const bool skip = c->joined != ITG_QRUN_WINDOW && !t->w_zero && (free || n >= 64);
-  const bool across = skip && free && wide <= 16 && (c->joined == ITG_QRUN_TAP || c->deep % ITG_FOUR == 0);
+  const bool across =
+      skip && free && wide <= 16 && (c->joined == ITG_QRUN_TAP || c->deep % ITG_FOUR == 0);
   itg_qrow rows[ITG_QPIXELS];
   uint8_t of[ITG_QPIXELS] = {0};
   for (int k = 0; k < t->n_classes; k++) t->classes[k].rows = 0;
@@ -272,10 +285,12 @@ static void run_pixels(task *t, const share *s, int64_t oy, int64_t r, int64_t n
 // The panels of one group among panels [first, last) of all groups.
 static share share_of(const itg_qconv *c, int64_t first, int64_t last, int64_t from, int64_t to) {
   const int64_t g = first / c->panels, before = g * c->panels;
-  return (share){g, first - before, (before + c->panels < last ? before + c->panels : last) - before, from, to};
+  return (share){g, first - before,
+                 (before + c->panels < last ? before + c->panels : last) - before, from, to};
 }
 
-// Panels [first, last) of all groups, pixels [from, to). The lines that a few lines of output see are kept once for all groups.
+// Panels [first, last) of all groups, pixels [from, to). The lines that a few lines of output see
+// are kept once for all groups.
 static void run_windows(task *t, int64_t first, int64_t last, int64_t from, int64_t to) {
   const itg_window *w = &t->c.w;
 #if defined(__AVX512VBMI__)
@@ -326,7 +341,8 @@ ITG_FN(qconv, any) {
   t.out = call->out[0]->data;
   const int64_t size = itg_count(call->in[0]), read = c->fours * ITG_FOUR;
   t.stop = t.x + size;
-  if (c->direct) {  // what the last runs see: the image's last bytes, and a few more that meet weights of zero
+  if (c->direct) {  // what the last runs see: the image's last bytes, and a few more that meet
+                    // weights of zero
     const int64_t kept = size < read ? size : read;
     memcpy(t.end + read - kept, t.stop - kept, (size_t)kept);
   } else {
@@ -342,7 +358,8 @@ ITG_FN(qconv, any) {
 #endif
   first_class(&t, lists);
   int64_t from = 0, to = c->batch * itg_places(c->w.out), first = 0, last = c->groups * c->panels;
-  // By channels where that saves more bytes of weights than it costs of the image, which all threads read then.
+  // By channels where that saves more bytes of weights than it costs of the image, which all
+  // threads read then.
   const bool wide = c->channels > to && itg_count(call->in[1]) > size + itg_count(&out);
   if (wide && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);
   else itg_share(to, t.lanes ? c->w.out[2] : 1, part, parts, &from, &to);

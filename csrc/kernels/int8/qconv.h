@@ -1,17 +1,21 @@
-// What the 8-bit convolutions are given.
+// Parameters and helpers that the 8-bit convolutions share.
 #pragma once
 #include "qdepthwise.h"
 #include "qtile.h"
 #include "window.h"
 
-enum itg_qrun { ITG_QRUN_TAP, ITG_QRUN_LINE, ITG_QRUN_WINDOW };  // what lies together in a panel
+enum itg_qrun {
+  ITG_QRUN_TAP,
+  ITG_QRUN_LINE,
+  ITG_QRUN_WINDOW
+};  // bytes that are contiguous in a panel
 
 typedef struct itg_qconv {
   itg_window w;
   int64_t batch, channels, groups, deep, per;  // deep, per: input and output channels of a group
   enum itg_qrun joined;
-  int64_t run;     // bytes that lie together in a panel: of a tap, a line of the window, or all of it
-  int64_t runs;    // such runs of one window
+  int64_t run;   // bytes that lie together in a panel: of a tap, a line of the window, or all of it
+  int64_t runs;  // such runs of one window
   int64_t fours;   // groups of four of each
   int64_t panels;  // of each group
   int flip;        // what makes an input byte u8
@@ -20,21 +24,24 @@ typedef struct itg_qconv {
 } itg_qconv;
 
 itg_words itg_qconv_of(const itg_call *call, itg_qconv *c, itg_tensor *out);
-// The parts of that which tiled convolutions share: all but the image's and the weights' shapes; then the residual.
-itg_words itg_qconv_endings(const itg_call *call, const itg_attrs_qconv *a, uint8_t weights, itg_tensor *out);
+// The parts of that which tiled convolutions share: all but the image's and the weights' shapes;
+// then the residual.
+itg_words itg_qconv_endings(const itg_call *call, const itg_attrs_qconv *a, uint8_t weights,
+                            itg_tensor *out);
 itg_words itg_qconv_residual(const itg_call *call, const itg_attrs_qconv *a, const itg_tensor *out);
 itg_words itg_qdepthwise_of(const itg_call *call, itg_qdepth *d, itg_tensor *out);
 
 enum {
-  ITG_QPIXELS = 128,  // output pixels that go through the panels together
-  ITG_QCLASSES = 12,  // sets of taps that meet the image
+  ITG_QPIXELS = 128,    // output pixels that go through the panels together
+  ITG_QCLASSES = 12,    // sets of taps that meet the image
   ITG_QENTRIES = 4096,  // of the largest table
 };
 
 typedef struct itg_qlayout {  // of the scratch memory that one part of the work has, in bytes
-  int64_t line, lines, plane;  // of the part of the image that is kept: bytes of a line, lines, bytes of them all
-  int64_t rows;                // lines of the output that it is kept for
-  int64_t taps;                // room for the taps of a class
+  int64_t line, lines,
+      plane;     // of the part of the image that is kept: bytes of a line, lines, bytes of them all
+  int64_t rows;  // lines of the output that it is kept for
+  int64_t taps;  // room for the taps of a class
   size_t image, gather, end, lists, bias, total;
 } itg_qlayout;
 
@@ -53,7 +60,8 @@ static inline bool itg_qlayout_of(const itg_qconv *c, itg_qlayout *l) {
     l->rows = l->rows > reach ? (l->rows - reach) / w->stride[1] + 1 : 1;
     l->rows = l->rows < w->out[1] ? l->rows : w->out[1];
     l->lines = (l->rows - 1) * w->stride[1] + reach;
-    if (__builtin_mul_overflow(l->line, l->lines, &l->plane) || l->plane > most / w->kernel[0]) return false;
+    if (__builtin_mul_overflow(l->line, l->lines, &l->plane) || l->plane > most / w->kernel[0])
+      return false;
     l->image = (size_t)(l->plane * w->kernel[0]) + 64 + ((size_t)read + 63) / 64 * 64;
   }
   if (read > most / ITG_QPIXELS || l->taps > most / 64) return false;
@@ -68,13 +76,16 @@ static inline bool itg_qlayout_of(const itg_qconv *c, itg_qlayout *l) {
 // What sums become. The table's entries are kept in `entries`, in whole groups.
 static inline itg_requantize itg_qconv_end(const itg_call *call, const itg_attrs_qconv *a,
                                            uint8_t entries[ITG_QENTRIES]) {
-  const itg_tensor *scale = itg_input(call, 3), *residual = itg_input(call, 4), *table = itg_input(call, 5);
+  const itg_tensor *scale = itg_input(call, 3), *residual = itg_input(call, 4),
+                   *table = itg_input(call, 5);
   const bool bytes = a->dtype == ITG_U8 || a->dtype == ITG_I8;
-  itg_requantize to = itg_requantize_of(call->in[2]->data, scale ? scale->data : NULL, scale ? a->channels : 0,
-                                        a->y_zero, a->lo, a->hi, a->dtype == ITG_I8);
+  itg_requantize to =
+      itg_requantize_of(call->in[2]->data, scale ? scale->data : NULL, scale ? a->channels : 0,
+                        a->y_zero, a->lo, a->hi, a->dtype == ITG_I8);
   to.kind = bytes ? ITG_Q_BYTES : a->dtype == ITG_F32 ? ITG_Q_FLOATS : ITG_Q_SUMS;
   if (residual && bytes)
-    itg_requantize_residual(&to, residual->data, a->r_zero, (float)a->r_scale, residual->dtype == ITG_I8);
+    itg_requantize_residual(&to, residual->data, a->r_zero, (float)a->r_scale,
+                            residual->dtype == ITG_I8);
   else if (residual) to.residual = residual->data;
   if (table) {
     to.entries = a->hi - a->lo + 1;

@@ -1,7 +1,8 @@
-// Convolutions whose windows are 25 or 27 bytes (first layers), with 16 neighbouring pixels in the lanes of a vector.
-// Bytes 4 g to 4 g + 3 of all 16 windows are a permutation of the lines that they lie on, and serve all channels. Four
-// channels of two such blocks are summed at a time, between whose products those before become bytes; 16 channels of 16
-// pixels are turned at last. Included by qconv.c.
+// First layers: windows of 25 or 27 bytes (5x5x1, 3x3x3). The 16 lanes of a vector are 16
+// neighbouring output pixels. Bytes 4 g to 4 g + 3 of all 16 windows are one byte permutation of
+// the input lines and serve all channels. Four channels of two such blocks are summed at a time,
+// while the sums before them are converted to bytes; finally 16 channels of 16 pixels are
+// transposed. Included by qconv.c.
 #if defined(__AVX512VBMI__)
 enum { LANES = 16, LANES_FOURS = 7, LANES_LINES_MOST = 5, LANES_CHANNELS = 256 };
 
@@ -9,11 +10,17 @@ typedef struct lanes {
   const task *t;
   int32_t bias[LANES_CHANNELS];  // padded to whole panels
   float scale[LANES_CHANNELS];
-  uint8_t places[LANES_FOURS][64];  // where the four bytes of each group lie in the lines that they lie on
-  int64_t first, last;              // panels
+  uint8_t places[LANES_FOURS]
+                [64];   // where the four bytes of each group lie in the lines that they lie on
+  int64_t first, last;  // panels
 } lanes;
 
-enum lanes_end { LANES_PLAIN, LANES_TABLE, LANES_LINES, LANES_ANY };  // ANY: clamps, u8 and all that is rare
+enum lanes_end {
+  LANES_PLAIN,
+  LANES_TABLE,
+  LANES_LINES,
+  LANES_ANY
+};  // ANY: clamps, u8 and all that is rare
 typedef void (*lanes_fn)(const lanes *l, const uint8_t *const *x, uint8_t *const *out, int64_t n);
 
 // Bytes of a line that 16 windows see.
@@ -25,9 +32,10 @@ static lanes_fn lanes_way(const task *t);
 
 static bool fits_lanes(const task *t) {
   const itg_qconv *c = &t->c;
-  return c->joined == ITG_QRUN_WINDOW && c->w.kernel[0] == 1 && c->w.out[2] >= LANES && lanes_span(c) <= 128 &&
-         c->channels <= LANES_CHANNELS && !t->w_zero && t->to.kind == ITG_Q_BYTES && !t->to.residual &&
-         (t->to.entries <= 256 || t->to.pieces) && lanes_way(t);
+  return c->joined == ITG_QRUN_WINDOW && c->w.kernel[0] == 1 && c->w.out[2] >= LANES &&
+         lanes_span(c) <= 128 && c->channels <= LANES_CHANNELS && !t->w_zero &&
+         t->to.kind == ITG_Q_BYTES && !t->to.residual && (t->to.entries <= 256 || t->to.pieces) &&
+         lanes_way(t);
 }
 
 static void lanes_of(const task *t, int64_t first, int64_t last, lanes *l) {
@@ -40,23 +48,25 @@ static void lanes_of(const task *t, int64_t first, int64_t last, lanes *l) {
   for (int64_t g = 0; g < c->fours; g++)
     for (int i = 0; i < 64; i++) {
       const int64_t byte = g * ITG_FOUR + i % ITG_FOUR, place = i / ITG_FOUR * step + byte % wide;
-      const bool lower = lanes_span(c) <= 64 && byte / wide > g * ITG_FOUR / wide;  // in the second of two vectors
+      const bool lower =
+          lanes_span(c) <= 64 && byte / wide > g * ITG_FOUR / wide;  // in the second of two vectors
       if (byte < c->run) l->places[g][i] = (uint8_t)(place + 64 * lower);
     }
   memcpy(l->bias, t->to.bias, (size_t)c->channels * sizeof *l->bias);
   memcpy(l->scale, t->to.scale, (size_t)c->channels * sizeof *l->scale);
 }
 
-// The groups of four bytes of 16 windows from x on, one vector each. A group lies on one line or two, each of which is
-// one vector, or two where FAR.
-INLINE void lanes_gather(const lanes *l, const uint8_t *x, uint8_t *to, const int HIGH, const int WIDE, const int FAR) {
+// The groups of four bytes of 16 windows from x on, one vector each. A group lies on one line or
+// two, each of which is one vector, or two where FAR.
+INLINE void lanes_gather(const lanes *l, const uint8_t *x, uint8_t *to, const int HIGH,
+                         const int WIDE, const int FAR) {
   const int64_t down = l->t->c.w.dilation[1] * l->t->l.line;
   vq line[LANES_LINES_MOST][2];
-  UNROLL(16) for (int i = 0; i < HIGH; i++) {
+  FOR_UNROLLED (16, int i = 0; i < HIGH; i++) {
     line[i][0] = vq_load(x + i * down);
     line[i][1] = FAR ? vq_load(x + i * down + 64) : line[i][0];
   }
-  UNROLL(16) for (int g = 0; g < (HIGH * WIDE + 3) / 4; g++) {
+  FOR_UNROLLED (16, int g = 0; g < (HIGH * WIDE + 3) / 4; g++) {
     const int a = g * 4 / WIDE, b = g * 4 + 3 < HIGH * WIDE ? (g * 4 + 3) / WIDE : HIGH - 1;
     const int here = (a + 1) * WIDE - g * 4;  // bytes of line a
     const vq at = vq_load(l->places[g]);
@@ -67,38 +77,40 @@ INLINE void lanes_gather(const lanes *l, const uint8_t *x, uint8_t *to, const in
         made = _mm512_mask_mov_epi8(made, (__mmask64)(0x1111111111111111u * (0xfu << here & 0xfu)),
                                     _mm512_permutex2var_epi8(line[b][0], at, line[b][1]));
     } else {
-      made = b > a ? _mm512_permutex2var_epi8(line[a][0], at, line[b][0]) : _mm512_permutexvar_epi8(at, line[a][0]);
+      made = b > a ? _mm512_permutex2var_epi8(line[a][0], at, line[b][0])
+                   : _mm512_permutexvar_epi8(at, line[a][0]);
     }
     vq_store(to + g * 64, made);
   }
 }
 
-typedef struct lanes_last {  // what all sums share, ready to be used
+typedef struct lanes_last {  // constants of the epilogue, in registers
   vq order, zero, most;
   vq_end end;
 } lanes_last;
 
 INLINE lanes_last lanes_last_of(const itg_requantize *q) {
   // Lane i, dword j is pixel 4 j + i, whose bytes of four channels lie 4 apart.
-  const vq order = _mm512_set_epi32(
-      0x3f3b3733, 0x2f2b2723, 0x1f1b1713, 0x0f0b0703, 0x3e3a3632, 0x2e2a2622, 0x1e1a1612, 0x0e0a0602, 0x3d393531,
-      0x2d292521, 0x1d191511, 0x0d090501, 0x3c383430, 0x2c282420, 0x1c181410, 0x0c080400);
+  const vq order =
+      _mm512_set_epi32(0x3f3b3733, 0x2f2b2723, 0x1f1b1713, 0x0f0b0703, 0x3e3a3632, 0x2e2a2622,
+                       0x1e1a1612, 0x0e0a0602, 0x3d393531, 0x2d292521, 0x1d191511, 0x0d090501,
+                       0x3c383430, 0x2c282420, 0x1c181410, 0x0c080400);
   return (lanes_last){order, vq_set(q->zero), vq_set16((short)(q->entries - 1)), vq_end_of(q)};
 }
 
-// Sums of four channels -> [16 pixels, 4 channels] bytes, in the order that `lanes_turn` wants: in three steps, each of
-// which waits for the one before, so that other work lies between them.
-INLINE void lanes_first(const enum lanes_end END, const lanes *l, const lanes_last *a, const vq *sum,
-                        const float *scale, vq *made) {
+// Sums of four channels -> [16 pixels, 4 channels] bytes, in the order that `lanes_turn` wants: in
+// three steps, each of which waits for the one before, so that other work lies between them.
+INLINE void lanes_first(const enum lanes_end END, const lanes *l, const lanes_last *a,
+                        const vq *sum, const float *scale, vq *made) {
   const itg_requantize *q = &l->t->to;
   vf y[4];
-  UNROLL(16) for (int i = 0; i < 4; i++) y[i] = vmul(vq_floats(sum[i]), vset(scale[i]));
+  FOR_UNROLLED (16, int i = 0; i < 4; i++) y[i] = vmul(vq_floats(sum[i]), vset(scale[i]));
   if (END == LANES_ANY && !q->saturates && !vq_bounds_later(q))
-    UNROLL(16) for (int i = 0; i < 4; i++) y[i] = vmin(vmax(y[i], a->end.lo), a->end.hi);
+    FOR_UNROLLED (16, int i = 0; i < 4; i++) y[i] = vmin(vmax(y[i], a->end.lo), a->end.hi);
   if (END == LANES_LINES || (END == LANES_ANY && q->pieces)) {
     vq whole[4];
-    UNROLL(16) for (int i = 0; i < 4; i++) whole[i] = vq_add(vq_rounded(y[i]), a->zero);
-    UNROLL(16) for (int i = 0; i < 2; i++) made[i] = vq_pack_numbers(whole, 4, a->most, i);
+    FOR_UNROLLED (16, int i = 0; i < 4; i++) whole[i] = vq_add(vq_rounded(y[i]), a->zero);
+    FOR_UNROLLED (16, int i = 0; i < 2; i++) made[i] = vq_pack_numbers(whole, 4, a->most, i);
     if (END == LANES_ANY) made[0] = vq_on_lines_apart(made[0], made[1], q);
   } else {
     made[0] = vq_narrow(y, 4, a->end);
@@ -109,14 +121,15 @@ INLINE void lanes_second(const enum lanes_end END, const lanes *l, vq *made) {
   const itg_requantize *q = &l->t->to;
   if (END == LANES_LINES) {
     const vq at = vq_pieces_of(made[0], made[1], q);
-    UNROLL(16) for (int i = 0; i < 3; i++) made[2 + i] = vq_of_128(q->table + i * 128, at);
+    FOR_UNROLLED (16, int i = 0; i < 3; i++) made[2 + i] = vq_of_128(q->table + i * 128, at);
   } else if (END == LANES_TABLE || (END == LANES_ANY && q->table && !q->pieces)) {
     made[0] = vq_lookup(made[0], q->table);
   }
 }
 
 INLINE vq lanes_third(const enum lanes_end END, const lanes_last *a, const vq *made) {
-  const vq bytes = END == LANES_LINES ? vq_along(made[0], made[1], made[2], made[3], made[4]) : made[0];
+  const vq bytes =
+      END == LANES_LINES ? vq_along(made[0], made[1], made[2], made[3], made[4]) : made[0];
   return _mm512_permutexvar_epi8(a->order, bytes);
 }
 
@@ -124,15 +137,17 @@ INLINE vq lanes_third(const enum lanes_end END, const lanes_last *a, const vq *m
 static void lanes_turn(const vq *in, uint8_t *to, int64_t pitch, int64_t channels) {
   const vq ab = vq_unpacklo32(in[0], in[1]), cd = vq_unpacklo32(in[2], in[3]);
   const vq ab2 = vq_unpackhi32(in[0], in[1]), cd2 = vq_unpackhi32(in[2], in[3]);
-  const vq out[4] = {vq_unpacklo64(ab, cd), vq_unpackhi64(ab, cd), vq_unpacklo64(ab2, cd2), vq_unpackhi64(ab2, cd2)};
-  UNROLL(16) for (int i = 0; i < 4; i++) {
+  const vq out[4] = {vq_unpacklo64(ab, cd), vq_unpackhi64(ab, cd), vq_unpacklo64(ab2, cd2),
+                     vq_unpackhi64(ab2, cd2)};
+  FOR_UNROLLED (16, int i = 0; i < 4; i++) {
     if (pitch == LANES) {
       vq_store_halves(to + i * 64, out[i]);
       continue;
     }
     const __m128i part[4] = {_mm512_castsi512_si128(out[i]), _mm512_extracti32x4_epi32(out[i], 1),
-                             _mm512_extracti32x4_epi32(out[i], 2), _mm512_extracti32x4_epi32(out[i], 3)};
-    UNROLL(16) for (int k = 0; k < 4; k++) {
+                             _mm512_extracti32x4_epi32(out[i], 2),
+                             _mm512_extracti32x4_epi32(out[i], 3)};
+    FOR_UNROLLED (16, int k = 0; k < 4; k++) {
       uint8_t *pixel = to + (4 * i + k) * pitch;
       if (channels >= LANES) _mm_storeu_si128((__m128i *)pixel, part[k]);
       else if (channels == 8) _mm_storel_epi64((__m128i *)pixel, part[k]);
@@ -141,7 +156,7 @@ static void lanes_turn(const vq *in, uint8_t *to, int64_t pitch, int64_t channel
   }
 }
 
-typedef struct lanes_out {  // what is made of 16 channels of two blocks
+typedef struct lanes_out {  // results: 16 channels of two blocks
   vq made[2][4];
   uint8_t *to[2];
   int64_t pitch, channels;
@@ -153,8 +168,9 @@ INLINE void lanes_put(const lanes_out *o) {
 }
 
 // All panels of blocks that lie at x[i] and go to out[i], n of them.
-INLINE void lanes_blocks(const enum lanes_end END, const lanes *l, const uint8_t *const *x, uint8_t *const *out,
-                         int64_t n, const int HIGH, const int WIDE, const int FAR) {
+INLINE void lanes_blocks(const enum lanes_end END, const lanes *l, const uint8_t *const *x,
+                         uint8_t *const *out, int64_t n, const int HIGH, const int WIDE,
+                         const int FAR) {
   const task *t = l->t;
   const itg_qconv *c = &t->c;
   const int64_t panel = LANES_FOURS * ITG_QROW;
@@ -165,26 +181,28 @@ INLINE void lanes_blocks(const enum lanes_end END, const lanes *l, const uint8_t
   lanes_last last = lanes_last_of(&t->to);
   __asm__("" : "+m"(last));  // or GCC would spread numbers again and again
   vq sum[2][4], old[2][4], made[2][5];
-  UNROLL(16) for (int i = 0; i < 8; i++) old[i / 4][i % 4] = vq_set(0);
+  FOR_UNROLLED (16, int i = 0; i < 8; i++) old[i / 4][i % 4] = vq_set(0);
   for (int64_t k = 0; k < n; k += 2) {
     const int64_t other = k + 1 < n ? k + 1 : k;
     lanes_gather(l, x[k], t->gather, HIGH, WIDE, FAR);
     lanes_gather(l, x[other], t->gather + LANES_FOURS * 64, HIGH, WIDE, FAR);
     for (int64_t p = l->first; p < l->last; p++) {
-      const int64_t column = p * ITG_PANEL, left = c->channels - column, columns = left < ITG_PANEL ? left : ITG_PANEL;
+      const int64_t column = p * ITG_PANEL, left = c->channels - column,
+                    columns = left < ITG_PANEL ? left : ITG_PANEL;
       for (int64_t q = 0; q * 4 < columns; q++) {
         const uint8_t *w = t->w + p * panel + q * 16;
-        UNROLL(16) for (int i = 0; i < 4; i++) sum[0][i] = sum[1][i] = vq_set(l->bias[column + 4 * q + i]);
-#define LANES_FOUR(g)                                                                                      \
-  {                                                                                                        \
-    const vq a = vq_load(two + (g) * 64), b = vq_load(two + (LANES_FOURS + (g)) * 64);                           \
-    UNROLL(16) for (int i = 0; i < 4; i++) {                                                                   \
-      int32_t four;                                                                                        \
-      memcpy(&four, w + (g) * ITG_QROW + 4 * i, sizeof four);                                              \
-      const vq_four y = vq_weights(vq_set(four));                                                          \
-      sum[0][i] = vq_dot(sum[0][i], a, y);                                                                 \
-      sum[1][i] = vq_dot(sum[1][i], b, y);                                                                 \
-    }                                                                                                      \
+        FOR_UNROLLED (16, int i = 0; i < 4; i++)
+          sum[0][i] = sum[1][i] = vq_set(l->bias[column + 4 * q + i]);
+#define LANES_FOUR(g)                                                                  \
+  {                                                                                    \
+    const vq a = vq_load(two + (g) * 64), b = vq_load(two + (LANES_FOURS + (g)) * 64); \
+    FOR_UNROLLED (16, int i = 0; i < 4; i++) {                                         \
+      int32_t four;                                                                    \
+      memcpy(&four, w + (g) * ITG_QROW + 4 * i, sizeof four);                          \
+      const vq_four y = vq_weights(vq_set(four));                                      \
+      sum[0][i] = vq_dot(sum[0][i], a, y);                                             \
+      sum[1][i] = vq_dot(sum[1][i], b, y);                                             \
+    }                                                                                  \
   }
         LANES_FOUR(0)
         lanes_first(END, l, &last, old[0], scale, made[0]);
@@ -205,13 +223,13 @@ INLINE void lanes_blocks(const enum lanes_end END, const lanes *l, const uint8_t
           o.to[0] = out[k] + column, o.to[1] = out[other] + column;
           o.channels = columns;
         }
-        UNROLL(16) for (int i = 0; i < 8; i++) old[i / 4][i % 4] = sum[i / 4][i % 4];
+        FOR_UNROLLED (16, int i = 0; i < 8; i++) old[i / 4][i % 4] = sum[i / 4][i % 4];
         scale = l->scale + column + 4 * q;
         to[0] = &o.made[0][q], to[1] = &o.made[1][q];
       }
     }
   }
-  UNROLL(16) for (int i = 0; i < 2; i++) {
+  FOR_UNROLLED (16, int i = 0; i < 2; i++) {
     lanes_first(END, l, &last, old[i], scale, made[i]);
     lanes_second(END, l, made[i]);
     *to[i] = lanes_third(END, &last, made[i]);
@@ -219,24 +237,28 @@ INLINE void lanes_blocks(const enum lanes_end END, const lanes *l, const uint8_t
   lanes_put(&o);
 }
 
-#define LANES_WAY(name, END, HIGH, WIDE, FAR)                                                                        \
-  static void name##_##END(const lanes *l, const uint8_t *const *x, uint8_t *const *out, int64_t n) {              \
-    lanes_blocks((enum lanes_end)END, l, x, out, n, HIGH, WIDE, FAR);                                              \
+#define LANES_WAY(name, END, HIGH, WIDE, FAR)                                            \
+  static void name##_##END(const lanes *l, const uint8_t *const *x, uint8_t *const *out, \
+                           int64_t n) {                                                  \
+    lanes_blocks((enum lanes_end)END, l, x, out, n, HIGH, WIDE, FAR);                    \
   }
-#define LANES_WAYS(name, HIGH, WIDE, FAR)                                                                            \
-  LANES_WAY(name, 0, HIGH, WIDE, FAR) LANES_WAY(name, 1, HIGH, WIDE, FAR) LANES_WAY(name, 2, HIGH, WIDE, FAR)     \
-  LANES_WAY(name, 3, HIGH, WIDE, FAR)                                                                              \
+#define LANES_WAYS(name, HIGH, WIDE, FAR) \
+  LANES_WAY(name, 0, HIGH, WIDE, FAR)     \
+  LANES_WAY(name, 1, HIGH, WIDE, FAR)     \
+  LANES_WAY(name, 2, HIGH, WIDE, FAR)     \
+  LANES_WAY(name, 3, HIGH, WIDE, FAR)     \
   static const lanes_fn name[4] = {name##_0, name##_1, name##_2, name##_3};
-LANES_WAYS(lanes_3x9, 3, 9, 0)       // 3x3 of three channels
-LANES_WAYS(lanes_3x9_far, 3, 9, 1)   // in steps of two
-LANES_WAYS(lanes_5x5, 5, 5, 0)       // 5x5 of one channel
+LANES_WAYS(lanes_3x9, 3, 9, 0)      // 3x3 of three channels
+LANES_WAYS(lanes_3x9_far, 3, 9, 1)  // in steps of two
+LANES_WAYS(lanes_5x5, 5, 5, 0)      // 5x5 of one channel
 
 static lanes_fn lanes_way(const task *t) {
   const itg_qconv *c = &t->c;
   const itg_requantize *q = &t->to;
   const int64_t high = c->w.kernel[1], wide = c->w.kernel[2] * c->deep;
   enum lanes_end end = q->pieces ? LANES_LINES : q->table ? LANES_TABLE : LANES_PLAIN;
-  if (q->pieces ? q->pieces != 128 || q->flip || !vq_bounds_later(q) : !q->saturates) end = LANES_ANY;
+  if (q->pieces ? q->pieces != 128 || q->flip || !vq_bounds_later(q) : !q->saturates)
+    end = LANES_ANY;
   if (high == 3 && wide == 9) return (lanes_span(c) > 64 ? lanes_3x9_far : lanes_3x9)[end];
   if (high == 5 && wide == 5 && lanes_span(c) <= 64) return lanes_5x5[end];
   return NULL;
@@ -248,13 +270,15 @@ static void lanes_lines(const lanes *l, int64_t line, int64_t rows) {
   const task *t = l->t;
   const lanes_fn run = lanes_way(t);
   const itg_window *w = &t->c.w;
-  const int64_t blocks = (w->out[2] + LANES - 1) / LANES, all = rows * blocks, step = w->stride[2] * t->c.deep;
+  const int64_t blocks = (w->out[2] + LANES - 1) / LANES, all = rows * blocks,
+                step = w->stride[2] * t->c.deep;
   const uint8_t *x[BLOCKS];
   uint8_t *out[BLOCKS];
   for (int64_t k = 0; k < all;) {
     int64_t n = 0;
     for (; n < BLOCKS && k < all; n++, k++) {
-      const int64_t y = k / blocks, at = k % blocks * LANES, ox = at + LANES <= w->out[2] ? at : w->out[2] - LANES;
+      const int64_t y = k / blocks, at = k % blocks * LANES,
+                    ox = at + LANES <= w->out[2] ? at : w->out[2] - LANES;
       x[n] = t->image + y * w->stride[1] * t->l.line + ox * step;
       out[n] = (uint8_t *)t->out + ((line + y) * w->out[2] + ox) * t->c.channels;
     }

@@ -1,5 +1,6 @@
-// Convolution of a channel-last 8-bit image in which each channel has a window of its own: the image is woven
-// (qdepthwise.h), then four neighbouring output pixels of a vector of channels share registers.
+// Depthwise convolution of channel-last 8-bit images. The image is interleaved (qdepthwise.h), so
+// that one instruction multiplies four lines of a window. The register tile is four neighbouring
+// output pixels of a vector of channels.
 #include "qconv.h"
 #include "qdepthwise.h"
 
@@ -9,142 +10,40 @@ typedef struct task {
   const int8_t *weights;  // [blocks, outs, high, wide, 16 channels, 4 taps]
   uint8_t *out;
   itg_requantize end;
-  const uint8_t *table;  // what each byte of the result becomes, counted as u8; or NULL
+  const uint8_t *table;  // maps each byte of the result, as u8; or NULL
   int flip;
   uint8_t fill;
 } task;
 
 #if defined(ITG_QVECTORS)
-enum { WOVEN = QBYTES / ITG_QBLOCK16, HALVES = ITG_QBLOCK16 / QL };  // blocks in a vector of bytes; vectors of sums per block
-
-typedef struct threads {  // four bytes of each place come from four runs of pixels
-  const uint8_t *from[4];
-  int64_t step[4];  // bytes from one place to the next
-} threads;
-
-#if defined(ISA_avx512)
-INLINE vq some_bytes(const uint8_t *p, int64_t n) { return _mm512_maskz_loadu_epi8(~(__mmask64)0 >> (64 - n), p); }
-INLINE vq by_fours(vq x) {  // 4 x 4 groups of four bytes, rows to columns
-  return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), x);
-}
-INLINE void put_four(uint8_t *to, int64_t step, int64_t n, int pixels, vq bytes) {
-  bytes = by_fours(bytes);
-  const __m128i part[4] = {_mm512_castsi512_si128(bytes), _mm512_extracti32x4_epi32(bytes, 1),
-                           _mm512_extracti32x4_epi32(bytes, 2), _mm512_extracti32x4_epi32(bytes, 3)};
-  if (n >= 16 && pixels >= 4)
-    UNROLL(16) for (int p = 0; p < 4; p++) _mm_storeu_si128((__m128i *)(to + p * step), part[p]);
-  else
-    UNROLL(16) for (int p = 0; p < 4; p++)
-      if (p < pixels) _mm_mask_storeu_epi8(to + p * step, n < 16 ? (__mmask16)((1u << n) - 1) : 0xffff, part[p]);
-}
-#else
-INLINE vq some_bytes(const uint8_t *p, int64_t n) {
-  if (n >= QBYTES) return vq_load(p);
-  uint8_t bytes[QBYTES] = {0};
-  memcpy(bytes, p, (size_t)n);
-  return vq_load(bytes);
-}
-INLINE vq by_fours(vq x) { return _mm256_permutevar8x32_epi32(x, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7)); }
-INLINE void put_four(uint8_t *to, int64_t step, int64_t n, int pixels, vq bytes) {
-  uint64_t part[4];
-  vq_store(part, _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
-  if (n >= 8 && pixels >= 4)
-    UNROLL(16) for (int p = 0; p < 4; p++) memcpy(to + p * step, &part[p], 8);
-  else
-    for (int p = 0; p < 4 && p < pixels; p++) memcpy(to + p * step, &part[p], n < 8 ? (size_t)n : 8);
-}
-#endif
-
-// Four vectors of bytes -> four of lanes; within 128 bits lane i of vector v is byte 4 * v + i.
-INLINE void interleave(vq a, vq b, vq c, vq d, vq *to) {
-  const vq ab = vq_unpacklo8(a, b), cd = vq_unpacklo8(c, d), ab2 = vq_unpackhi8(a, b), cd2 = vq_unpackhi8(c, d);
-  to[0] = vq_unpacklo16(ab, cd);
-  to[1] = vq_unpackhi16(ab, cd);
-  to[2] = vq_unpacklo16(ab2, cd2);
-  to[3] = vq_unpackhi16(ab2, cd2);
-}
+#include "qdepthwise_interleave.h"
 
 #include "qdepthwise_3x3.h"
-
-// ---- weaving -----------------------------------------------------------------------------------
-// `n` places of `LANES` vectors of lanes, of which `bytes` channels are there.
-INLINE void weave_some(const threads *t, int64_t n, int64_t bytes, int64_t block, int flip_, uint8_t *to, const int LANES,
-                       const int WHOLE) {
-  const vq flip = vq_set((int32_t)(flip_ * 0x01010101u));
-  const uint8_t *a = t->from[0], *b = t->from[1], *c = t->from[2], *d = t->from[3];
-  for (int64_t i = 0; i < n; i++, to += ITG_QPLACE) {
-    vq x[4], lanes[4];
-#define GET(p) by_fours(vq_xor(WHOLE ? vq_load(p) : some_bytes(p, bytes), flip))
-    x[0] = GET(a), x[1] = GET(b), x[2] = GET(c), x[3] = GET(d);
-#undef GET
-    a += t->step[0], b += t->step[1], c += t->step[2], d += t->step[3];
-    interleave(x[0], x[1], x[2], x[3], lanes);
-    UNROLL(16) for (int v = 0; v < LANES; v++) vq_store_halves(to + v / HALVES * block + v % HALVES * (QL * 4), lanes[v]);
-  }
-}
-
-// `n` places of channels [c, c + channels), blocks lying `block` bytes apart.
-static void weave(const threads *all, int64_t c, int64_t channels, int64_t n, int64_t block, int flip, uint8_t *to) {
-  for (; channels > 0; c += QBYTES, channels -= QBYTES, to += WOVEN * block) {
-    threads t = *all;
-    for (int i = 0; i < 4; i++) t.from[i] += t.step[i] ? c : 0;
-    const int64_t lanes = (channels + QL - 1) / QL;
-    if (channels >= QBYTES) weave_some(&t, n, QBYTES, block, flip, to, 4, 1);
-    else if (lanes <= 1) weave_some(&t, n, channels, block, flip, to, 1, 0);
-    else if (lanes <= 2) weave_some(&t, n, channels, block, flip, to, 2, 0);
-    else if (lanes <= 3) weave_some(&t, n, channels, block, flip, to, 3, 0);
-    else weave_some(&t, n, channels, block, flip, to, 4, 0);
-  }
-}
-
-// The places [0, n) that see pixels first + i of the lines row[k]; outside the image is padding.
-static void weave_line(const task *t, const uint8_t *const *row, int64_t first, int64_t n, int64_t c, int64_t channels,
-                       uint8_t *to) {
-  const int64_t width = t->d.w.in[2], pitch = t->d.channels, block = t->d.columns * ITG_QPLACE;
-  uint8_t fill[QBYTES];
-  memset(fill, t->fill, sizeof fill);
-  int64_t begin = first < 0 ? -first : 0, end = width - first;
-  end = end < 0 ? 0 : end > n ? n : end;
-  begin = begin > end ? end : begin;
-  for (int64_t i = 0; i < n;) {
-    const bool inside = i >= begin && i < end;
-    threads th;
-    for (int k = 0; k < 4; k++) {
-      const int64_t x = first + i;
-      const bool there = row[k] && x >= 0 && x < width;
-      th.from[k] = there ? row[k] + x * pitch : fill;
-      th.step[k] = there ? pitch : 0;
-    }
-    weave(&th, c, channels, inside ? end - i : 1, block, t->flip, to + i * ITG_QPLACE);
-    i = inside ? end : i + 1;
-  }
-}
-
 #include "qdepthwise_5x5.h"
 
-// ---- sums --------------------------------------------------------------------------------------
+// ---- sums ---------------------------------------------------------------------------------------
 typedef struct sums {  // a strip of one or two lines of output, one vector of channels
   const uint8_t *woven;
   const int64_t *at;      // where each group of taps lies from there, in bytes
   const int8_t *weights;  // of the first line; those of the second follow `next` bytes later
   int64_t taps, next;
   uint8_t *out;
-  int64_t line, pitch;  // from one line of output to the next, and from pixel to pixel
+  int64_t line, pitch;   // from one line of output to the next, and from pixel to pixel
   int64_t pixels, step;  // step: places from pixel to pixel
   int64_t n;             // channels
 } sums;
 
-INLINE void four(const sums *s, const uint8_t *woven, const vq_four *weights, vq bias, const int TAPS, const int OUTS,
-                 const int WIDE, const int STEP, vq (*sum)[4]) {
-  UNROLL(16) for (int o = 0; o < OUTS; o++)
-    UNROLL(16) for (int p = 0; p < 4; p++) sum[o][p] = bias;
-  if (WIDE) {  // neighbouring pixels and taps share what they read
-    UNROLL(16) for (int r = 0; r < TAPS / WIDE; r++) {
+INLINE void four(const sums *s, const uint8_t *woven, const vq_four *weights, vq bias,
+                 const int TAPS, const int OUTS, const int WIDE, const int STEP, vq (*sum)[4]) {
+  FOR_UNROLLED (16, int o = 0; o < OUTS; o++)
+    FOR_UNROLLED (16, int p = 0; p < 4; p++) sum[o][p] = bias;
+  if (WIDE) {  // neighbouring pixels and taps share loads
+    FOR_UNROLLED (16, int r = 0; r < TAPS / WIDE; r++) {
       const uint8_t *line = woven + s->at[r * WIDE];
-      UNROLL(16) for (int x = 0; x < WIDE + 3 * STEP; x++) {
+      FOR_UNROLLED (16, int x = 0; x < WIDE + 3 * STEP; x++) {
         const vq_four in = vq_inputs(vq_load(line + x * ITG_QPLACE));
-        UNROLL(16) for (int k = 0; k < WIDE; k++)
-          UNROLL(16) for (int o = 0; o < OUTS; o++) {
+        FOR_UNROLLED (16, int k = 0; k < WIDE; k++)
+          FOR_UNROLLED (16, int o = 0; o < OUTS; o++) {
             const int p = (x - k) / STEP;
             if (x >= k && (x - k) % STEP == 0 && p < 4)
               sum[o][p] = vq_dot(sum[o][p], in, weights[o * TAPS + r * WIDE + k]);
@@ -156,16 +55,17 @@ INLINE void four(const sums *s, const uint8_t *woven, const vq_four *weights, vq
   for (int64_t k = 0; k < s->taps; k++) {
     const uint8_t *from = woven + s->at[k];
     vq_four w[2];
-    UNROLL(16) for (int o = 0; o < OUTS; o++) w[o] = vq_weights(vq_load(s->weights + o * s->next + k * ITG_QPLACE));
-    UNROLL(16) for (int p = 0; p < 4; p++) {
+    FOR_UNROLLED (16, int o = 0; o < OUTS; o++)
+      w[o] = vq_weights(vq_load(s->weights + o * s->next + k * ITG_QPLACE));
+    FOR_UNROLLED (16, int p = 0; p < 4; p++) {
       const vq_four in = vq_inputs(vq_load(from + p * s->step * ITG_QPLACE));
-      UNROLL(16) for (int o = 0; o < OUTS; o++) sum[o][p] = vq_dot(sum[o][p], in, w[o]);
+      FOR_UNROLLED (16, int o = 0; o < OUTS; o++) sum[o][p] = vq_dot(sum[o][p], in, w[o]);
     }
   }
 }
 
-INLINE void strip(const sums *s_, const task *t, vq bias, vf scale, const int TAPS, const int OUTS, const int WIDE,
-                  const int STEP) {
+INLINE void strip(const sums *s_, const task *t, vq bias, vf scale, const int TAPS, const int OUTS,
+                  const int WIDE, const int STEP) {
   const itg_requantize *q = &t->end;
   const uint8_t *table = t->table;
   const sums s = *s_;
@@ -173,19 +73,22 @@ INLINE void strip(const sums *s_, const task *t, vq bias, vf scale, const int TA
   const vf scales[4] = {scale, scale, scale, scale};
   const bool saturates = q->saturates;
   vq_four weights[TAPS ? TAPS * OUTS : 1];
-  UNROLL(16) for (int o = 0; o < OUTS; o++)
-    UNROLL(16) for (int k = 0; k < TAPS; k++)
+  FOR_UNROLLED (16, int o = 0; o < OUTS; o++)
+    FOR_UNROLLED (16, int k = 0; k < TAPS; k++)
       weights[o * TAPS + k] = vq_weights(vq_load(s.weights + o * s.next + k * ITG_QPLACE));
   for (int64_t p = 0; p < s.pixels; p += 4) {
-    const int64_t at = p + 4 <= s.pixels ? p : s.pixels < 4 ? 0 : s.pixels - 4;  // the last four overlap those before
+    const int64_t at = p + 4 <= s.pixels ? p
+                       : s.pixels < 4    ? 0
+                                         : s.pixels - 4;  // the last four overlap those before
     vq sum[2][4];
     four(&s, s.woven + at * s.step * ITG_QPLACE, weights, bias, TAPS, OUTS, WIDE, STEP, sum);
-    UNROLL(16) for (int o = 0; o < OUTS; o++) {
+    FOR_UNROLLED (16, int o = 0; o < OUTS; o++) {
       vq *y = sum[o];
       vq bytes = saturates ? vq_bytes(y[0], y[1], y[2], y[3], scales, true, end)
-                                 : vq_bytes(y[0], y[1], y[2], y[3], scales, false, end);
+                           : vq_bytes(y[0], y[1], y[2], y[3], scales, false, end);
       if (table) bytes = vq_lookup(bytes, table);
-      put_four(s.out + o * s.line + at * s.pitch, s.pitch, s.n, s.pixels < 4 ? (int)s.pixels : 4, bytes);
+      put_four(s.out + o * s.line + at * s.pitch, s.pitch, s.n, s.pixels < 4 ? (int)s.pixels : 4,
+               bytes);
     }
   }
 }
@@ -215,12 +118,15 @@ static strip_fn strip_of_5x5(int64_t lines, int64_t step) {
 }
 #endif
 
-// All sums of `lines` lines of output (at most `outs`), blocks from `block` on with `channels` channels in all.
-static void strips(const task *t, sums *s, const uint8_t *woven, int64_t block, int64_t channels, int64_t lines) {
+// All sums of `lines` lines of output (at most `outs`), blocks from `block` on with `channels`
+// channels in all.
+static void strips(const task *t, sums *s, const uint8_t *woven, int64_t block, int64_t channels,
+                   int64_t lines) {
   const itg_qdepth *d = &t->d;
   strip_fn run = lines == 2 ? strip_any_twice : strip_any;
   const bool near = d->w.dilation[2] == 1;
-  if (near && s->step == 1 && s->taps == 3 && d->wide == 3) run = lines == 2 ? strip_3x3_twice : strip_3x3;
+  if (near && s->step == 1 && s->taps == 3 && d->wide == 3)
+    run = lines == 2 ? strip_3x3_twice : strip_3x3;
   if (near && s->step <= 2 && s->taps == 10 && d->wide == 5) run = strip_of_5x5(lines, s->step);
   uint8_t *out = s->out;
   s->next = s->taps * ITG_QPLACE;
@@ -238,7 +144,7 @@ static void strips(const task *t, sums *s, const uint8_t *woven, int64_t block, 
   }
 }
 
-// ---- rows ----------------------------------------------------------------------------------------
+// ---- rows ---------------------------------------------------------------------------------------
 typedef struct piece {  // pixels [p, p + n) of some lines, blocks from `block` on
   int64_t p, n, block, channels;
 } piece;
@@ -251,8 +157,12 @@ INLINE const uint8_t *line_of(const task *t, int64_t batch, int64_t z, int64_t y
 
 static sums begin(const task *t, const piece *at, const int64_t *taps, int64_t row) {
   const itg_window *w = &t->d.w;
-  sums s = {.at = taps, .taps = t->d.high * t->d.wide, .pitch = t->d.channels, .line = w->out[2] * t->d.channels,
-            .pixels = at->n, .step = w->stride[2]};
+  sums s = {.at = taps,
+            .taps = t->d.high * t->d.wide,
+            .pitch = t->d.channels,
+            .line = w->out[2] * t->d.channels,
+            .pixels = at->n,
+            .step = w->stride[2]};
   s.out = t->out + row * s.line + at->p * s.pitch;
   return s;
 }
@@ -261,7 +171,8 @@ static sums begin(const task *t, const piece *at, const int64_t *taps, int64_t r
 static void lines_of(const task *t, const piece *at, uint8_t *woven, int64_t row, int64_t lines) {
   const itg_qdepth *d = &t->d;
   const itg_window *w = &d->w;
-  const int64_t oy = row % w->out[1], oz = row / w->out[1] % w->out[0], batch = row / w->out[1] / w->out[0];
+  const int64_t oy = row % w->out[1], oz = row / w->out[1] % w->out[0],
+                batch = row / w->out[1] / w->out[0];
   const int64_t count = w->kernel[0] * w->kernel[1] + d->outs - 1;
   const int64_t group = d->groups * d->columns * ITG_QPLACE;
   int64_t taps[ITG_QTAPS];
@@ -269,28 +180,32 @@ static void lines_of(const task *t, const piece *at, uint8_t *woven, int64_t row
     const uint8_t *rows[4];
     for (int64_t i = 0; i < 4; i++) {
       const int64_t k = g * 4 + i, down = d->outs == 2 ? k : k % w->kernel[1];
-      const int64_t z = oz * w->stride[0] - w->before[0] + (d->outs == 2 ? 0 : k / w->kernel[1]) * w->dilation[0];
+      const int64_t z =
+          oz * w->stride[0] - w->before[0] + (d->outs == 2 ? 0 : k / w->kernel[1]) * w->dilation[0];
       const int64_t y = oy * w->stride[1] - w->before[1] + down * w->dilation[1];
       rows[i] = k < count ? line_of(t, batch, z, y) : NULL;
     }
     const int64_t columns = (at->n - 1) * w->stride[2] + (d->wide - 1) * w->dilation[2] + 1;
-    weave_line(t, rows, at->p * w->stride[2] - w->before[2], columns, at->block * ITG_QBLOCK16, at->channels,
-               woven + g * group);
-    for (int64_t j = 0; j < d->wide; j++) taps[g * d->wide + j] = g * group + j * w->dilation[2] * ITG_QPLACE;
+    weave_line(t, rows, at->p * w->stride[2] - w->before[2], columns, at->block * ITG_QBLOCK16,
+               at->channels, woven + g * group);
+    for (int64_t j = 0; j < d->wide; j++)
+      taps[g * d->wide + j] = g * group + j * w->dilation[2] * ITG_QPLACE;
   }
   sums s = begin(t, at, taps, row);
   strips(t, &s, woven, at->block, at->channels, lines);
 }
 
 // Rows [row, end) of blocks [first, last).
-static void run(const task *t, uint8_t *woven, int64_t row, int64_t end, int64_t first, int64_t last) {
+static void run(const task *t, uint8_t *woven, int64_t row, int64_t end, int64_t first,
+                int64_t last) {
   const itg_qdepth *d = &t->d;
   const int64_t height = d->w.out[1];
   for (int64_t b = first; b < last; b += d->groups)
     for (int64_t p = 0; p < d->w.out[2]; p += d->strip) {
-      const int64_t blocks = last - b < d->groups ? last - b : d->groups, left = d->channels - b * ITG_QBLOCK16;
+      const int64_t blocks = last - b < d->groups ? last - b : d->groups,
+                    left = d->channels - b * ITG_QBLOCK16;
       const piece at = {p, d->w.out[2] - p < d->strip ? d->w.out[2] - p : d->strip, b,
-                       blocks * ITG_QBLOCK16 < left ? blocks * ITG_QBLOCK16 : left};
+                        blocks * ITG_QBLOCK16 < left ? blocks * ITG_QBLOCK16 : left};
       for (int64_t y = row, lines; y < end; y += lines) {
         lines = d->outs == 2 && y + 1 < end && y % height + 1 < height ? 2 : 1;
         lines_of(t, &at, woven, y, lines);
@@ -299,28 +214,36 @@ static void run(const task *t, uint8_t *woven, int64_t row, int64_t end, int64_t
 }
 #else
 // One output pixel after the other.
-static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t first, int64_t last) {
+static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t first,
+                int64_t last) {
   (void)none;
   const itg_qdepth *d = &t->d;
   const itg_window *w = &d->w;
   const int64_t places = w->out[2], line = w->in[2] * d->channels;
   for (int64_t i = row * places; i < end * places; i++) {
-    const int64_t ox = i % places, oy = i / places % w->out[1], oz = i / places / w->out[1] % w->out[0];
+    const int64_t ox = i % places, oy = i / places % w->out[1],
+                  oz = i / places / w->out[1] % w->out[0];
     const uint8_t *image = t->x + i / itg_places(w->out) * w->in[0] * w->in[1] * line;
     for (int64_t b = first; b < last; b++) {
-      const int64_t c = b * ITG_QBLOCK16, n = d->channels - c < ITG_QBLOCK16 ? d->channels - c : ITG_QBLOCK16;
+      const int64_t c = b * ITG_QBLOCK16,
+                    n = d->channels - c < ITG_QBLOCK16 ? d->channels - c : ITG_QBLOCK16;
       uint32_t sum[ITG_QBLOCK16];
       for (int64_t l = 0; l < n; l++) sum[l] = (uint32_t)t->end.bias[c + l];
       for (int64_t k = 0; k < itg_taps(w); k++) {
-        const int64_t kx = k % w->kernel[2], ky = k / w->kernel[2] % w->kernel[1], kz = k / w->kernel[2] / w->kernel[1];
+        const int64_t kx = k % w->kernel[2], ky = k / w->kernel[2] % w->kernel[1],
+                      kz = k / w->kernel[2] / w->kernel[1];
         const int64_t z = oz * w->stride[0] - w->before[0] + kz * w->dilation[0];
         const int64_t y = oy * w->stride[1] - w->before[1] + ky * w->dilation[1];
-        const int64_t x = ox * w->stride[2] - w->before[2] + kx * w->dilation[2], down = kz * w->kernel[1] + ky;
+        const int64_t x = ox * w->stride[2] - w->before[2] + kx * w->dilation[2],
+                      down = kz * w->kernel[1] + ky;
         const int64_t group = b * d->outs * d->high * d->wide + down / 4 * d->wide + kx;
         const int8_t *weights = t->weights + group * ITG_QPLACE + down % 4;
-        const bool inside = z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1] && x >= 0 && x < w->in[2];
-        const uint8_t *from = inside ? image + (z * w->in[1] + y) * line + x * d->channels + c : &t->fill;
-        for (int64_t l = 0; l < n; l++) sum[l] += (uint32_t)((from[inside ? l : 0] ^ t->flip) * weights[l * 4]);
+        const bool inside =
+            z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1] && x >= 0 && x < w->in[2];
+        const uint8_t *from =
+            inside ? image + (z * w->in[1] + y) * line + x * d->channels + c : &t->fill;
+        for (int64_t l = 0; l < n; l++)
+          sum[l] += (uint32_t)((from[inside ? l : 0] ^ t->flip) * weights[l * 4]);
       }
       for (int64_t l = 0; l < n; l++) {
         const uint8_t y = itg_requantized(&t->end, (int32_t)sum[l], c + l);
@@ -343,8 +266,8 @@ ITG_FN(qdepthwise, any) {
   t.table = itg_input(call, 4) ? itg_input(call, 4)->data : NULL;
   t.flip = call->in[0]->dtype == ITG_I8 ? 0x80 : 0;
   t.fill = (uint8_t)a->x_zero;
-  t.end = itg_requantize_of(call->in[2]->data, call->in[3]->data, t.d.channels, a->y_zero, a->lo, a->hi,
-                            a->dtype == ITG_I8);
+  t.end = itg_requantize_of(call->in[2]->data, call->in[3]->data, t.d.channels, a->y_zero, a->lo,
+                            a->hi, a->dtype == ITG_I8);
   int64_t row = 0, end = type.shape[0] * t.d.w.out[0] * t.d.w.out[1], from = 0, to = t.d.blocks;
   int64_t lines = t.d.outs, blocks = 4;  // that are made together
 #if defined(ISA_avx512)
@@ -354,13 +277,16 @@ ITG_FN(qdepthwise, any) {
 #if defined(ISA_avx512vnni)
   if (!walk && t.d.five_slots) lines = blocks = 1;
 #endif
-  // Cut like the product that made the image (qconv.c), mostly of a sixth of the channels: what a thread made is near to it.
-  const bool wide = t.d.channels > 7 * type.shape[0] * itg_places(t.d.w.in) && t.d.blocks >= 2 * (int64_t)parts;
+  // Cut like the product that made the image (qconv.c), mostly of a sixth of the channels: what a
+  // thread made is near to it.
+  const bool wide =
+      t.d.channels > 7 * type.shape[0] * itg_places(t.d.w.in) && t.d.blocks >= 2 * (int64_t)parts;
   if (!wide && end >= 7 * (int64_t)parts) itg_share(end, lines, part, parts, &row, &end);
   else itg_share(t.d.blocks, blocks, part, parts, &from, &to);
 #if defined(ISA_avx512)
   if (walk) {
-    walk_rows(&t, row, end, from * ITG_QBLOCK16, to < t.d.blocks ? to * ITG_QBLOCK16 : t.d.channels);
+    walk_rows(&t, row, end, from * ITG_QBLOCK16,
+              to < t.d.blocks ? to * ITG_QBLOCK16 : t.d.channels);
     return NULL;
   }
 #endif

@@ -1,8 +1,10 @@
-// 3x3 windows of single channels over bytes, in vectors of 64: from column to column of the image all sums stay in
-// registers, and a column is woven (qdepthwise.h) where it is read. Fewer channels than a vector has come from two or four
-// runs of pixels at a time. Included by qdepthwise.c.
+// 3x3 depthwise convolution of bytes in vectors of 64 channels. The sums stay in registers from
+// column to column of the image, and a column is interleaved (qdepthwise.h) when it is read. Fewer
+// channels than a vector has are taken from two or four rows of pixels at a time. Included by
+// qdepthwise.c.
 #if defined(ISA_avx512)
-typedef struct chunk {  // up to 64 channels, or 32 of two runs, or 16 of four; in the order that unpacking leaves
+typedef struct chunk {  // up to 64 channels, or 32 of two runs, or 16 of four; in the order that
+                        // unpacking leaves
   vq weights[3][4];
   vq bias[4];
   vf scale[4];
@@ -10,7 +12,7 @@ typedef struct chunk {  // up to 64 channels, or 32 of two runs, or 16 of four; 
   int runs;
 } chunk;
 
-typedef struct columns {  // one line of output
+typedef struct columns {   // one line of output
   const uint8_t *rows[3];  // what run 0 sees first, or padding
   int64_t step[3];         // bytes from one column to the next, from run to run
   int64_t run[3];
@@ -23,10 +25,13 @@ typedef struct columns {  // one line of output
   bool last;       // no reading past the last channel
 } columns;
 
-// Rows of 16 channels as the lanes of unpacked bytes lie: 4 x 4 groups of 128 bits, rows to columns.
+// Rows of 16 channels as the lanes of unpacked bytes lie: 4 x 4 groups of 128 bits, rows to
+// columns.
 INLINE void turn(const vq *in, vq *out) {
-  const vq a = _mm512_shuffle_i32x4(in[0], in[1], 0x88), b = _mm512_shuffle_i32x4(in[0], in[1], 0xdd);
-  const vq c = _mm512_shuffle_i32x4(in[2], in[3], 0x88), d = _mm512_shuffle_i32x4(in[2], in[3], 0xdd);
+  const vq a = _mm512_shuffle_i32x4(in[0], in[1], 0x88),
+           b = _mm512_shuffle_i32x4(in[0], in[1], 0xdd);
+  const vq c = _mm512_shuffle_i32x4(in[2], in[3], 0x88),
+           d = _mm512_shuffle_i32x4(in[2], in[3], 0xdd);
   out[0] = _mm512_shuffle_i32x4(a, c, 0x88);
   out[1] = _mm512_shuffle_i32x4(b, d, 0x88);
   out[2] = _mm512_shuffle_i32x4(a, c, 0xdd);
@@ -46,7 +51,9 @@ static chunk chunk_of(const task *t, int64_t c) {
       const __mmask16 some = n >= 16 ? 0xffff : n > 0 ? (__mmask16)((1u << n) - 1) : 0;
       if (w == 3) in[i] = _mm512_maskz_loadu_epi32(some, t->end.bias + at);
       else if (w == 4) in[i] = _mm512_maskz_loadu_epi32(some, t->end.scale + at);
-      else in[i] = b < blocks ? vq_load(t->weights + ((c / 16 + b) * t->d.outs * 3 + w) * ITG_QPLACE) : vq_set(0);
+      else
+        in[i] = b < blocks ? vq_load(t->weights + ((c / 16 + b) * t->d.outs * 3 + w) * ITG_QPLACE)
+                           : vq_set(0);
     }
     turn(in, out);
     for (int v = 0; v < 4; v++)
@@ -69,14 +76,17 @@ INLINE vq whole_column(const uint8_t *p, int64_t run, const int RUNS) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
 }
 
-// Where some of it may be padding, or the last of the image: bit r of `there` says whether run r sees a pixel.
-INLINE vq edge_column(const uint8_t *p, int64_t run, unsigned there, int64_t n, vq fill, const int RUNS) {
+// Where some of it may be padding, or the last of the image: bit r of `there` says whether run r
+// sees a pixel.
+INLINE vq edge_column(const uint8_t *p, int64_t run, unsigned there, int64_t n, vq fill,
+                      const int RUNS) {
   if (RUNS == 1) return _mm512_mask_loadu_epi8(fill, there & 1 ? ~(__mmask64)0 >> (64 - n) : 0, p);
   if (RUNS == 2) {
     const __m256i none = _mm512_castsi512_si256(fill);
     const __mmask32 some = ~(__mmask32)0 >> (32 - n);
     const __m256i a = _mm256_mask_loadu_epi8(none, there & 1 ? some : 0, p);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(a), _mm256_mask_loadu_epi8(none, there & 2 ? some : 0, p + run), 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(a),
+                              _mm256_mask_loadu_epi8(none, there & 2 ? some : 0, p + run), 1);
   }
   const __m128i none = _mm512_castsi512_si128(fill);
   const __mmask16 some = (__mmask16)(0xffffu >> (16 - n));
@@ -105,13 +115,14 @@ INLINE void put_column(uint8_t *to, int64_t run, int64_t n, vq y, const int RUNS
     const __mmask16 some = n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
     const __m128i part[4] = {_mm512_castsi512_si128(y), _mm512_extracti32x4_epi32(y, 1),
                              _mm512_extracti32x4_epi32(y, 2), _mm512_extracti32x4_epi32(y, 3)};
-    UNROLL(16) for (int r = 0; r < 4; r++) _mm_mask_storeu_epi8(to + r * run, some, part[r]);
+    FOR_UNROLLED (16, int r = 0; r < 4; r++) _mm_mask_storeu_epi8(to + r * run, some, part[r]);
   }
 }
 
 INLINE void walk(const task *t, const chunk *k, const columns *s_, const int RUNS, const int STEP) {
   const columns s = *s_;
-  const vq flip = vq_set((int32_t)0x80808080), none = vq_set(0), fill = vq_set((int32_t)(t->fill * 0x01010101u));
+  const vq flip = vq_set((int32_t)0x80808080), none = vq_set(0),
+           fill = vq_set((int32_t)(t->fill * 0x01010101u));
   const bool flipped = t->flip != 0;
   const uint64_t width = (uint64_t)s.width;
   const vq_end end = vq_end_of(&t->end);
@@ -121,37 +132,40 @@ INLINE void walk(const task *t, const chunk *k, const columns *s_, const int RUN
   int64_t begin = s.first < 0 ? -s.first : 0, stop = s.width - s.first - (RUNS - 1) * s.apart;
   if (s.last || stop <= begin) begin = stop = 0;
   vq_four w[3][4];
-  UNROLL(16) for (int i = 0; i < 12; i++) w[i / 4][i % 4] = vq_weights(k->weights[i / 4][i % 4]);
+  FOR_UNROLLED (16, int i = 0; i < 12; i++) w[i / 4][i % 4] = vq_weights(k->weights[i / 4][i % 4]);
   const uint8_t *a = s.rows[0], *b = s.rows[1], *c = s.rows[2];
   uint8_t *out = s.out;
   vq s0[4], s1[4], s2[4], lanes[4];
   int64_t i = 0;
-#define COLUMN                                                                                               \
-  {                                                                                                          \
-    vq x[3];                                                                                                 \
-    if (i >= begin && i < stop) {                                                                            \
-      x[0] = whole_column(a, s.run[0], RUNS), x[1] = whole_column(b, s.run[1], RUNS);                        \
-      x[2] = whole_column(c, s.run[2], RUNS);                                                                \
-    } else {                                                                                                 \
-      unsigned there = 0;                                                                                    \
-      for (int j = 0; j < RUNS; j++) there |= (unsigned)((uint64_t)(s.first + j * s.apart + i) < width) << j; \
-      x[0] = edge_column(a, s.run[0], s.inside[0] ? there : 0, n, fill, RUNS);                               \
-      x[1] = edge_column(b, s.run[1], s.inside[1] ? there : 0, n, fill, RUNS);                               \
-      x[2] = edge_column(c, s.run[2], s.inside[2] ? there : 0, n, fill, RUNS);                               \
-    }                                                                                                        \
-    a += s.step[0], b += s.step[1], c += s.step[2];                                                          \
-    if (flipped) x[0] = vq_xor(x[0], flip), x[1] = vq_xor(x[1], flip), x[2] = vq_xor(x[2], flip);            \
-    interleave(x[0], x[1], x[2], none, lanes);                                                               \
+#define COLUMN                                                                                    \
+  {                                                                                               \
+    vq x[3];                                                                                      \
+    if (i >= begin && i < stop) {                                                                 \
+      x[0] = whole_column(a, s.run[0], RUNS), x[1] = whole_column(b, s.run[1], RUNS);             \
+      x[2] = whole_column(c, s.run[2], RUNS);                                                     \
+    } else {                                                                                      \
+      unsigned there = 0;                                                                         \
+      for (int j = 0; j < RUNS; j++)                                                              \
+        there |= (unsigned)((uint64_t)(s.first + j * s.apart + i) < width) << j;                  \
+      x[0] = edge_column(a, s.run[0], s.inside[0] ? there : 0, n, fill, RUNS);                    \
+      x[1] = edge_column(b, s.run[1], s.inside[1] ? there : 0, n, fill, RUNS);                    \
+      x[2] = edge_column(c, s.run[2], s.inside[2] ? there : 0, n, fill, RUNS);                    \
+    }                                                                                             \
+    a += s.step[0], b += s.step[1], c += s.step[2];                                               \
+    if (flipped) x[0] = vq_xor(x[0], flip), x[1] = vq_xor(x[1], flip), x[2] = vq_xor(x[2], flip); \
+    interleave(x[0], x[1], x[2], none, lanes);                                                    \
   }
-#define BEGIN(to) UNROLL(16) for (int v = 0; v < 4; v++) to[v] = vq_dot(k->bias[v], vq_inputs(lanes[v]), w[0][v]);
-#define ADD(to, tap) UNROLL(16) for (int v = 0; v < 4; v++) to[v] = vq_dot(to[v], vq_inputs(lanes[v]), w[tap][v]);
-#define END(of)                                                                                                 \
-  {                                                                                                             \
-    vq y = saturates ? vq_bytes(of[0], of[1], of[2], of[3], k->scale, true, end)                                \
-                     : vq_bytes(of[0], of[1], of[2], of[3], k->scale, false, end);                              \
-    if (table) y = vq_lookup(y, table);                                                                          \
-    put_column(out, s.out_run, n, y, RUNS);                                                                     \
-    out += s.out_step;                                                                                          \
+#define BEGIN(to) \
+  FOR_UNROLLED (16, int v = 0; v < 4; v++) to[v] = vq_dot(k->bias[v], vq_inputs(lanes[v]), w[0][v]);
+#define ADD(to, tap) \
+  FOR_UNROLLED (16, int v = 0; v < 4; v++) to[v] = vq_dot(to[v], vq_inputs(lanes[v]), w[tap][v]);
+#define END(of)                                                                    \
+  {                                                                                \
+    vq y = saturates ? vq_bytes(of[0], of[1], of[2], of[3], k->scale, true, end)   \
+                     : vq_bytes(of[0], of[1], of[2], of[3], k->scale, false, end); \
+    if (table) y = vq_lookup(y, table);                                            \
+    put_column(out, s.out_run, n, y, RUNS);                                        \
+    out += s.out_step;                                                             \
   }
   if (STEP == 1) {
     COLUMN BEGIN(s0) i++;
@@ -177,32 +191,48 @@ INLINE void walk(const task *t, const chunk *k, const columns *s_, const int RUN
 }
 
 typedef void (*walk_fn)(const task *t, const chunk *k, const columns *s);
-#define WALK(runs, step) \
-  static void walk_##runs##_##step(const task *t, const chunk *k, const columns *s) { walk(t, k, s, runs, step); }
-WALK(1, 1) WALK(2, 1) WALK(4, 1) WALK(1, 2) WALK(2, 2) WALK(4, 2)
+#define WALK(runs, step)                                                              \
+  static void walk_##runs##_##step(const task *t, const chunk *k, const columns *s) { \
+    walk(t, k, s, runs, step);                                                        \
+  }
+WALK(1, 1)
+WALK(2, 1)
+WALK(4, 1)
+WALK(1, 2)
+WALK(2, 2)
+WALK(4, 2)
 
 static bool walks(const itg_window *w) {
-  return w->kernel[0] == 1 && w->kernel[1] == 3 && w->kernel[2] == 3 && w->dilation[1] == 1 && w->dilation[2] == 1 &&
-         w->stride[1] <= 2 && w->stride[1] == w->stride[2];
+  return w->kernel[0] == 1 && w->kernel[1] == 3 && w->kernel[2] == 3 && w->dilation[1] == 1 &&
+         w->dilation[2] == 1 && w->stride[1] <= 2 && w->stride[1] == w->stride[2];
 }
 
 // Channels [from, to) of rows [row, end).
 static void walk_rows(const task *t, int64_t row, int64_t end, int64_t from, int64_t to) {
   const itg_window *w = &t->d.w;
   const int64_t channels = t->d.channels, line = w->in[2] * channels, stride = w->stride[2];
-  const int64_t near = (256 << 10) / (w->in[1] * line + 1), rows = near ? end - row : 8;  // small images: all rows
+  const int64_t near = (256 << 10) / (w->in[1] * line + 1),
+                rows = near ? end - row : 8;  // small images: all rows
   uint8_t fill[64];
   memset(fill, t->fill, sizeof fill);
   for (int64_t first = row; first < end; first += rows)
     for (int64_t c = from; c < to; c += 64) {
       chunk k = chunk_of(t, c);
-      const walk_fn run = stride == 1 ? k.runs == 1 ? walk_1_1 : k.runs == 2 ? walk_2_1 : walk_4_1
-                                      : k.runs == 1 ? walk_1_2 : k.runs == 2 ? walk_2_2 : walk_4_2;
+      const walk_fn run = stride == 1   ? k.runs == 1   ? walk_1_1
+                                          : k.runs == 2 ? walk_2_1
+                                                        : walk_4_1
+                          : k.runs == 1 ? walk_1_2
+                          : k.runs == 2 ? walk_2_2
+                                        : walk_4_2;
       const int64_t apart = k.runs == 1 ? 0 : w->out[2] / k.runs;
       for (int64_t y = first; y < end && y < first + rows; y++) {
         const int64_t oy = y % w->out[1], batch = y / w->out[1], x = -w->before[2];
-        columns s = {.first = x, .width = w->in[2], .apart = apart * stride, .out_step = channels,
-                     .out_run = apart * channels, .pixels = w->out[2] - (k.runs - 1) * apart};
+        columns s = {.first = x,
+                     .width = w->in[2],
+                     .apart = apart * stride,
+                     .out_step = channels,
+                     .out_run = apart * channels,
+                     .pixels = w->out[2] - (k.runs - 1) * apart};
         s.out = t->out + y * w->out[2] * channels + c;
         for (int r = 0; r < 3; r++) {
           const int64_t iy = oy * stride - w->before[1] + r;
@@ -210,7 +240,8 @@ static void walk_rows(const task *t, int64_t row, int64_t end, int64_t from, int
           s.rows[r] = s.inside[r] ? t->x + (batch * w->in[1] + iy) * line + x * channels + c : fill;
           s.step[r] = s.inside[r] ? channels : 0;
           s.run[r] = s.inside[r] ? s.apart * channels : 0;
-          s.last |= s.inside[r] && (w->in[1] - 1 - iy) * line < 64 && k.n * k.runs < 64;  // lines may be a few bytes
+          s.last |= s.inside[r] && (w->in[1] - 1 - iy) * line < 64 &&
+                    k.n * k.runs < 64;  // lines may be a few bytes
         }
         run(t, &k, &s);
       }

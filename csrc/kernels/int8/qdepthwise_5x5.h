@@ -1,12 +1,19 @@
-// 5x5 windows of single channels over bytes, 16 channels at a time. Lines are woven (qdepthwise.h) in groups of four, each
-// once: whatever line a window begins at, it sees two such groups, with weights moved by as many bytes as it begins
-// lower. Sums become bytes between the products of the next. Included by qdepthwise.c.
+// 5x5 depthwise convolution of bytes, 16 channels at a time. Groups of four lines are interleaved
+// (qdepthwise.h), each group once: every window sees two groups, with weights moved by as many
+// bytes as it begins below the group. The sums of one pixel are converted to bytes between the
+// products of the next. Included by qdepthwise.c.
 #if defined(ISA_avx512vnni)
-enum { FIVE = 5, FIVE_TAPS = 2 * FIVE, LOWER = 4, FIVE_MOST = 7 };  // LOWER: places in a group where windows may begin
+enum {
+  FIVE = 5,
+  FIVE_TAPS = 2 * FIVE,
+  LOWER = 4,
+  FIVE_MOST = 7
+};  // LOWER: places in a group where windows may begin
 
 typedef struct five {  // some lines of output, one block of channels
   const uint8_t *woven;
-  int64_t slot, slots, first;  // bytes of a group of four lines, groups that are kept in turns, the first one's number
+  int64_t slot, slots, first;  // bytes of a group of four lines, groups that are kept in turns, the
+                               // first one's number
   const vq *weights;           // [LOWER, FIVE_TAPS]
   const task *t;
   vq bias;
@@ -16,29 +23,31 @@ typedef struct five {  // some lines of output, one block of channels
 } five;
 
 INLINE void five_taps(const uint8_t *from, const vq_four *w, const int M, const int STEP, vq *sum) {
-  UNROLL(16) for (int x = 0; x < FIVE + (M - 1) * STEP; x++) {
+  FOR_UNROLLED (16, int x = 0; x < FIVE + (M - 1) * STEP; x++) {
     const vq in = vq_load(from + x * ITG_QPLACE);
-    UNROLL(16) for (int k = 0; k < FIVE; k++) {
+    FOR_UNROLLED (16, int k = 0; k < FIVE; k++) {
       const int m = (x - k) / STEP;
       if (x >= k && (x - k) % STEP == 0 && m < M) sum[m] = vq_dot(sum[m], in, w[k]);
     }
   }
 }
 
-INLINE void five_end(const five *f, const vq *sum, const int N, uint8_t *to, int64_t pitch, int64_t pixels) {
+INLINE void five_end(const five *f, const vq *sum, const int N, uint8_t *to, int64_t pitch,
+                     int64_t pixels) {
   const itg_requantize *q = &f->t->end;
   const vq_end end = vq_end_of(q);
   vf y[4];
-  UNROLL(16) for (int i = 0; i < N; i++) y[i] = vmul(vq_floats(sum[i]), f->scale);
+  FOR_UNROLLED (16, int i = 0; i < N; i++) y[i] = vmul(vq_floats(sum[i]), f->scale);
   if (!q->saturates)
-    UNROLL(16) for (int i = 0; i < N; i++) y[i] = vmin(vmax(y[i], end.lo), end.hi);
+    FOR_UNROLLED (16, int i = 0; i < N; i++) y[i] = vmin(vmax(y[i], end.lo), end.hi);
   vq bytes = vq_narrow(y, N, end);
   if (f->t->table) bytes = vq_lookup(bytes, f->t->table);
   bytes = by_fours(bytes);
   const __m128i part[4] = {_mm512_castsi512_si128(bytes), _mm512_extracti32x4_epi32(bytes, 1),
-                           _mm512_extracti32x4_epi32(bytes, 2), _mm512_extracti32x4_epi32(bytes, 3)};
+                           _mm512_extracti32x4_epi32(bytes, 2),
+                           _mm512_extracti32x4_epi32(bytes, 3)};
   const int64_t n = f->channels;
-  UNROLL(16) for (int p = 0; p < N; p++) {
+  FOR_UNROLLED (16, int p = 0; p < N; p++) {
     if (p >= pixels) break;
     if (n == 16) _mm_storeu_si128((__m128i *)(to + p * pitch), part[p]);
     else if (n == 8) _mm_storel_epi64((__m128i *)(to + p * pitch), part[p]);
@@ -53,41 +62,54 @@ INLINE void five_lines(const five *f, const int M, const int STEP) {
   uint8_t nowhere[16], *to = nowhere;
   int64_t pitch = 0;
   vq sum[FIVE_MOST], old[FIVE_MOST];
-  UNROLL(16) for (int m = 0; m < M; m++) old[m] = vq_set(0);
+  FOR_UNROLLED (16, int m = 0; m < M; m++) old[m] = vq_set(0);
   for (int64_t y = 0; y < f->lines; y++) {
     const int64_t group = f->first + y * STEP / LOWER;
-    const uint8_t *above = f->woven + group % f->slots * f->slot, *below = f->woven + (group + 1) % f->slots * f->slot;
+    const uint8_t *above = f->woven + group % f->slots * f->slot,
+                  *below = f->woven + (group + 1) % f->slots * f->slot;
     const vq *from = f->weights + y * STEP % LOWER * FIVE_TAPS;
     vq_four taps[FIVE_TAPS];
-    UNROLL(16) for (int k = 0; k < FIVE_TAPS; k++) taps[k] = vq_weights(vq_load(from + k));
+    FOR_UNROLLED (16, int k = 0; k < FIVE_TAPS; k++) taps[k] = vq_weights(vq_load(from + k));
     for (int64_t p = 0;;) {
-      UNROLL(16) for (int m = 0; m < M; m++) sum[m] = f->bias;
+      FOR_UNROLLED (16, int m = 0; m < M; m++) sum[m] = f->bias;
       five_taps(above + p * STEP * ITG_QPLACE, taps, M, STEP, sum);
       five_end(f, old, EARLY, to, pitch, some);
       five_taps(below + p * STEP * ITG_QPLACE, taps + FIVE, M, STEP, sum);
-      if (M > EARLY) five_end(f, old + EARLY, M > EARLY ? M - EARLY : 1, to + EARLY * pitch, pitch, some - EARLY);
-      UNROLL(16) for (int m = 0; m < M; m++) old[m] = sum[m];
+      if (M > EARLY)
+        five_end(f, old + EARLY, M > EARLY ? M - EARLY : 1, to + EARLY * pitch, pitch,
+                 some - EARLY);
+      FOR_UNROLLED (16, int m = 0; m < M; m++) old[m] = sum[m];
       pitch = channels;
       to = f->out + (y * w->out[2] + p) * channels;
-      const int64_t next = p + 2 * M <= f->pixels ? p + M : f->pixels - M;  // the last ones may be done again
+      const int64_t next =
+          p + 2 * M <= f->pixels ? p + M : f->pixels - M;  // the last ones may be done again
       if (next <= p) break;
       p = next;
     }
   }
   five_end(f, old, EARLY, to, pitch, some);
-  if (M > EARLY) five_end(f, old + EARLY, M > EARLY ? M - EARLY : 1, to + EARLY * pitch, pitch, some - EARLY);
+  if (M > EARLY)
+    five_end(f, old + EARLY, M > EARLY ? M - EARLY : 1, to + EARLY * pitch, pitch, some - EARLY);
 }
 
 typedef void (*five_fn)(const five *f);
 #define FIVE_LINES(m, step) \
   static void five_##m##_##step(const five *f) { five_lines(f, m, step); }
-FIVE_LINES(4, 1) FIVE_LINES(5, 1) FIVE_LINES(6, 1) FIVE_LINES(7, 1)
-FIVE_LINES(4, 2) FIVE_LINES(5, 2) FIVE_LINES(6, 2) FIVE_LINES(7, 2)
+FIVE_LINES(4, 1)
+FIVE_LINES(5, 1)
+FIVE_LINES(6, 1)
+FIVE_LINES(7, 1)
+FIVE_LINES(4, 2)
+FIVE_LINES(5, 2)
+FIVE_LINES(6, 2)
+FIVE_LINES(7, 2)
 
 static five_fn five_of(int64_t pixels, int64_t step) {
-  static const five_fn all[2][4] = {{five_4_1, five_5_1, five_6_1, five_7_1}, {five_4_2, five_5_2, five_6_2, five_7_2}};
+  static const five_fn all[2][4] = {{five_4_1, five_5_1, five_6_1, five_7_1},
+                                    {five_4_2, five_5_2, five_6_2, five_7_2}};
   int64_t best = FIVE_MOST, least = INT64_MAX;
-  for (int64_t m = FIVE_MOST; m >= 4; m--) {  // as many pixels at a time as are computed in vain least often
+  for (int64_t m = FIVE_MOST; m >= 4;
+       m--) {  // as many pixels at a time as are computed in vain least often
     const int64_t cost = (pixels + m - 1) / m * (m + 1);
     if (cost < least) best = m, least = cost;
   }
@@ -97,9 +119,11 @@ static five_fn five_of(int64_t pixels, int64_t step) {
 // The weights of windows that begin 0 to 3 lines below the first line of a group.
 static void five_weights(const int8_t *from, vq (*to)[FIVE_TAPS]) {
   for (int k = 0; k < FIVE; k++) {
-    const vq above = vq_load(from + k * ITG_QPLACE), below = vq_load(from + (FIVE + k) * ITG_QPLACE);
+    const vq above = vq_load(from + k * ITG_QPLACE),
+             below = vq_load(from + (FIVE + k) * ITG_QPLACE);
     for (int i = 0; i < LOWER; i++) {
-      const __m128i down = _mm_cvtsi32_si128(8 * i), up = _mm_cvtsi32_si128(32 - 8 * i);  // by 32 leaves nothing
+      const __m128i down = _mm_cvtsi32_si128(8 * i),
+                    up = _mm_cvtsi32_si128(32 - 8 * i);  // by 32 leaves nothing
       to[i][k] = _mm512_sll_epi32(above, down);
       to[i][FIVE + k] = _mm512_or_si512(_mm512_srl_epi32(above, up), _mm512_sll_epi32(below, down));
     }
@@ -107,8 +131,8 @@ static void five_weights(const int8_t *from, vq (*to)[FIVE_TAPS]) {
 }
 
 // Lines [y, y + 4) of the image, of which some may be padding, and the columns that windows see.
-static void weave_five(const task *t, int64_t batch, int64_t y, int64_t c, int64_t channels, int64_t block,
-                       uint8_t *to) {
+static void weave_five(const task *t, int64_t batch, int64_t y, int64_t c, int64_t channels,
+                       int64_t block, uint8_t *to) {
   const itg_window *w = &t->d.w;
   const int64_t columns = t->d.five_columns, pitch = t->d.channels, before = w->before[2];
   const int64_t begin = before < columns ? before : columns;
@@ -130,30 +154,41 @@ static void weave_five(const task *t, int64_t batch, int64_t y, int64_t c, int64
 }
 
 // Lines [row, end) of one image, blocks [first, last).
-static void five_image(const task *t, uint8_t *woven, int64_t row, int64_t end, int64_t first, int64_t last) {
+static void five_image(const task *t, uint8_t *woven, int64_t row, int64_t end, int64_t first,
+                       int64_t last) {
   const itg_qdepth *d = &t->d;
   const itg_window *w = &d->w;
-  const int64_t step = w->stride[1], slot = d->five_columns * ITG_QPLACE, slots = d->five_slots, block = slots * slot;
+  const int64_t step = w->stride[1], slot = d->five_columns * ITG_QPLACE, slots = d->five_slots,
+                block = slots * slot;
   const int64_t oy = row % w->out[1], batch = row / w->out[1], top = oy * step - w->before[1];
   const int64_t most = (slots - 1) * LOWER / step, size = d->outs * FIVE_TAPS * ITG_QPLACE;
   const five_fn run = five_of(w->out[2], step);
   for (int64_t b = first; b < last; b += 4) {
-    const int64_t blocks = last - b < 4 ? last - b : 4, c = b * ITG_QBLOCK16, left = d->channels - c;
+    const int64_t blocks = last - b < 4 ? last - b : 4, c = b * ITG_QBLOCK16,
+                  left = d->channels - c;
     const int64_t channels = blocks * ITG_QBLOCK16 < left ? blocks * ITG_QBLOCK16 : left;
     vq weights[4][LOWER][FIVE_TAPS];
     for (int64_t i = 0; i < blocks; i++) five_weights(t->weights + (b + i) * size, weights[i]);
     weave_five(t, batch, top, c, channels, block, woven);
     for (int64_t y = 0, group = 0; y < end - row; y += most, group += slots - 1) {
-      const int64_t lines = end - row - y < most ? end - row - y : most, groups = (lines - 1) * step / LOWER + 1;
+      const int64_t lines = end - row - y < most ? end - row - y : most,
+                    groups = (lines - 1) * step / LOWER + 1;
       for (int64_t g = group + 1; g <= group + groups; g++)
         weave_five(t, batch, top + g * LOWER, c, channels, block, woven + g % slots * slot);
       for (int64_t i = 0; i < blocks; i++) {
         const int64_t at = c + i * ITG_QBLOCK16, n = channels - i * ITG_QBLOCK16;
         const __mmask16 some = n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
-        const five f = {.woven = woven + i * block, .slot = slot, .slots = slots, .first = group,
-                        .weights = weights[i][0], .t = t, .bias = _mm512_maskz_loadu_epi32(some, t->end.bias + at),
+        const five f = {.woven = woven + i * block,
+                        .slot = slot,
+                        .slots = slots,
+                        .first = group,
+                        .weights = weights[i][0],
+                        .t = t,
+                        .bias = _mm512_maskz_loadu_epi32(some, t->end.bias + at),
                         .scale = _mm512_maskz_loadu_ps(some, t->end.scale + at),
-                        .out = t->out + (row + y) * w->out[2] * d->channels + at, .lines = lines, .pixels = w->out[2],
+                        .out = t->out + (row + y) * w->out[2] * d->channels + at,
+                        .lines = lines,
+                        .pixels = w->out[2],
                         .channels = n < 16 ? n : 16};
         run(&f);
       }
@@ -161,7 +196,8 @@ static void five_image(const task *t, uint8_t *woven, int64_t row, int64_t end, 
   }
 }
 
-static void five_rows(const task *t, uint8_t *woven, int64_t row, int64_t end, int64_t first, int64_t last) {
+static void five_rows(const task *t, uint8_t *woven, int64_t row, int64_t end, int64_t first,
+                      int64_t last) {
   const int64_t height = t->d.w.out[1];
   for (int64_t y = row, stop; y < end; y = stop) {
     stop = (y / height + 1) * height;

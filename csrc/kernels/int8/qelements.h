@@ -1,9 +1,10 @@
-// Bytes as vectors of floats and back, for arithmetic on quantised tensors: y = clamp(rint(real) + zero).
+// Loads of quantised bytes as vectors of floats, and stores: y = clamp(rint(real) + zero).
 #pragma once
 #include "infer.h"
 #include "qvec.h"
 
-// Scale and zero of a quantised tensor. A byte counts from 0: those of i8 are flipped, `less` is the zero then.
+// Scale and zero of a quantised tensor. A byte counts from 0: those of i8 are flipped, `less` is
+// the zero then.
 typedef struct itg_quant {
   float scale;
   int less;
@@ -16,7 +17,9 @@ static inline itg_quant itg_quant_of(const itg_tensor *scale, const itg_tensor *
                      (int)itg_load_i64(zero->dtype, zero->data, 0) + flip, flip};
 }
 
-static inline float itg_apart(const itg_quant *q, uint8_t x) { return (float)((int)(x ^ q->flip) - q->less); }
+static inline float itg_apart(const itg_quant *q, uint8_t x) {
+  return (float)((int)(x ^ q->flip) - q->less);
+}
 
 // The one rounding rule, by comparisons, so that no number is too large for it.
 static inline uint8_t itg_byte_of(const itg_quant *q, float real) {
@@ -38,7 +41,8 @@ static inline uint8_t itg_byte_of(const itg_quant *q, float real) {
 #define qb_spread(p) _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(p)))
 #endif
 
-static const uint8_t itg_fours[4][16] = {  // four neighbours of each 16 bytes as 32-bit numbers
+static const uint8_t itg_fours[4][16] = {
+    // four neighbours of each 16 bytes as 32-bit numbers
     {0, 128, 128, 128, 1, 128, 128, 128, 2, 128, 128, 128, 3, 128, 128, 128},
     {4, 128, 128, 128, 5, 128, 128, 128, 6, 128, 128, 128, 7, 128, 128, 128},
     {8, 128, 128, 128, 9, 128, 128, 128, 10, 128, 128, 128, 11, 128, 128, 128},
@@ -55,7 +59,8 @@ INLINE qb_quant qb_quant_of(const itg_quant *q) {
 // QBYTES bytes minus their zero as four vectors; qb_bytes puts numbers in this order back in place.
 INLINE void qb_floats(vq x, const qb_quant *q, vf y[4]) {
   x = vq_xor(x, q->flip);
-  UNROLL(16) for (int i = 0; i < 4; i++) y[i] = vq_floats(qb_sub32(qb_shuffle(x, qb_spread(itg_fours[i])), q->less));
+  FOR_UNROLLED (16, int i = 0; i < 4; i++)
+    y[i] = vq_floats(qb_sub32(qb_shuffle(x, qb_spread(itg_fours[i])), q->less));
 }
 
 typedef struct qb_end {
@@ -76,7 +81,8 @@ INLINE vq qb_bytes(const vf y[4], const qb_end *end) {
 // The same where the four vectors followed each other.
 INLINE vq qb_in_order(vq bytes) {
 #if defined(ISA_avx512)
-  return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), bytes);
+  return _mm512_permutexvar_epi32(
+      _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), bytes);
 #else
   return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 #endif

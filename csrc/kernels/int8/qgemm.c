@@ -1,5 +1,7 @@
-// Product of rows of bytes with packed weights, compiled once per ISA: sums stay in registers until they are scaled
-// to f32, meet bias, bounds and residual, and are stored; other activations go over the rows of a tile before that.
+// Product of rows of bytes with packed 8-bit weights, f32 results, compiled once per ISA. The
+// register tile is M rows by V panels (AVX512-VNNI: 8 x 3 = 24 sums); sum[m][v] holds row m, vector
+// v of the columns. Sums are scaled to f32 in registers; activations other than bounds run over all
+// rows of the tile before they are stored.
 #include "qgemm.h"
 
 #include "gelu_approx.h"
@@ -8,9 +10,9 @@ typedef struct task {
   const uint8_t *x, *w;
   int64_t k, n, panel;  // bytes of a row; columns; bytes from one panel to the next
   const float *scale, *rows;
-  int64_t row_step;  // 0 where all rows have one scale
-  const int32_t *sums, *start;  // start: what the sums start from, or NULL
-  int32_t zero;  // of the bytes as u8
+  int64_t row_step;             // 0 where all rows have one scale
+  const int32_t *sums, *start;  // start: initial sums, or NULL
+  int32_t zero;                 // of the bytes as u8
   int flip;
   float *out;
   itg_finish end;
@@ -41,15 +43,18 @@ INLINE vq times(vq a, int32_t b) {
 #endif
 }
 
-INLINE vf get(const float *p, int64_t n) { return n >= VL ? vload(p) : n > 0 ? vloadn(p, n) : vset(0.f); }
+INLINE vf get(const float *p, int64_t n) {
+  return n >= VL ? vload(p) : n > 0 ? vloadn(p, n) : vset(0.f);
+}
 INLINE void put(float *p, int64_t n, vf v) {
   if (n >= VL) vstore(p, v);
   else if (n > 0) vstoren(p, n, v);
 }
 
-// Activations that are more than bounds, over all rows of the tile at once, which lie together in `y`.
-static __attribute__((noinline)) void settle(const task *t, float *y, int rows, int64_t row, int64_t column,
-                                             int64_t columns, int64_t wide) {
+// Activations that are more than bounds, over all rows of the tile at once, which lie together in
+// `y`.
+static __attribute__((noinline)) void settle(const task *t, float *y, int rows, int64_t row,
+                                             int64_t column, int64_t columns, int64_t wide) {
   const itg_finish *end = &t->end;
   if (end->residual && !end->add_last)
     for (int m = 0; m < rows; m++) {
@@ -64,7 +69,8 @@ static __attribute__((noinline)) void settle(const task *t, float *y, int rows, 
   if (t->gelu) itg_near_gelu(y, rows, wide, y, wide);
   else
 #endif
-    if (!end->slope) end->act(y, rows * wide, end->args);
+      if (!end->slope)
+    end->act(y, rows * wide, end->args);
   for (int m = 0; m < rows; m++, y += wide) {
     if (end->slope) itg_bend(end, y, columns, column, columns);
     float *to = t->out + (row + m) * t->n + column;
@@ -77,31 +83,32 @@ static __attribute__((noinline)) void settle(const task *t, float *y, int rows, 
   }
 }
 
-// M rows from `row` on by V panels from `column` on. `columns` is a constant where all of them are there.
-INLINE void finish(const int M, const int V, const task *t, vq (*sum)[VECTORS], int64_t row, int64_t column,
-                   int64_t columns) {
-  const int N = V * PARTS;
+// M rows from `row` on by V panels from `column` on, of which only the last may lack columns.
+INLINE void finish(const int M, const int V, const task *t, vq (*sum)[VECTORS], int64_t row,
+                   int64_t column, int64_t columns) {
+  const int N = V * PARTS, LAST = N - PARTS;
   const itg_finish *end = &t->end;
   vf scale[VECTORS], bias[VECTORS];
-  UNROLL(16) for (int v = 0; v < N; v++) {
+  FOR_UNROLLED (16, int v = 0; v < N; v++) {
     scale[v] = vload(t->scale + column + v * VL);
-    bias[v] = end->bias ? get(end->bias + column + v * VL, columns - v * VL) : vset(0.f);
+    bias[v] =
+        end->bias ? get(end->bias + column + v * VL, v < LAST ? VL : columns - v * VL) : vset(0.f);
   }
   float y[ROWS * VECTORS * VL];
   const vf lo = vset(end->lo), hi = vset(end->hi);
   const float *before = end->residual && !end->add_last ? end->residual : NULL;
   const float *after = end->residual && end->add_last ? end->residual : NULL;
-  UNROLL(16) for (int m = 0; m < M; m++) {
+  FOR_UNROLLED (16, int m = 0; m < M; m++) {
     const vf by = t->rows ? vset(t->rows[(row + m) * t->row_step]) : vset(1.f);
     const int64_t at = (row + m) * t->n + column;
-    UNROLL(16) for (int v = 0; v < N; v++) {
+    FOR_UNROLLED (16, int v = 0; v < N; v++) {
       vf one = vmul(vq_floats(sum[m][v]), vmul(by, scale[v]));
       if (end->bias) one = vadd(one, bias[v]);
       if (end->act) {
         vstore(y + (m * N + v) * VL, one);
         continue;
       }
-      const int64_t left = columns - v * VL;
+      const int64_t left = v < LAST ? VL : columns - v * VL;
       if (before) one = vadd(one, get(before + at + v * VL, left));
       one = vmin(hi, vmax(lo, one));  // in this order a NaN passes through
       if (after) one = vadd(one, get(after + at + v * VL, left));
@@ -111,52 +118,50 @@ INLINE void finish(const int M, const int V, const task *t, vq (*sum)[VECTORS], 
   if (end->act) settle(t, y, M, row, column, columns, N * VL);
 }
 
-INLINE void tile(const int M, const int V, const int FLIP, const task *t, int64_t row, int64_t column,
+INLINE void tile(const int M, const int V, const task *t, int64_t row, int64_t column,
                  int64_t columns) {
   const int N = V * PARTS;
+  const vq flip = vq_set(t->flip ? (int32_t)0x80808080 : 0);  // makes input bytes u8
   vq sum[ROWS][VECTORS];
-  UNROLL(16) for (int v = 0; v < N; v++) {
+  FOR_UNROLLED (16, int v = 0; v < N; v++) {
     sum[0][v] = times(vq_load(t->sums + column + v * QL), -t->zero);
     if (t->start) sum[0][v] = viadd(sum[0][v], vq_load(t->start + column + v * QL));
-    UNROLL(16) for (int m = 1; m < M; m++) sum[m][v] = sum[0][v];
+    FOR_UNROLLED (16, int m = 1; m < M; m++) sum[m][v] = sum[0][v];
   }
   const uint8_t *w = t->w + column / ITG_PANEL * t->panel, *x = t->x + row * t->k;
   const int64_t k = t->k, panel = t->panel;
   for (int64_t i = 0; i < k; i += ITG_FOUR, w += ITG_QROW) {
     vq_four y[VECTORS];
-    UNROLL(16) for (int v = 0; v < N; v++) y[v] = vq_weights(vq_load(w + v / PARTS * panel + v % PARTS * QBYTES));
-    UNROLL(16) for (int m = 0; m < M; m++) {
-      vq four = vq_set((int32_t)four_at(x + m * k + i));
-      if (FLIP) four = vq_xor(four, vq_set((int32_t)0x80808080));
-      const vq_four in = vq_inputs(four);
-      UNROLL(16) for (int v = 0; v < N; v++) sum[m][v] = vq_dot(sum[m][v], in, y[v]);
+    FOR_UNROLLED (16, int v = 0; v < N; v++)
+      y[v] = vq_weights(vq_load(w + v / PARTS * panel + v % PARTS * QBYTES));
+    FOR_UNROLLED (16, int m = 0; m < M; m++) {
+      const vq_four in = vq_inputs(vq_xor(vq_set((int32_t)four_at(x + m * k + i)), flip));
+      FOR_UNROLLED (16, int v = 0; v < N; v++) sum[m][v] = vq_dot(sum[m][v], in, y[v]);
     }
   }
-  if (columns == V * ITG_PANEL) finish(M, V, t, sum, row, column, V * ITG_PANEL);
-  else finish(M, V, t, sum, row, column, columns);
+  finish(M, V, t, sum, row, column, columns);
 }
 
 typedef void (*tile_fn)(const task *t, int64_t row, int64_t column, int64_t columns);
-#define TILE(M, V, F)                                                                               \
-  static void tile_##M##x##V##_##F(const task *t, int64_t row, int64_t column, int64_t columns) { \
-    tile(M, V, F, t, row, column, columns);                                                         \
+#define TILE(M, V)                                                                          \
+  static void tile_##M##x##V(const task *t, int64_t row, int64_t column, int64_t columns) { \
+    tile(M, V, t, row, column, columns);                                                    \
   }
 #if defined(ISA_avx512vnni)
-#define EACH_ROWS(T, V, F) T(1, V, F) T(2, V, F) T(3, V, F) T(4, V, F) T(5, V, F) T(6, V, F) T(7, V, F) T(8, V, F)
-#define EACH(T, F) EACH_ROWS(T, 1, F) EACH_ROWS(T, 2, F) EACH_ROWS(T, 3, F)
+#define EACH_ROWS(T, V) T(1, V) T(2, V) T(3, V) T(4, V) T(5, V) T(6, V) T(7, V) T(8, V)
+#define EACH(T) EACH_ROWS(T, 1) EACH_ROWS(T, 2) EACH_ROWS(T, 3)
 #elif defined(ISA_avx512)
-#define EACH_ROWS(T, V, F) T(1, V, F) T(2, V, F) T(3, V, F) T(4, V, F) T(5, V, F) T(6, V, F)
-#define EACH(T, F) EACH_ROWS(T, 1, F) EACH_ROWS(T, 2, F)
+#define EACH_ROWS(T, V) T(1, V) T(2, V) T(3, V) T(4, V) T(5, V) T(6, V)
+#define EACH(T) EACH_ROWS(T, 1) EACH_ROWS(T, 2)
 #else
-#define EACH(T, F) T(1, 1, F) T(2, 1, F) T(3, 1, F) T(4, 1, F)
+#define EACH(T) T(1, 1) T(2, 1) T(3, 1) T(4, 1)
 #endif
-EACH(TILE, 0)
-EACH(TILE, 1)
+EACH(TILE)
 
 static void run_tile(const task *t, int rows, int64_t row, int64_t column, int64_t columns) {
-#define ENTRY(M, V, F) [V - 1][M - 1] = tile_##M##x##V##_##F,
-  static const tile_fn table[2][PANELS][ROWS] = {{EACH(ENTRY, 0)}, {EACH(ENTRY, 1)}};
-  table[t->flip != 0][(columns - 1) / ITG_PANEL][rows - 1](t, row, column, columns);
+#define ENTRY(M, V) [V - 1][M - 1] = tile_##M##x##V,
+  static const tile_fn table[PANELS][ROWS] = {EACH(ENTRY)};
+  table[(columns - 1) / ITG_PANEL][rows - 1](t, row, column, columns);
 }
 #else
 enum { ROWS = 1, PANELS = 1 };
@@ -166,7 +171,8 @@ static void run_tile(const task *t, int rows, int64_t row, int64_t column, int64
   const uint8_t *x = t->x + row * t->k, *w = t->w + column / ITG_PANEL * t->panel;
   uint32_t sum[ITG_PANEL];  // unsigned: sums wrap
   for (int c = 0; c < ITG_PANEL; c++)
-    sum[c] = (t->start ? (uint32_t)t->start[column + c] : 0) - (uint32_t)t->zero * (uint32_t)t->sums[column + c];
+    sum[c] = (t->start ? (uint32_t)t->start[column + c] : 0) -
+             (uint32_t)t->zero * (uint32_t)t->sums[column + c];
   for (int64_t i = 0; i < t->k; i += ITG_FOUR, w += ITG_QROW)
     for (int j = 0; j < ITG_FOUR; j++)
       for (int c = 0; c < ITG_PANEL; c++)
@@ -175,13 +181,15 @@ static void run_tile(const task *t, int rows, int64_t row, int64_t column, int64
   const int64_t at = row * t->n + column;
   const float *residual = end->residual ? (const float *)end->residual + at : NULL;
   for (int64_t c = 0; c < columns; c++) {
-    y[c] = (float)(int32_t)sum[c] * ((t->rows ? t->rows[row * t->row_step] : 1.f) * t->scale[column + c]);
+    y[c] = (float)(int32_t)sum[c] *
+           ((t->rows ? t->rows[row * t->row_step] : 1.f) * t->scale[column + c]);
     if (end->bias) y[c] += end->bias[column + c];
     if (residual && !end->add_last) y[c] += residual[c];
     y[c] = y[c] < end->lo ? end->lo : y[c] > end->hi ? end->hi : y[c];
   }
   if (end->act) itg_bend(end, y, columns, column, columns);
-  for (int64_t c = 0; c < columns; c++) t->out[at + c] = residual && end->add_last ? y[c] + residual[c] : y[c];
+  for (int64_t c = 0; c < columns; c++)
+    t->out[at + c] = residual && end->add_last ? y[c] + residual[c] : y[c];
 }
 #endif
 
@@ -193,10 +201,12 @@ static void run(const task *t, int64_t from, int64_t to, int64_t first, int64_t 
   most = most < ROWS ? ROWS : most;
   const int64_t blocks = (to - from + most - 1) / most;
   for (int64_t b = 0; b < blocks; b++) {
-    const int64_t start = from + itg_split(to - from, blocks, b), rows = from + itg_split(to - from, blocks, b + 1) - start;
+    const int64_t start = from + itg_split(to - from, blocks, b),
+                  rows = from + itg_split(to - from, blocks, b + 1) - start;
     const int64_t tiles = (rows + ROWS - 1) / ROWS;
     for (int64_t s = 0; s < spans; s++) {
-      const int64_t p = first + itg_split(last - first, spans, s), q = first + itg_split(last - first, spans, s + 1);
+      const int64_t p = first + itg_split(last - first, spans, s),
+                    q = first + itg_split(last - first, spans, s + 1);
       const int64_t columns = (q * ITG_PANEL < t->n ? q * ITG_PANEL : t->n) - p * ITG_PANEL;
       for (int64_t i = 0; i < tiles; i++) {
         const int64_t row = itg_split(rows, tiles, i), count = itg_split(rows, tiles, i + 1) - row;
@@ -208,17 +218,31 @@ static void run(const task *t, int64_t from, int64_t to, int64_t first, int64_t 
 
 ITG_FN(qgemm, any) {
   const itg_attrs_qgemm *a = call->attrs;
-  const itg_tensor *x = call->in[0], *rows = itg_input(call, ITG_QGEMM_ROWS), *zero = itg_input(call, ITG_QGEMM_ZERO);
+  const itg_tensor *x = call->in[0], *rows = itg_input(call, ITG_QGEMM_ROWS),
+                   *zero = itg_input(call, ITG_QGEMM_ZERO);
   if (itg_empty(call->out[0])) return NULL;
-  const int64_t k = x->shape[x->rank - 1], m = itg_count_range(x, 0, x->rank - 1), panels = call->in[1]->shape[0];
+  const int64_t k = x->shape[x->rank - 1], m = itg_count_range(x, 0, x->rank - 1),
+                panels = call->in[1]->shape[0];
   const itg_tensor *start = itg_input(call, ITG_QGEMM_START);
   const bool low = x->dtype == ITG_I8;
-  const int32_t given = !zero ? (int32_t)a->x_zero : low ? *(const int8_t *)zero->data : *(const uint8_t *)zero->data;
-  const task t = {.x = x->data, .w = call->in[1]->data, .k = k, .n = a->n, .panel = k * ITG_PANEL,
-                  .scale = call->in[ITG_QGEMM_SCALE]->data, .rows = rows ? rows->data : NULL,
-                  .row_step = rows && itg_count(rows) > 1, .sums = call->in[ITG_QGEMM_SUMS]->data, .start = start ? start->data : NULL,
-                  .zero = given + (low ? 128 : 0), .flip = low ? 0x80 : 0, .out = call->out[0]->data,
-                  .end = itg_finish_of(call, a->act, a->act_args, a->add_last), .gelu = a->act == ITG_ACT_gelu};
+  const int32_t given = !zero ? (int32_t)a->x_zero
+                        : low ? *(const int8_t *)zero->data
+                              : *(const uint8_t *)zero->data;
+  const task t = {.x = x->data,
+                  .w = call->in[1]->data,
+                  .k = k,
+                  .n = a->n,
+                  .panel = k * ITG_PANEL,
+                  .scale = call->in[ITG_QGEMM_SCALE]->data,
+                  .rows = rows ? rows->data : NULL,
+                  .row_step = rows && itg_count(rows) > 1,
+                  .sums = call->in[ITG_QGEMM_SUMS]->data,
+                  .start = start ? start->data : NULL,
+                  .zero = given + (low ? 128 : 0),
+                  .flip = low ? 0x80 : 0,
+                  .out = call->out[0]->data,
+                  .end = itg_finish_of(call, a->act, a->act_args, a->add_last),
+                  .gelu = a->act == ITG_ACT_gelu};
   int64_t from = 0, to = m, first = 0, last = panels;
   if (a->n > m && panels >= 2 * (int64_t)parts) itg_share(panels, 1, part, parts, &first, &last);
   else itg_share(m, 1, part, parts, &from, &to);

@@ -1,6 +1,12 @@
-// Products of rows of bytes with packed weights (qtile.h), results in f32.
+// Operands of 8-bit products with f32 results (weights: qtile.h).
 #pragma once
 #include "qtile.h"
 #include "gemm/tile.h"
 
-enum { ITG_QGEMM_SCALE = 5, ITG_QGEMM_SUMS, ITG_QGEMM_ROWS, ITG_QGEMM_ZERO, ITG_QGEMM_START };  // inputs behind the epilogue's
+enum {
+  ITG_QGEMM_SCALE = 5,
+  ITG_QGEMM_SUMS,
+  ITG_QGEMM_ROWS,
+  ITG_QGEMM_ZERO,
+  ITG_QGEMM_START
+};  // inputs behind the epilogue's

@@ -1,4 +1,4 @@
-// Types, shapes and refusals of arithmetic on quantised tensors.
+// Types, shapes and refusals of elementwise, pooling and resizing ops on quantised tensors.
 #include "infer.h"
 #include "window.h"
 
@@ -20,7 +20,8 @@ itg_words itg_infer_lookup_wide(const itg_call *call, itg_tensor *out) {
   const itg_tensor *x = call->in[0], *table = call->in[1];
   const int64_t base = ((const itg_attrs_lookup_wide *)call->attrs)->base;
   REFUSE(x->dtype != ITG_I16, "the numbers of entries must be i16");
-  REFUSE(table->rank != 1 || table->shape[0] < 1 || table->shape[0] > 4096, "the table must have 1 to 4096 entries");
+  REFUSE(table->rank != 1 || table->shape[0] < 1 || table->shape[0] > 4096,
+         "the table must have 1 to 4096 entries");
   REFUSE(base < INT16_MIN || base > INT16_MAX, "the base must be a number of i16");
   itg_copy_type(out, x);
   out->dtype = table->dtype;
@@ -28,22 +29,26 @@ itg_words itg_infer_lookup_wide(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-// Scale and zero of a byte tensor: one float, and one number of its type (which for a result is that of its zero).
+// Scale and zero of a byte tensor: one float, and one number of its type (which for a result is
+// that of its zero).
 static itg_words check_quant(const itg_tensor *scale, const itg_tensor *zero, uint8_t dtype) {
   REFUSE(!itg_is_wide_float(scale->dtype) || itg_count(scale) != 1, "a scale must be one float");
-  REFUSE(zero->dtype != dtype || itg_count(zero) != 1, "a zero must be one number of the type of its tensor");
+  REFUSE(zero->dtype != dtype || itg_count(zero) != 1,
+         "a zero must be one number of the type of its tensor");
   return NULL;
 }
 
 itg_words itg_infer_qlinear_pair(const itg_call *call, itg_tensor *out) {
   TAKES(8, 8, 1);
   const itg_tensor *const *in = call->in;
-  REFUSE(!is_byte(in[0]) || !is_byte(in[3]) || !is_byte(in[7]), "operands and result must be i8 or u8");
+  REFUSE(!is_byte(in[0]) || !is_byte(in[3]) || !is_byte(in[7]),
+         "operands and result must be i8 or u8");
   itg_words wrong = check_quant(in[1], in[2], in[0]->dtype);
   if (!wrong) wrong = check_quant(in[4], in[5], in[3]->dtype);
   if (!wrong) wrong = check_quant(in[6], in[7], in[7]->dtype);
   if (wrong) return wrong;
-  REFUSE(!itg_broadcast_shapes(in[0], in[3], out), "the shapes of the operands cannot be broadcast");
+  REFUSE(!itg_broadcast_shapes(in[0], in[3], out),
+         "the shapes of the operands cannot be broadcast");
   out->dtype = in[7]->dtype;
   FITS(out);
   return NULL;
@@ -97,7 +102,8 @@ itg_words itg_infer_qpool(const itg_call *call, itg_tensor *out) {
   itg_window w;
   itg_words wrong = check_one(call);
   if (wrong) return wrong;
-  REFUSE(a->count_include_pad != 0 && a->count_include_pad != 1, "count_include_pad must be 0 or 1");
+  REFUSE(a->count_include_pad != 0 && a->count_include_pad != 1,
+         "count_include_pad must be 0 or 1");
   return itg_qpool_of(call, &w, out);
 }
 
@@ -106,7 +112,8 @@ itg_words itg_infer_qlinear_softmax(const itg_call *call, itg_tensor *out) {
   const itg_attrs_qlinear_softmax *a = call->attrs;
   const itg_tensor *const *in = call->in;
   REFUSE(!is_byte(in[0]) || !is_byte(in[3]), "operand and result must be i8 or u8");
-  REFUSE(in[1]->dtype != ITG_I32 || in[1]->rank != 1 || in[1]->shape[0] != 256, "the table must have 256 entries of i32");
+  REFUSE(in[1]->dtype != ITG_I32 || in[1]->rank != 1 || in[1]->shape[0] != 256,
+         "the table must have 256 entries of i32");
   REFUSE(itg_axis(a->axis, in[0]->rank) < 0, "there is no such axis");
   itg_words wrong = check_quant(in[2], in[3], in[3]->dtype);
   if (wrong) return wrong;

@@ -1,4 +1,4 @@
-// qlinear_resize: each element is a mixture of four of a plane, with weights that are whole numbers.
+// qlinear_resize: each element is a weighted sum of four, with integer weights.
 #include "qelements.h"
 
 enum { RUN = 64 };
@@ -9,17 +9,20 @@ typedef struct corners {
 } corners;
 
 // Sums wrap where a file has weights that no table has.
-static void mix(const corners *c, const itg_quant *from, const itg_quant *y, float factor, int64_t n, uint8_t *to) {
+static void mix(const corners *c, const itg_quant *from, const itg_quant *y, float factor,
+                int64_t n, uint8_t *to) {
   const uint8_t *a = c->at[0], *b = c->at[1], *d = c->at[2], *e = c->at[3], flip = from->flip;
-  const uint32_t less = (uint32_t)from->less * (c->weight[0] + c->weight[1] + c->weight[2] + c->weight[3]);
+  const uint32_t less =
+      (uint32_t)from->less * (c->weight[0] + c->weight[1] + c->weight[2] + c->weight[3]);
   for (int64_t i = 0; i < n; i += RUN) {
     const int64_t some = n - i < RUN ? n - i : RUN;
     int32_t sums[RUN];
     uint8_t made[RUN];
     for (int64_t k = 0; k < some; k++)
-      sums[k] = (int32_t)((uint32_t)(a[i + k] ^ flip) * c->weight[0] + (uint32_t)(b[i + k] ^ flip) * c->weight[1] +
-                          (uint32_t)(d[i + k] ^ flip) * c->weight[2] + (uint32_t)(e[i + k] ^ flip) * c->weight[3] -
-                          less);
+      sums[k] = (int32_t)((uint32_t)(a[i + k] ^ flip) * c->weight[0] +
+                          (uint32_t)(b[i + k] ^ flip) * c->weight[1] +
+                          (uint32_t)(d[i + k] ^ flip) * c->weight[2] +
+                          (uint32_t)(e[i + k] ^ flip) * c->weight[3] - less);
     for (int64_t k = 0; k < some; k++) made[k] = itg_byte_of(y, (float)sums[k] * factor);
     memcpy(to + i, made, (size_t)some);
   }
@@ -40,8 +43,10 @@ ITG_FN(qlinear_resize, any) {
   const int axis = itg_axis(attrs->axis, x->rank);
   const int64_t height = x->shape[axis], width = x->shape[axis + 1], rows = out->shape[axis];
   const int64_t columns = out->shape[axis + 1], inner = itg_count_range(x, axis + 2, x->rank);
-  const int32_t *row = in[5]->data, *row_weight = in[6]->data, *column = in[7]->data, *column_weight = in[8]->data;
-  if (!within(row, 2 * rows, height) || !within(column, 2 * columns, width)) return "an index is outside of the image";
+  const int32_t *row = in[5]->data, *row_weight = in[6]->data, *column = in[7]->data,
+                *column_weight = in[8]->data;
+  if (!within(row, 2 * rows, height) || !within(column, 2 * columns, width))
+    return "an index is outside of the image";
   int64_t i, end;
   itg_share(itg_count_range(x, 0, axis) * rows, 1, part, parts, &i, &end);
   for (; i < end; i++) {
@@ -51,7 +56,8 @@ ITG_FN(qlinear_resize, any) {
       corners four;
       for (int k = 0; k < 4; k++) {
         four.at[k] = plane + ((int64_t)row[2 * r + k / 2] * width + column[2 * c + k % 2]) * inner;
-        four.weight[k] = (uint32_t)row_weight[2 * r + k / 2] * (uint32_t)column_weight[2 * c + k % 2];
+        four.weight[k] =
+            (uint32_t)row_weight[2 * r + k / 2] * (uint32_t)column_weight[2 * c + k % 2];
       }
       mix(&four, &from, &y, factor, inner, (uint8_t *)out->data + (i * columns + c) * inner);
     }

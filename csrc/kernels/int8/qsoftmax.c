@@ -1,4 +1,4 @@
-// qlinear_softmax: powers of e from a table of whole numbers, an exact sum, one division per element.
+// qlinear_softmax: exp from a table of integers, an exact sum, one division per element.
 #include "qelements.h"
 
 enum { BLOCK = 256 };
@@ -20,16 +20,19 @@ ITG_FN(qlinear_softmax, any) {
     uint8_t *to = (uint8_t *)call->out[0]->data + at, most = 0;
     int64_t sum = 0;
     if (inner == 1)
-      for (int64_t i = 0; i < n; i++) most = (from[i] ^ flip) > most ? (uint8_t)(from[i] ^ flip) : most;
+      for (int64_t i = 0; i < n; i++)
+        most = (from[i] ^ flip) > most ? (uint8_t)(from[i] ^ flip) : most;
     else
-      for (int64_t i = 0; i < n; i++) most = (from[i * inner] ^ flip) > most ? (uint8_t)(from[i * inner] ^ flip) : most;
+      for (int64_t i = 0; i < n; i++)
+        most = (from[i * inner] ^ flip) > most ? (uint8_t)(from[i * inner] ^ flip) : most;
     for (int64_t i = 0; i < n; i++) sum += table[most - (from[i * inner] ^ flip)];
     const float whole = (float)sum * y.scale;
     for (int64_t first = 0; first < n; first += BLOCK) {
       const int64_t some = n - first < BLOCK ? n - first : BLOCK;
       float power[BLOCK];
       uint8_t made[BLOCK];
-      for (int64_t i = 0; i < some; i++) power[i] = (float)table[most - (from[(first + i) * inner] ^ flip)];
+      for (int64_t i = 0; i < some; i++)
+        power[i] = (float)table[most - (from[(first + i) * inner] ^ flip)];
       for (int64_t i = 0; i < some; i++) made[i] = itg_byte_of(&y, power[i] / whole);
       for (int64_t i = 0; i < some; i++) to[(first + i) * inner] = made[i];
     }

@@ -1,6 +1,7 @@
-// The register tile of 8-bit products: like tile.h, with four bytes along k in the place of a float. A packed matrix
-// has panels of ITG_PANEL columns; each tap's run along k is padded with zero weights to whole groups of four. Up to
-// three bytes behind a run are read, then, whatever they are: the caller sees to it that they can be.
+// The register tile of 8-bit products: like gemm/tile.h, with four bytes along k in the place of a
+// float. A packed matrix has panels of ITG_PANEL columns; the run of each tap along k is padded
+// with zero weights to whole groups of four. Up to three bytes behind a run of inputs are read,
+// whatever they are; the caller makes sure that they are readable.
 #pragma once
 #include "infer.h"
 #include "gemm/panel.h"
@@ -8,7 +9,10 @@
 
 enum { ITG_FOUR = 4, ITG_QROW = ITG_PANEL * ITG_FOUR };  // bytes of a group, of a packed row
 #if defined(ISA_avx512vnni)
-enum { ITG_QTILE_M = 6, ITG_QTILE_PANELS = 4 };  // M: rows beside that many panels; fewer panels have more
+enum {
+  ITG_QTILE_M = 6,
+  ITG_QTILE_PANELS = 4
+};  // M: rows beside that many panels; fewer panels have more
 #elif defined(ISA_avx512)
 enum { ITG_QTILE_M = 6, ITG_QTILE_PANELS = 2 };
 #elif defined(ISA_avx2)
@@ -29,20 +33,21 @@ typedef struct itg_qrow {
   int32_t sum;  // of all bytes that it sees: what meets the zeros of the weights
 } itg_qrow;
 
-typedef struct itg_qproduct {  // what all tiles of a call share
+typedef struct itg_qproduct {  // shared by all tiles of a call
   const itg_qtap *taps;
   int64_t n_taps;
-  int64_t panel;             // bytes between panels
-  const int32_t *bias;       // what the sums start from
-  const int32_t *w_zero;     // minus the zeros of the weights, or NULL
+  int64_t panel;          // bytes between panels
+  const int32_t *bias;    // initial sums
+  const int32_t *w_zero;  // minus the zeros of the weights, or NULL
   const itg_requantize *end;
   void *out;
-  int flip;                  // what makes an input byte u8
+  int flip;  // what makes an input byte u8
 } itg_qproduct;
 
 // Columns [column, column + columns) of n rows; `b` is the first panel of them.
-#define ITG_QTILE_ARGS                                                                                   \
-  const itg_qproduct *p, const itg_qrow *rows, int64_t n, const uint8_t *b, int64_t column, int64_t columns
+#define ITG_QTILE_ARGS                                                                      \
+  const itg_qproduct *p, const itg_qrow *rows, int64_t n, const uint8_t *b, int64_t column, \
+      int64_t columns
 #define ITG_QTILE_PASTE(isa) itg_qtile_##isa
 #define ITG_QTILE_NAME(isa) ITG_QTILE_PASTE(isa)
 #define itg_qtile ITG_QTILE_NAME(ISA)

@@ -1,17 +1,18 @@
-// quantize_linear and dequantize_linear: blocks of f32 between the two conversions; the loops vectorise by themselves.
+// quantize_linear and dequantize_linear: blocks of f32 between the two conversions; the loops
+// vectorise by themselves.
 #include "qelements.h"
 #include "quantize.h"
 
 enum { BLOCK = 256 };
 
-#define LOAD(type)                                                           \
-  {                                                                          \
-    const type *from = (const type *)t->data + at;                           \
-    if (step == 1) /* a constant, so that this becomes vectors */            \
-      for (int64_t i = 0; i < n; i++) out[i] = (float)from[i];               \
-    else                                                                     \
-      for (int64_t i = 0; i < n; i++) out[i] = (float)from[i * step];        \
-    return;                                                                  \
+#define LOAD(type)                                                    \
+  {                                                                   \
+    const type *from = (const type *)t->data + at;                    \
+    if (step == 1) /* a constant, so that this becomes vectors */     \
+      for (int64_t i = 0; i < n; i++) out[i] = (float)from[i];        \
+    else                                                              \
+      for (int64_t i = 0; i < n; i++) out[i] = (float)from[i * step]; \
+    return;                                                           \
   }
 
 static void load(const itg_tensor *t, int64_t at, int64_t step, int64_t n, float *out) {
@@ -37,7 +38,8 @@ static void store(const itg_tensor *t, int64_t at, int64_t n, const float *y, bo
   if (itg_is_float(t->dtype)) {
     for (int64_t i = 0; i < n; i++) {
       if (t->dtype == ITG_F32) ((float *)t->data)[at + i] = y[i];
-      else if (itg_is_small_float(t->dtype)) ((uint8_t *)t->data)[at + i] = itg_f32_to_small(t->dtype, y[i], saturate);
+      else if (itg_is_small_float(t->dtype))
+        ((uint8_t *)t->data)[at + i] = itg_f32_to_small(t->dtype, y[i], saturate);
       else itg_store_f64(t->dtype, t->data, at + i, y[i]);
     }
     return;
@@ -55,19 +57,20 @@ static void store(const itg_tensor *t, int64_t at, int64_t n, const float *y, bo
 }
 
 // f32 and bytes with one scale for all of them, the usual case: straight from one to the other.
-#define DEQUANTIZE(type)                                                                       \
-  {                                                                                            \
-    const type *restrict from = (const type *)x->data + i;                                     \
-    for (int64_t k = 0; k < n; k++) to[k] = ((float)from[k] - zero) * scale;                   \
+#define DEQUANTIZE(type)                                                     \
+  {                                                                          \
+    const type *restrict from = (const type *)x->data + i;                   \
+    for (int64_t k = 0; k < n; k++) to[k] = ((float)from[k] - zero) * scale; \
   }
 
-static void dequantize_bytes(const itg_tensor *x, int64_t i, int64_t n, float scale, float zero, float *restrict to) {
+static void dequantize_bytes(const itg_tensor *x, int64_t i, int64_t n, float scale, float zero,
+                             float *restrict to) {
   if (x->dtype == ITG_U8) DEQUANTIZE(uint8_t)
   else DEQUANTIZE(int8_t)
 }
 
-static void divide_bytes(const float *restrict x, int64_t n, float scale, float zero, float lo, float hi,
-                         uint8_t *restrict to) {
+static void divide_bytes(const float *restrict x, int64_t n, float scale, float zero, float lo,
+                         float hi, uint8_t *restrict to) {
   for (int64_t k = 0; k < n; k++) {
     const float y = rintf(x[k] / scale) + zero, above = y > lo ? y : lo;  // NaN becomes the lowest
     to[k] = (uint8_t)(int32_t)(above < hi ? above : hi);
@@ -75,12 +78,12 @@ static void divide_bytes(const float *restrict x, int64_t n, float scale, float 
 }
 
 #ifdef ITG_QVECTORS
-// Division is slow. Multiplied by 1 / scale instead, a number that no bound cuts off is wrong by less than 1e-4: only
-// where it lies that near to a half, or is none, does it have to be divided.
+// Division is slow. Multiplied by 1 / scale instead, a number that no bound cuts off is wrong by
+// less than 1e-4: only where it lies that near to a half, or is none, does it have to be divided.
 INLINE bool near_half(const vf *y) {
 #if defined(ISA_avx512)
   __mmask16 near = 0;
-  UNROLL(16) for (int i = 0; i < 4; i++) {
+  FOR_UNROLLED (16, int i = 0; i < 4; i++) {
     const vf apart = _mm512_sub_ps(y[i], vq_floats(vq_rounded(y[i])));
     near |= _mm512_cmp_ps_mask(_mm512_abs_ps(apart), vset(.4999f), _CMP_NLT_UQ);
   }
@@ -88,7 +91,7 @@ INLINE bool near_half(const vf *y) {
 #else
   vf near = vset(0);
   const vf sign = vset(-0.f);
-  UNROLL(16) for (int i = 0; i < 4; i++) {
+  FOR_UNROLLED (16, int i = 0; i < 4; i++) {
     const vf apart = _mm256_andnot_ps(sign, _mm256_sub_ps(y[i], vq_floats(vq_rounded(y[i]))));
     near = _mm256_or_ps(near, _mm256_cmp_ps(apart, vset(.4999f), _CMP_NLT_UQ));
   }
@@ -96,25 +99,29 @@ INLINE bool near_half(const vf *y) {
 #endif
 }
 
-static int64_t multiply_bytes(const float *x, int64_t n, float scale, float zero, float lo, float hi, uint8_t *to) {
+static int64_t multiply_bytes(const float *x, int64_t n, float scale, float zero, float lo,
+                              float hi, uint8_t *to) {
   const itg_quant q = {scale, (int)(zero - lo), lo < 0 ? 0x80 : 0};
   const qb_end end = qb_end_of(&q);
   const vf by = vset(1 / scale);
   int64_t i = 0;
   for (; i + QBYTES <= n; i += QBYTES) {
     vf y[4];
-    UNROLL(16) for (int k = 0; k < 4; k++) y[k] = vmul(vload(x + i + k * QL), by);
+    FOR_UNROLLED (16, int k = 0; k < 4; k++) y[k] = vmul(vload(x + i + k * QL), by);
     vq_store(to + i, qb_in_order(qb_bytes(y, &end)));
-    if (__builtin_expect(near_half(y), false)) divide_bytes(x + i, QBYTES, scale, zero, lo, hi, to + i);
+    if (__builtin_expect(near_half(y), false))
+      divide_bytes(x + i, QBYTES, scale, zero, lo, hi, to + i);
   }
   return i;
 }
 #endif
 
-static void quantize_bytes(const float *x, int64_t n, float scale, float zero, float lo, float hi, uint8_t *to) {
+static void quantize_bytes(const float *x, int64_t n, float scale, float zero, float lo, float hi,
+                           uint8_t *to) {
   int64_t i = 0;
 #ifdef ITG_QVECTORS
-  if (fabsf(scale) > 1e-30f && fabsf(scale) < 1e30f) i = multiply_bytes(x, n, scale, zero, lo, hi, to);
+  if (fabsf(scale) > 1e-30f && fabsf(scale) < 1e30f)
+    i = multiply_bytes(x, n, scale, zero, lo, hi, to);
 #endif
   divide_bytes(x + i, n - i, scale, zero, lo, hi, to + i);
 }
@@ -125,7 +132,8 @@ static float one(const itg_tensor *t) { return t ? (float)itg_load_f64(t->dtype,
 
 ITG_FN(quantize_linear, any) {
   const itg_attrs_quantize_linear *attrs = call->attrs;
-  const itg_tensor *x = call->in[0], *scale = call->in[1], *zero = itg_input(call, 2), *out = call->out[0];
+  const itg_tensor *x = call->in[0], *scale = call->in[1], *zero = itg_input(call, 2),
+                   *out = call->out[0];
   if (itg_empty(out)) return NULL;
   const itg_grain grain = itg_grain_of(x, scale, attrs->axis, attrs->block_size);
   const bool whole = !itg_is_float(out->dtype);
@@ -158,7 +166,8 @@ ITG_FN(quantize_linear, any) {
 
 ITG_FN(dequantize_linear, any) {
   const itg_attrs_dequantize_linear *attrs = call->attrs;
-  const itg_tensor *x = call->in[0], *scale = call->in[1], *zero = itg_input(call, 2), *out = call->out[0];
+  const itg_tensor *x = call->in[0], *scale = call->in[1], *zero = itg_input(call, 2),
+                   *out = call->out[0];
   if (itg_empty(out)) return NULL;
   const itg_grain grain = itg_grain_of(x, scale, attrs->axis, attrs->block_size);
   int64_t i, end, at, step;

@@ -1,21 +1,26 @@
-// Which scale and zero belong to an element: one for the tensor, one per index of an axis, or one per block of an axis.
+// Granularity of quantisation: one scale and zero per tensor, per index of an axis, or per block of
+// an axis.
 #pragma once
 #include "infer.h"
 
 typedef struct itg_grain {
-  int64_t extent, inner, block, blocks;  // of the axis; block 0: none; extent 0: one for the whole tensor
+  int64_t extent, inner, block,
+      blocks;  // of the axis; block 0: none; extent 0: one for the whole tensor
 } itg_grain;
 
-static inline itg_grain itg_grain_of(const itg_tensor *x, const itg_tensor *scale, int64_t axis, int64_t block) {
+static inline itg_grain itg_grain_of(const itg_tensor *x, const itg_tensor *scale, int64_t axis,
+                                     int64_t block) {
   if (!block && itg_count(scale) == 1) return (itg_grain){0, 1, 0, 0};
   const int a = itg_axis(axis, x->rank);
   const int64_t extent = x->shape[a];
-  return (itg_grain){extent, itg_count_range(x, a + 1, x->rank), block, block ? (extent - 1) / block + 1 : 0};
+  return (itg_grain){extent, itg_count_range(x, a + 1, x->rank), block,
+                     block ? (extent - 1) / block + 1 : 0};
 }
 
-// The elements from `i` on that share one scale (*step 0) or have consecutive ones (*step 1): how many, and where the
-// first one's scale is.
-static inline int64_t itg_grain_run(const itg_grain *g, int64_t i, int64_t n, int64_t *at, int64_t *step) {
+// The elements from `i` on that share one scale (*step 0) or have consecutive ones (*step 1): how
+// many, and where the first one's scale is.
+static inline int64_t itg_grain_run(const itg_grain *g, int64_t i, int64_t n, int64_t *at,
+                                    int64_t *step) {
   *at = *step = 0;
   if (!g->extent) return n - i;
   const int64_t k = i % g->inner, row = i / g->inner, a = row % g->extent;

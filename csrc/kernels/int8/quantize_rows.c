@@ -1,4 +1,4 @@
-// quantize_rows: each row of a tensor with a scale of its own.
+// quantize_rows: dynamic quantisation, one scale per row.
 #include "quantize_rows.h"
 
 #include "infer.h"
@@ -10,7 +10,7 @@ ITG_FN(quantize_rows, f32) {
   if (itg_empty(call->out[1])) return NULL;
   itg_share(itg_count(call->out[1]), 1, part, parts, &row, &end);
   for (; row < end; row++)
-    ((float *)call->out[1]->data)[row] =
-        itg_quantize_row((const float *)x->data + row * k, k, (uint8_t *)call->out[0]->data + row * k);
+    ((float *)call->out[1]->data)[row] = itg_quantize_row((const float *)x->data + row * k, k,
+                                                          (uint8_t *)call->out[0]->data + row * k);
   return NULL;
 }

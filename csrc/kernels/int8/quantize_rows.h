@@ -1,11 +1,12 @@
-// One row of f32 as bytes around 128 with the scale that just holds it: max|x| / 127.
+// Dynamic quantisation of one f32 row: bytes around 128 with the scale max|x| / 127.
 #pragma once
 #include <stdint.h>
 #include <string.h>
 
 enum { ITG_ROW_ZERO = 128 };
 
-// The bits of |x| are in the order of the numbers, with NaN above all: the largest tells whether all are finite.
+// The bits of |x| are in the order of the numbers, with NaN above all: the largest tells whether
+// all are finite.
 static inline uint32_t itg_largest_bits(const float *x, int64_t n) {
   int32_t most = 0;
   for (int64_t i = 0; i < n; i++) {
@@ -17,11 +18,14 @@ static inline uint32_t itg_largest_bits(const float *x, int64_t n) {
   return (uint32_t)most;
 }
 
-static inline void itg_to_bytes(const float *restrict x, int64_t n, float by, uint8_t *restrict to) {
-  for (int64_t i = 0; i < n; i++) to[i] = (uint8_t)((int32_t)__builtin_rintf(x[i] * by) + ITG_ROW_ZERO);
+static inline void itg_to_bytes(const float *restrict x, int64_t n, float by,
+                                uint8_t *restrict to) {
+  for (int64_t i = 0; i < n; i++)
+    to[i] = (uint8_t)((int32_t)__builtin_rintf(x[i] * by) + ITG_ROW_ZERO);
 }
 
-// Gives the scale. A row of nothing but (nearly) zeros is zeros; one that is not finite has a scale of NaN.
+// Gives the scale. A row of nothing but (nearly) zeros is zeros; one that is not finite has a scale
+// of NaN.
 static inline float itg_quantize_row(const float *x, int64_t n, uint8_t *to) {
   const uint32_t bits = itg_largest_bits(x, n);
   float most;

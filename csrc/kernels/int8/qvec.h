@@ -1,97 +1,13 @@
-// Vectors of 32-bit sums of products of bytes: what the 8-bit kernels need of an instruction set. A lane holds four
-// bytes that lie next to each other along the sum: four of the input (as u8) meet four weights (i8). Nothing
-// saturates: where there is no instruction for four products at once, they are made as 16-bit pairs.
+// Vectors of 32-bit sums of products of bytes: what the 8-bit kernels need of an instruction set. A
+// lane holds four bytes that lie next to each other along the sum: four of the input (as u8) meet
+// four weights (i8). Nothing saturates: where there is no instruction for four products at once,
+// they are made as 16-bit pairs.
 #pragma once
 #include <stdbool.h>
 #include <string.h>
 
+#include "requantize.h"
 #include "vec.h"
-
-
-// Sums become bytes: clamp(rint(float(sum) * scale) + zero). The bounds are the output's minus its zero, so that one
-// clamp serves overflow, saturation and activations, and what is left fits into 16 bits.
-typedef struct itg_requantize {
-  const int32_t *bias;  // per output channel, with the input's zero folded in
-  const float *scale;
-  float lo, hi;
-  int32_t zero;
-  int high;        // 0x80 where the result is i8: what makes its bytes of those of u8
-  bool small;      // no sum leaves 32 bits when it is scaled
-  bool saturates;  // no sum leaves 32 bits when it is scaled, and the bounds are the type's: narrowing does it all
-  enum { ITG_Q_BYTES, ITG_Q_FLOATS, ITG_Q_SUMS } kind;  // floats are not rounded, sums not even scaled
-  const uint8_t *residual;  // what is added before rounding, laid out like the result: bytes, or floats to floats
-  float r_scale;            // f32(byte - its zero) * r_scale
-  int32_t r_zero;
-  int r_high;            // 0x80 where the residual is i8; r_zero is that of u8 then
-  const uint8_t *table;  // what each number becomes in the end; then `zero` makes them begin at 0
-  int64_t entries;       // of the table; whole groups of 128 can be read
-  int pieces, shift;     // where it is not one entry per number, but pieces of lines of 2^shift numbers; else 0
-  int flip;              // 0x80 where what lies on those lines is u8
-} itg_requantize;
-
-static inline itg_requantize itg_requantize_of(const int32_t *bias, const float *scale, int64_t channels, int64_t zero,
-                                               int64_t lo, int64_t hi, int64_t low) {
-  int32_t most = 0;  // the bits of |scale| are in the order of the numbers: whole numbers, so that this becomes vectors
-  for (int64_t i = 0; i < channels; i++) {
-    int32_t bits;
-    memcpy(&bits, scale + i, sizeof bits);
-    bits &= 0x7fffffff;
-    most = bits > most ? bits : most;
-  }
-  const bool small = most < 0x3f000000;  // 0.5
-  return (itg_requantize){.bias = bias, .scale = scale, .lo = (float)(lo - zero), .hi = (float)(hi - zero),
-                          .zero = (int32_t)zero, .high = low ? 0x80 : 0, .small = small,
-                          .saturates = small && hi - lo == 255};
-}
-
-// The same with a residual of bytes; `low` says that it is i8.
-static inline void itg_requantize_residual(itg_requantize *q, const void *bytes, int64_t zero, float scale,
-                                           bool low) {
-  q->residual = bytes;
-  q->r_scale = scale;
-  q->r_high = low ? 0x80 : 0;
-  q->r_zero = (int32_t)zero + q->r_high;
-  q->small &= fabsf(scale) < 1 << 20;
-  q->saturates &= q->small;
-}
-
-static inline uint8_t itg_requantized(const itg_requantize *q, int32_t sum, int64_t channel) {
-  const float y = (float)sum * q->scale[channel], above = y > q->lo ? y : q->lo;
-  return (uint8_t)((int32_t)rintf(above < q->hi ? above : q->hi) + q->zero);
-}
-
-// What the r-th number of piece b becomes: (start + rise * r) >> 7; `table` is all rises, lower and upper bytes of starts.
-// Here starts are moved so that r is the number's lower byte, and the result is signed: two instructions less.
-static inline void itg_q_move_lines(itg_requantize *q, uint8_t *table) {
-  for (int b = 0; b < q->pieces; b++) {
-    uint8_t *low = table + q->pieces + b, *high = low + q->pieces;
-    const int32_t r = (b << q->shift) & 255, start = (*low | *high << 8) - (int8_t)table[b] * r - (128 << 7);
-    *low = (uint8_t)start;
-    *high = (uint8_t)(start >> 8);
-  }
-}
-
-static inline uint8_t itg_q_on_line(const itg_requantize *q, int32_t number) {
-  const uint8_t *piece = q->table + (number >> q->shift);
-  const int32_t start = piece[q->pieces] | piece[2 * q->pieces] << 8;
-  const int32_t y = (int16_t)(uint16_t)(start + (int8_t)piece[0] * (number & 255)) >> 7;
-  return (uint8_t)(y < -128 ? -128 : y > 127 ? 127 : y) ^ (uint8_t)q->flip;
-}
-
-// The same with all that may follow; `at` is the result's place.
-static inline uint8_t itg_q_byte(const itg_requantize *q, int32_t sum, int64_t channel, int64_t at) {
-  float y = (float)sum * q->scale[channel];
-  if (q->residual) y += (float)((q->residual[at] ^ q->r_high) - q->r_zero) * q->r_scale;
-  const float above = y > q->lo ? y : q->lo;
-  const int32_t made = (int32_t)rintf(above < q->hi ? above : q->hi) + q->zero;
-  if (q->pieces) return itg_q_on_line(q, made);
-  return q->table ? q->table[made] : (uint8_t)made;
-}
-
-static inline float itg_q_float(const itg_requantize *q, int32_t sum, int64_t channel, int64_t at) {
-  const float y = (float)sum * q->scale[channel];
-  return q->residual ? y + ((const float *)q->residual)[at] : y;
-}
 
 #if defined(ISA_avx512) || defined(ISA_avx2)
 #define ITG_QVECTORS
@@ -143,7 +59,9 @@ enum { QL = 8, QBYTES = 32 };
 INLINE void vq_store_halves(void *p, vq v) {
 #if defined(ISA_avx512)
   __m256i high;
-  __asm__("vextracti64x4 $1, %1, %0" : "=v"(high) : "v"(v));  // in words, or GCC joins the stores again
+  __asm__("vextracti64x4 $1, %1, %0"
+          : "=v"(high)
+          : "v"(v));  // in words, or GCC joins the stores again
   _mm256_storeu_si256(p, _mm512_castsi512_si256(v));
   _mm256_storeu_si256((__m256i *)p + 1, high);
 #else
@@ -159,11 +77,13 @@ INLINE vq_four vq_weights(vq w) {
   return w;
 }
 INLINE vq_four vq_inputs(vq x) { return x; }
-INLINE vq vq_dot(vq sum, vq_four x, vq_four w) {  // in words, for with the intrinsic GCC 12 keeps sums on the stack
+INLINE vq vq_dot(vq sum, vq_four x,
+                 vq_four w) {  // in words, for with the intrinsic GCC 12 keeps sums on the stack
   __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
   return sum;
 }
-INLINE vq vq_dot_half(vq sum, vq_four x, vq_four w) {  // of the first eight lanes; the others are lost
+INLINE vq vq_dot_half(vq sum, vq_four x,
+                      vq_four w) {  // of the first eight lanes; the others are lost
   __asm__("vpdpbusd %t2, %t1, %t0" : "+v"(sum) : "v"(x), "v"(w));
   return sum;
 }
@@ -176,17 +96,23 @@ typedef struct vq_four {
 INLINE vq_four vq_weights(vq w) {
   return (vq_four){_mm512_srai_epi16(_mm512_slli_epi16(w, 8), 8), _mm512_srai_epi16(w, 8)};
 }
-INLINE vq_four vq_inputs(vq x) { return (vq_four){vq_and(x, vq_set16(0xff)), _mm512_srli_epi16(x, 8)}; }
+INLINE vq_four vq_inputs(vq x) {
+  return (vq_four){vq_and(x, vq_set16(0xff)), _mm512_srli_epi16(x, 8)};
+}
 INLINE vq vq_dot(vq sum, vq_four x, vq_four w) {
-  return _mm512_add_epi32(sum, _mm512_add_epi32(_mm512_madd_epi16(x.even, w.even), _mm512_madd_epi16(x.odd, w.odd)));
+  return _mm512_add_epi32(
+      sum, _mm512_add_epi32(_mm512_madd_epi16(x.even, w.even), _mm512_madd_epi16(x.odd, w.odd)));
 }
 #else
 INLINE vq_four vq_weights(vq w) {
   return (vq_four){_mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8), _mm256_srai_epi16(w, 8)};
 }
-INLINE vq_four vq_inputs(vq x) { return (vq_four){vq_and(x, vq_set16(0xff)), _mm256_srli_epi16(x, 8)}; }
+INLINE vq_four vq_inputs(vq x) {
+  return (vq_four){vq_and(x, vq_set16(0xff)), _mm256_srli_epi16(x, 8)};
+}
 INLINE vq vq_dot(vq sum, vq_four x, vq_four w) {
-  return _mm256_add_epi32(sum, _mm256_add_epi32(_mm256_madd_epi16(x.even, w.even), _mm256_madd_epi16(x.odd, w.odd)));
+  return _mm256_add_epi32(
+      sum, _mm256_add_epi32(_mm256_madd_epi16(x.even, w.even), _mm256_madd_epi16(x.odd, w.odd)));
 }
 #endif
 #endif
@@ -207,7 +133,7 @@ INLINE vq vq_rounded(vf y) {
 #endif
 }
 
-typedef struct vq_end {  // what all sums of a call share
+typedef struct vq_end {  // the epilogue of a call, in registers
   vf lo, hi;
   vq zero, high;
 } vq_end;
@@ -217,19 +143,23 @@ INLINE vq_end vq_end_of(const itg_requantize *q) {
                   vq_set((int32_t)(q->high * 0x01010101u))};
 }
 
-// The first n of four vectors of scaled sums -> bytes; within 128 bits those of a, b, c, d follow each other.
+// The first n of four vectors of scaled sums -> bytes; within 128 bits those of a, b, c, d follow
+// each other.
 INLINE vq vq_narrow(const vf *y, const int n, vq_end end) {
-  const vq a = vq_add(vq_rounded(y[0]), end.zero), b = n > 1 ? vq_add(vq_rounded(y[1]), end.zero) : a;
-  const vq c = n > 2 ? vq_add(vq_rounded(y[2]), end.zero) : a, d = n > 3 ? vq_add(vq_rounded(y[3]), end.zero) : c;
-  return vq_xor(vq_packus16(vq_packs32(a, b), n > 2 ? vq_packs32(c, d) : vq_packs32(a, b)), end.high);
+  const vq a = vq_add(vq_rounded(y[0]), end.zero),
+           b = n > 1 ? vq_add(vq_rounded(y[1]), end.zero) : a;
+  const vq c = n > 2 ? vq_add(vq_rounded(y[2]), end.zero) : a,
+           d = n > 3 ? vq_add(vq_rounded(y[3]), end.zero) : c;
+  return vq_xor(vq_packus16(vq_packs32(a, b), n > 2 ? vq_packs32(c, d) : vq_packs32(a, b)),
+                end.high);
 }
 
 // Four vectors of sums -> bytes, likewise.
 INLINE vq vq_bytes(vq a, vq b, vq c, vq d, const vf *scale, const bool saturates, vq_end end) {
-  vf y[4] = {vmul(vq_floats(a), scale[0]), vmul(vq_floats(b), scale[1]), vmul(vq_floats(c), scale[2]),
-             vmul(vq_floats(d), scale[3])};
+  vf y[4] = {vmul(vq_floats(a), scale[0]), vmul(vq_floats(b), scale[1]),
+             vmul(vq_floats(c), scale[2]), vmul(vq_floats(d), scale[3])};
   if (!saturates)
-    UNROLL(16) for (int i = 0; i < 4; i++) y[i] = vmin(vmax(y[i], end.lo), end.hi);
+    FOR_UNROLLED (16, int i = 0; i < 4; i++) y[i] = vmin(vmax(y[i], end.lo), end.hi);
   return vq_narrow(y, 4, end);
 }
 
@@ -243,29 +173,34 @@ INLINE vq vq_in_order(vq bytes) {
 #endif
 }
 
-// What a residual of bytes adds; `some` says which of them there are, or with AVX2 how many.
+// A residual of bytes as floats; `some` is the mask of its bytes, or with AVX2 their number.
 #if defined(ISA_avx512)
 INLINE vf vq_residual(const itg_requantize *q, const uint8_t *from, __mmask16 some) {
-  const __m128i bytes = _mm_xor_si128(_mm_maskz_loadu_epi8(some, from), _mm_set1_epi8((char)q->r_high));
-  return vmul(vq_floats(_mm512_sub_epi32(_mm512_cvtepu8_epi32(bytes), vq_set(q->r_zero))), vset(q->r_scale));
+  const __m128i bytes =
+      _mm_xor_si128(_mm_maskz_loadu_epi8(some, from), _mm_set1_epi8((char)q->r_high));
+  return vmul(vq_floats(_mm512_sub_epi32(_mm512_cvtepu8_epi32(bytes), vq_set(q->r_zero))),
+              vset(q->r_scale));
 }
 #else
 INLINE vf vq_residual(const itg_requantize *q, const uint8_t *from, int64_t some) {
   uint64_t eight = 0;
   memcpy(&eight, from, (size_t)some);
-  const __m128i bytes = _mm_xor_si128(_mm_cvtsi64_si128((long long)eight), _mm_set1_epi8((char)q->r_high));
-  return vmul(vq_floats(_mm256_sub_epi32(_mm256_cvtepu8_epi32(bytes), vq_set(q->r_zero))), vset(q->r_scale));
+  const __m128i bytes =
+      _mm_xor_si128(_mm_cvtsi64_si128((long long)eight), _mm_set1_epi8((char)q->r_high));
+  return vmul(vq_floats(_mm256_sub_epi32(_mm256_cvtepu8_epi32(bytes), vq_set(q->r_zero))),
+              vset(q->r_scale));
 }
 #endif
 
-// What the table makes of the first n of four vectors of numbers, in order.
+// Table lookup of the first n of four vectors of numbers, in order.
 #if defined(__AVX512VBMI__)
 INLINE vq vq_of_128(const uint8_t *table, vq at) {
   return _mm512_permutex2var_epi8(vq_load(table), at, vq_load(table + 64));
 }
 
 INLINE vq vq_of_256(const uint8_t *table, vq at) {
-  return _mm512_mask_blend_epi8(_mm512_movepi8_mask(at), vq_of_128(table, at), vq_of_128(table + 128, at));
+  return _mm512_mask_blend_epi8(_mm512_movepi8_mask(at), vq_of_128(table, at),
+                                vq_of_128(table + 128, at));
 }
 
 // Bytes as vq_narrow leaves them, from rises and both bytes of starts.
@@ -286,7 +221,8 @@ INLINE vq vq_pieces_of(vq left, vq right, const itg_requantize *q) {
 
 INLINE vq vq_on_128_lines(vq left, vq right, const itg_requantize *q) {
   const vq at = vq_pieces_of(left, right, q);
-  return vq_along(left, right, vq_of_128(q->table, at), vq_of_128(q->table + 128, at), vq_of_128(q->table + 256, at));
+  return vq_along(left, right, vq_of_128(q->table, at), vq_of_128(q->table + 128, at),
+                  vq_of_128(q->table + 256, at));
 }
 
 INLINE vq vq_on_lines_apart(vq left, vq right, const itg_requantize *q) {
@@ -295,7 +231,8 @@ INLINE vq vq_on_lines_apart(vq left, vq right, const itg_requantize *q) {
     bytes = vq_on_128_lines(left, right, q);
   } else {
     const vq at = vq_pieces_of(left, right, q);
-    bytes = vq_along(left, right, vq_of_256(q->table, at), vq_of_256(q->table + 256, at), vq_of_256(q->table + 512, at));
+    bytes = vq_along(left, right, vq_of_256(q->table, at), vq_of_256(q->table + 256, at),
+                     vq_of_256(q->table + 512, at));
   }
   return q->flip ? vq_xor(bytes, vq_set((int32_t)0x80808080)) : bytes;
 }
@@ -305,12 +242,15 @@ INLINE vq vq_on_lines(vq left, vq right, const itg_requantize *q) {
 }
 
 // Numbers that 32 bits can keep are bounded once they have 16.
-INLINE bool vq_bounds_later(const itg_requantize *q) { return q->small && (q->entries > 256 || q->pieces); }
+INLINE bool vq_bounds_later(const itg_requantize *q) {
+  return q->small && (q->entries > 256 || q->pieces);
+}
 
 // The left or right two of n vectors of numbers, in 16 bits.
 INLINE vq vq_pack_numbers(const vq *y, const int n, vq most, const int RIGHT) {
   const int first = RIGHT && n > 2 ? 2 : 0;
-  return _mm512_min_epu16(_mm512_packus_epi32(y[first], y[first + 1 < n ? first + 1 : first]), most);
+  return _mm512_min_epu16(_mm512_packus_epi32(y[first], y[first + 1 < n ? first + 1 : first]),
+                          most);
 }
 
 INLINE vq vq_lookup_wide(const vq *y, const int n, const itg_requantize *q) {
@@ -335,7 +275,7 @@ INLINE bool vq_bounds_later(const itg_requantize *q) {
 INLINE vq vq_lookup_wide(const vq *y, const int n, const itg_requantize *q) {
   int32_t all[4 * QL];
   uint8_t made[4 * QL] = {0};
-  UNROLL(16) for (int i = 0; i < n; i++) vq_store(all + i * QL, y[i]);
+  FOR_UNROLLED (16, int i = 0; i < n; i++) vq_store(all + i * QL, y[i]);
   if (q->pieces)
     for (int i = 0; i < n * QL; i++) made[i] = itg_q_on_line(q, all[i]);
   else
@@ -353,7 +293,7 @@ INLINE vq vq_lookup(vq bytes, const uint8_t *table) {
 #elif defined(ISA_avx512)  // by 16-bit pairs of entries, of which the lowest bit chooses one
   const vq t[4] = {vq_load(table), vq_load(table + 64), vq_load(table + 128), vq_load(table + 192)};
   vq made[2];
-  UNROLL(16) for (int odd = 0; odd < 2; odd++) {
+  FOR_UNROLLED (16, int odd = 0; odd < 2; odd++) {
     const vq byte = odd ? _mm512_srli_epi16(bytes, 8) : vq_and(bytes, vq_set16(0xff));
     const vq pair = _mm512_srli_epi16(byte, 1);
     const __mmask32 upper = _mm512_test_epi16_mask(byte, vq_set16(0x80));

@@ -1,175 +1,42 @@
-// Winograd's convolution of bytes in whole numbers (qwinograd.h), compiled once per ISA. Vectors run along channels.
+// Winograd convolution of bytes in exact integers (qwinograd.h), compiled once per ISA. Vectors run
+// along channels.
 #include "qwinograd.h"
+
 enum { TILE = ITG_QW_TILE, SIZE = ITG_QW_SIZE, POINTS = ITG_QW_POINTS };
+enum {
+  LINE_ROWS = 4,
+  LINE_SPAN = TILE * SIZE * ITG_PANEL
+};  // tiles at a time; numbers of one, line after line
 #ifndef ITG_QVECTORS
 enum { QL = 4 };  // 32-bit numbers of a vector
 #endif
 enum { PARTS = ITG_PANEL / QL };
-typedef uint32_t vu __attribute__((vector_size(QL * 4), may_alias, aligned(4)));  // unsigned: numbers wrap
-#include "qwinograd_few_channels.h"
+typedef uint32_t vu
+    __attribute__((vector_size(QL * 4), may_alias, aligned(4)));  // unsigned: numbers wrap
+#include "qwinograd_output.h"
 
+// AVX512-VBMI differs in looking bytes up: it has an output of its own, and all else of
+// AVX512-VNNI.
+#define RUN_PASTE(isa) itg_qwinograd_run_##isa
+#define RUN_NAME(isa) RUN_PASTE(isa)
+#if defined(ISA_avx512vbmi)
+#define run_with RUN_NAME(avx512vnni)
+#else
+#define run_with RUN_NAME(ISA)
+#endif
+itg_words run_with(const itg_call *call, uint32_t part, uint32_t parts, output_fn bytes);
+
+ITG_FN(qwinograd, any) { return run_with(call, part, parts, out_BYTES); }
+
+#if !defined(ISA_avx512vbmi)
+#include "qwinograd_few_channels.h"
 #include "qwinograd_input.h"
 
-// ---- output ----------------------------------------------------------------------------------------
-typedef struct canvas {     // the output pixels of a tile
-  int64_t at, line, pixel;  // where its first column lies in the output
-  int64_t high, wide;       // pixels that are inside of the image
-} canvas;
+OUTPUT_ANY(FLOATS)
+OUTPUT_FULL(PLAIN)
+OUTPUT_FULL(FLOOR)
 
-typedef enum { PLAIN, FLOOR, BYTES, FLOATS } ending;  // FLOOR: bytes of i8 with a lower bound, like those of a relu
-
-INLINE void pixels_of(const vu *x, vu *y) {
-  const vu s = x[1] + x[2], d = x[1] - x[2], t = x[3] + x[4], e = x[3] - x[4];
-  y[0] = x[0] + s + t;
-  y[1] = d + (e + e);
-  y[2] = s + (t << 2);
-  y[3] = d + (e << 3) + (x[5] + x[5]);
-}
-
-#if defined(ITG_QVECTORS)
-// n channels of up to four pixels, whose sums are whole.
-INLINE void finish(const ending KIND, const itg_requantize *end, const vq *sum, vf scale, const int32_t least, int64_t n,
-                   const int64_t *at, int64_t wide, void *out) {
-  vf y[TILE];
-  UNROLL(16) for (int j = 0; j < TILE; j++) y[j] = vmul(vq_floats(sum[j]), scale);
-  if (KIND == FLOATS) {
-    for (int j = 0; j < wide; j++) {
-      const float *more = end->residual ? (const float *)end->residual + at[j] : NULL;
-      if (more) y[j] = vadd(y[j], n >= QL ? vload(more) : vloadn(more, n));
-      if (n >= QL) vstore((float *)out + at[j], y[j]);
-      else vstoren((float *)out + at[j], n, y[j]);
-    }
-    return;
-  }
-#if defined(ISA_avx512)
-  const __mmask16 some = (__mmask16)(0xffffu >> (QL - n));
-#else
-  const int64_t some = n;
-#endif
-  if (KIND == BYTES && end->residual)
-    UNROLL(16) for (int j = 0; j < TILE; j++)
-      if (j < wide) y[j] = vadd(y[j], vq_residual(end, end->residual + at[j], some));
-#if !defined(ISA_avx512)
-  if (KIND == FLOOR) UNROLL(16) for (int j = 0; j < TILE; j++) y[j] = vmax(y[j], vset(end->lo));
-#endif
-  if (KIND == BYTES && !end->saturates && !vq_bounds_later(end))
-    UNROLL(16) for (int j = 0; j < TILE; j++) y[j] = vmin(vmax(y[j], vset(end->lo)), vset(end->hi));
-#if defined(ISA_avx512)
-  if (KIND != BYTES || !end->table) {
-    UNROLL(16) for (int j = 0; j < TILE; j++) {
-      if (j >= wide) break;
-      vq whole = vq_add(vq_rounded(y[j]), vq_set(end->zero));
-      if (KIND == FLOOR) whole = _mm512_max_epi32(whole, vq_set(least));
-      uint8_t *to = (uint8_t *)out + at[j];
-      if (KIND != BYTES || end->high) _mm512_mask_cvtsepi32_storeu_epi8(to, some, whole);
-      else _mm512_mask_cvtusepi32_storeu_epi8(to, some, _mm512_max_epi32(whole, vq_set(0)));
-    }
-    return;
-  }
-#endif
-  const vq_end all = vq_end_of(end);
-  vq bytes, whole[TILE];
-  if (end->entries > 256 || end->pieces) {
-    UNROLL(16) for (int j = 0; j < TILE; j++) whole[j] = vq_add(vq_rounded(y[j]), all.zero);
-    bytes = vq_lookup_wide(whole, TILE, end);
-  } else {
-    bytes = vq_in_order(vq_narrow(y, TILE, all));
-    if (end->table) bytes = vq_lookup(bytes, end->table);
-  }
-#if defined(ISA_avx512)
-  const __m128i part[TILE] = {_mm512_castsi512_si128(bytes), _mm512_extracti32x4_epi32(bytes, 1),
-                              _mm512_extracti32x4_epi32(bytes, 2), _mm512_extracti32x4_epi32(bytes, 3)};
-  UNROLL(16) for (int j = 0; j < TILE; j++)
-    if (j < wide) _mm_mask_storeu_epi8((uint8_t *)out + at[j], some, part[j]);
-#else
-  uint8_t made[QBYTES];
-  vq_store(made, bytes);
-  for (int j = 0; j < wide; j++) memcpy((uint8_t *)out + at[j], made + j * QL, n >= QL ? QL : (size_t)n);
-#endif
-}
-#endif
-
-// One line of a tile, n channels from `column` on, from what it is at the six points of its columns.
-INLINE void one_line(const ending KIND, const bool FULL, const int line, const vu *half, const canvas *c, int64_t column,
-                     int64_t n, const itg_requantize *end, const float *scale, const int32_t least, void *out) {
-  vu y[TILE];
-  if (!FULL && line >= c->high) return;
-  pixels_of(half, y);
-  const int64_t first = c->at + line * c->line + column;
-  const int64_t at[TILE] = {first, first + c->pixel, first + 2 * c->pixel, first + 3 * c->pixel};
-  UNROLL(16) for (int j = 0; j < TILE; j++) y[j] *= 954437177u;  // 1/9: what is left are the sums times 64
-#if defined(ITG_QVECTORS)
-  vq sum[TILE];
-  UNROLL(16) for (int j = 0; j < TILE; j++) sum[j] = (vq)y[j];
-  finish(KIND, end, sum, vmul(vload(scale), vset(1.f / 64)), least, FULL ? QL : n, at, FULL ? TILE : c->wide, out);
-#else
-  for (int j = 0; j < c->wide; j++)
-    for (int64_t k = 0; k < n; k++) {
-      const int32_t sum = (int32_t)y[j][k] >> 6;
-      if (KIND == FLOATS) ((float *)out)[at[j] + k] = itg_q_float(end, sum, column + k, at[j] + k);
-      else ((uint8_t *)out)[at[j] + k] = itg_q_byte(end, sum, column + k, at[j] + k);
-    }
-#endif
-}
-
-// Lines ODD and ODD + 2 of a tile from the products at all points: they share what they need of those, and two lines at six
-// points stay in registers.
-INLINE void two_lines(const ending KIND, const bool FULL, const int ODD, const uint32_t *from, const canvas *c,
-                      int64_t column, int64_t n, const itg_requantize *end, const float *scale, const int32_t least,
-                      void *out) {
-  vu half[2][SIZE];
-  UNROLL(16) for (int j = 0; j < SIZE; j++) {
-#define AT(i) (*(const vu *)(from + ((i) * SIZE + j) * ITG_PANEL))
-    if (ODD) {
-      const vu d = AT(1) - AT(2), e = AT(3) - AT(4), two = e + e, last = AT(5);
-      half[0][j] = d + two;
-      half[1][j] = d + (two << 2) + (last + last);
-    } else {
-      const vu s = AT(1) + AT(2), t = AT(3) + AT(4);
-      half[0][j] = AT(0) + s + t;
-      half[1][j] = s + (t << 2);
-    }
-#undef AT
-  }
-  UNROLL(16) for (int i = 0; i < 2; i++) one_line(KIND, FULL, ODD + 2 * i, half[i], c, column, n, end, scale, least, out);
-}
-
-// All columns of a tile, a panel or less at a time; FULL: tiles and vectors have all of their pixels and channels; LINES: as
-// find_lines leaves them.
-INLINE void tile_out(const ending KIND, const bool FULL, const bool LINES, const uint32_t *from, const canvas *c,
-                     int64_t first, int64_t columns, const itg_requantize *end, void *out) {
-  const int32_t least = (int32_t)end->lo + end->zero;  // found here, for whatever is stored might change it
-  for (int64_t i = 0; i < columns; i += QL) {
-    const int64_t column = first + i, n = columns - i < QL ? columns - i : QL;
-    const uint32_t *at = from + i / ITG_PANEL * (LINES ? LINE_SPAN : POINTS * ITG_PANEL) + i % ITG_PANEL;
-    float some_scale[QL] = {0};
-    const float *scale = end->scale + column;
-    if (!FULL && n < QL) scale = memcpy(some_scale, scale, (size_t)n * sizeof *scale);
-    if (LINES) {
-      UNROLL(16) for (int line = 0; line < TILE; line++)
-        one_line(KIND, FULL, line, (const vu *)at + line * SIZE * PARTS, c, column, n, end, scale, least, out);
-    } else {
-      two_lines(KIND, FULL, 0, at, c, column, n, end, scale, least, out);
-      two_lines(KIND, FULL, 1, at, c, column, n, end, scale, least, out);
-    }
-  }
-}
-
-#define OUTPUT(KIND)                                                                                              \
-  static void out_##KIND(const bool lines, const uint32_t *from, const canvas *c, int64_t first, int64_t columns, \
-                         const itg_requantize *end, void *out) {                                                  \
-    const bool full = c->high == TILE && c->wide == TILE && columns % QL == 0;                                    \
-    if (full && lines) tile_out(KIND, true, true, from, c, first, columns, end, out);                             \
-    else if (full) tile_out(KIND, true, false, from, c, first, columns, end, out);                                \
-    else if (lines) tile_out(KIND, false, true, from, c, first, columns, end, out);                               \
-    else tile_out(KIND, false, false, from, c, first, columns, end, out);                                         \
-  }
-OUTPUT(PLAIN)
-OUTPUT(FLOOR)
-OUTPUT(BYTES)
-OUTPUT(FLOATS)
-
-// ---- the whole -------------------------------------------------------------------------------------
+// ---- the whole ----------------------------------------------------------------------------------
 typedef struct task {
   itg_qwinograd g;
   itg_requantize end;
@@ -178,6 +45,7 @@ typedef struct task {
   void *out;
   uint8_t *fill;
   bool is_signed, lines;
+  output_fn bytes;  // for all but the endings that have an output of their own
   uint16_t *in;
   uint32_t *made, *start, *cross;
 } task;
@@ -188,24 +56,33 @@ static void run_block(const task *t, int64_t from, int64_t to, int64_t first, in
   tiles_in(g, t->x, t->fill, t->is_signed, from, to, t->in);
   const int64_t most = ITG_QW_PANELS, spans = (last - first + most - 1) / most;
   for (int64_t s = 0; s < spans; s++) {
-    const int64_t a = first + itg_split(last - first, spans, s), b = first + itg_split(last - first, spans, s + 1);
-    const int64_t column = a * ITG_PANEL, stop = b * ITG_PANEL < g->channels ? b * ITG_PANEL : g->channels;
+    const int64_t a = first + itg_split(last - first, spans, s),
+                  b = first + itg_split(last - first, spans, s + 1);
+    const int64_t column = a * ITG_PANEL,
+                  stop = b * ITG_PANEL < g->channels ? b * ITG_PANEL : g->channels;
     if (t->lines) find_lines(g, t->w, t->start, t->in, t->made, to - from, a, b);
     else multiply(g, t->w, t->start, t->cross, s == 0, t->in, t->made, to - from, a, b);
     place at = place_of(g, from);
     for (int64_t i = from; i < to; i++, next_place(g, &at)) {
       const int64_t down = g->w.out[1] - at.y, across = g->w.out[2] - at.x;
       const canvas c = {((at.batch * g->w.out[1] + at.y) * g->w.out[2] + at.x) * g->channels,
-                        g->w.out[2] * g->channels, g->channels, down < TILE ? down : TILE, across < TILE ? across : TILE};
+                        g->w.out[2] * g->channels, g->channels, down < TILE ? down : TILE,
+                        across < TILE ? across : TILE};
       const bool bytes = end->small && end->high && !end->residual && !end->table;
-      const bool plain = bytes && end->saturates, floor = bytes && end->hi + (float)end->zero == 127;
-      (end->kind == ITG_Q_FLOATS ? out_FLOATS : plain ? out_PLAIN : floor ? out_FLOOR : out_BYTES)(
-          t->lines, t->made + (i - from) * (t->lines ? (b - a) * LINE_SPAN : g->span), &c, column, stop - column, end, t->out);
+      const bool full = is_full(&c, stop - column);
+      const bool plain = full && bytes && end->saturates,
+                 floor = full && bytes && end->hi + (float)end->zero == 127;
+      (end->kind == ITG_Q_FLOATS ? out_FLOATS
+       : plain                   ? full_PLAIN
+       : floor ? full_FLOOR
+               : t->bytes)(t->lines,
+                           t->made + (i - from) * (t->lines ? (b - a) * LINE_SPAN : g->span), &c,
+                           column, stop - column, end, t->out);
     }
   }
 }
 
-ITG_FN(qwinograd, any) {
+itg_words run_with(const itg_call *call, uint32_t part, uint32_t parts, output_fn bytes) {
   const itg_attrs_qwinograd *a = call->attrs;
   const itg_attrs_qconv like = itg_qwinograd_like(a);
   task t;
@@ -221,6 +98,7 @@ ITG_FN(qwinograd, any) {
   t.out = call->out[0]->data;
   t.is_signed = call->in[0]->dtype == ITG_I8;
   t.lines = lines_pay(g);
+  t.bytes = bytes;
   t.fill = (uint8_t *)call->scratch + g->bytes * part;
   t.in = (uint16_t *)(t.fill + g->fill);
   t.made = (uint32_t *)(t.fill + g->fill + g->in);
@@ -230,15 +108,16 @@ ITG_FN(qwinograd, any) {
   // Few tiles of many channels: each part makes all of the input, but reads weights of its own.
   if (g->tiles < (int64_t)parts * ITG_QW_ROWS / 2 && last >= 2 * (int64_t)parts)
     itg_share(last, 1, part, parts, &first, &last);
-  else
-    itg_share(g->tiles, 1, part, parts, &from, &to);
+  else itg_share(g->tiles, 1, part, parts, &from, &to);
   if (from >= to || first >= last) return NULL;
   memset(t.fill, (uint8_t)a->x_zero, g->fill);
   find_start(g, t.w, t.end.bias, t.is_signed, t.cross, first, last, t.start);
   // Blocks as even as whole tiles of rows allow.
-  const int64_t blocks = (to - from + g->block - 1) / g->block, rows = last - first < ITG_QW_PANELS ? 8 : 6;
+  const int64_t blocks = (to - from + g->block - 1) / g->block,
+                rows = last - first < ITG_QW_PANELS ? 8 : 6;
   const int64_t even = ((to - from + blocks - 1) / blocks + rows - 1) / rows * rows;
   for (const int64_t most = even < g->block ? even : g->block; from < to; from += most)
     run_block(&t, from, from + most < to ? from + most : to, first, last);
   return NULL;
 }
+#endif

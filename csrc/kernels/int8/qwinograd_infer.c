@@ -1,9 +1,13 @@
-// What Winograd's convolution of bytes accepts, and how much of the image it works on at a time.
+// Types, shapes and refusals of Winograd convolution of bytes, and the size of its blocks of tiles.
 #include "qwinograd.h"
 
-enum { CACHE = 384 << 10, FEWEST = 12 };  // bytes that stay near; tiles that are worth reading the weights for
+enum {
+  CACHE = 384 << 10,
+  FEWEST = 12
+};  // bytes that stay near; tiles that are worth reading the weights for
 
-// Every block reads all weights, so it should be large; but what it makes of the image should stay in the cache.
+// Every block reads all weights, so it should be large; but what it makes of the image should stay
+// in the cache.
 static int64_t block_of(const itg_qwinograd *g) {
   int64_t fit = CACHE / (ITG_QW_POINTS * g->row * 2 + g->span * 4);
   fit = fit < FEWEST ? FEWEST : fit > ITG_QW_ROWS ? ITG_QW_ROWS : fit / FEWEST * FEWEST;
@@ -11,15 +15,22 @@ static int64_t block_of(const itg_qwinograd *g) {
 }
 
 itg_attrs_qconv itg_qwinograd_like(const itg_attrs_qwinograd *a) {
-  return (itg_attrs_qconv){.channels = a->channels, .x_zero = a->x_zero, .y_zero = a->y_zero, .lo = a->lo, .hi = a->hi,
-                           .dtype = a->dtype, .r_zero = a->r_zero, .r_scale = a->r_scale};
+  return (itg_attrs_qconv){.channels = a->channels,
+                           .x_zero = a->x_zero,
+                           .y_zero = a->y_zero,
+                           .lo = a->lo,
+                           .hi = a->hi,
+                           .dtype = a->dtype,
+                           .r_zero = a->r_zero,
+                           .r_scale = a->r_scale};
 }
 
 // An image's pixels and channels, as if all of them lay in lines.
 static itg_words whole_image(const itg_tensor *x, int64_t square, itg_tensor *whole) {
   REFUSE(x->rank != 4, "takes images of two spatial axes");
   REFUSE(square != 1 && square != 2, "pixels lie in lines or in squares of two by two");
-  REFUSE(x->shape[1] > INT64_C(1) << 31 || x->shape[2] > INT64_C(1) << 31, "the image is absurdly large");
+  REFUSE(x->shape[1] > INT64_C(1) << 31 || x->shape[2] > INT64_C(1) << 31,
+         "the image is absurdly large");
   REFUSE(x->shape[3] % (square * square), "the channels are not those of whole squares");
   *whole = *x;
   whole->shape[1] *= square;
@@ -49,24 +60,28 @@ itg_words itg_qwinograd_of(const itg_call *call, itg_qwinograd *g, itg_tensor *o
   g->image[0].apart = a->square[0] == 2;
   REFUSE(g->deep < 1 || g->deep > INT64_C(1) << 31, "the image has no channels or absurdly many");
   if (more) {
-    REFUSE(y.dtype != x.dtype || y.shape[0] != x.shape[0] || y.shape[1] != x.shape[1] || y.shape[2] != x.shape[2],
+    REFUSE(y.dtype != x.dtype || y.shape[0] != x.shape[0] || y.shape[1] != x.shape[1] ||
+               y.shape[2] != x.shape[2],
            "the second image has not the type and pixels of the first");
     REFUSE(g->deep % ITG_QW_LANES, "a second image begins at no multiple of 16 channels");
-    REFUSE(y.shape[3] < 1 || y.shape[3] > INT64_C(1) << 31, "the second image has no channels or absurdly many");
+    REFUSE(y.shape[3] < 1 || y.shape[3] > INT64_C(1) << 31,
+           "the second image has no channels or absurdly many");
     g->image[1].deep = y.shape[3];
     g->image[1].apart = a->square[1] == 2;
     g->deep += y.shape[3];
   }
   g->channels = a->channels;
   g->panels = a->channels / ITG_PANEL + (a->channels % ITG_PANEL != 0);
-  // Whole fours of channels behind a vector of what columns start from (qwinograd_products.h), or pairs alone.
+  // Whole fours of channels behind a vector of what columns start from (qwinograd_products.h), or
+  // pairs alone.
   g->pairs = (g->deep + 3) / 4 * 2;
   const int64_t headed[4] = {ITG_QW_POINTS, g->panels, g->pairs + 1, ITG_QW_PAIR};
   g->head = itg_has_shape(call->in[1], 4, headed);
   if (!g->head) g->pairs = (g->deep + 1) / 2;
   g->panel = (g->pairs + g->head) * ITG_QW_PAIR;
   const int64_t bare[4] = {ITG_QW_POINTS, g->panels, g->pairs, ITG_QW_PAIR};
-  REFUSE(!g->head && !itg_has_shape(call->in[1], 4, bare), "the weights are not packed for this convolution");
+  REFUSE(!g->head && !itg_has_shape(call->in[1], 4, bare),
+         "the weights are not packed for this convolution");
   words = itg_slide(&g->w, 1, 2, a->pad, out);
   if (words) return words;
   words = itg_qconv_residual(call, &like, out);
@@ -77,11 +92,13 @@ itg_words itg_qwinograd_of(const itg_call *call, itg_qwinograd *g, itg_tensor *o
   g->row = (g->deep + ITG_QW_LANES - 1) / ITG_QW_LANES * ITG_QW_LANES;
   g->span = (g->panels < ITG_QW_PANELS ? g->panels : ITG_QW_PANELS) * ITG_PANEL * ITG_QW_POINTS;
   g->block = block_of(g);
-  // One cache line more than the rows take: points that lie a power of two apart would drive each other out.
+  // One cache line more than the rows take: points that lie a power of two apart would drive each
+  // other out.
   g->in_step = g->block * g->row + 2 * ITG_QW_LANES;
   g->fill = ((size_t)g->row + 63) / 64 * 64;
   g->in = (size_t)(ITG_QW_POINTS * g->in_step + 8 * g->row) * 2;  // some read eight rows at a time
-  g->bytes = g->fill + g->in + (size_t)(g->block * g->span + g->panels * ITG_PANEL + ITG_QW_POINTS * ITG_QW_ROOM) * 4;
+  g->bytes = g->fill + g->in +
+             (size_t)(g->block * g->span + g->panels * ITG_PANEL + ITG_QW_POINTS * ITG_QW_ROOM) * 4;
   return NULL;
 }
 

@@ -1,5 +1,6 @@
-// Inputs of Winograd's convolution of bytes: 6x6 pixels of every tile at all points. Tiles beside each other share two
-// columns of pixels. So columns come first: those of a strip of tiles are brought to the points in turn, each once.
+// Input transform of Winograd convolution of bytes: 6x6 pixels of each tile at all 36 points.
+// Neighbouring tiles share two columns of pixels. So the columns of a strip of tiles are
+// transformed first, each once, and then the lines.
 #pragma once
 
 #if defined(ISA_avx512)
@@ -29,15 +30,15 @@ INLINE few widened(const uint8_t *p, const bool SIGNED) {
 }
 #endif
 
-typedef struct strip {  // input pixels of tiles that lie beside each other
+typedef struct strip {        // input pixels of tiles that lie beside each other
   const uint8_t *line[SIZE];  // where the image's lines begin; NULL: outside of it
   const uint8_t *fill;        // a pixel outside
   bool inside;                // all lines are
   int64_t first, wide;        // the first column, and how many the image has
   int64_t odd, two, pixel;    // 1: columns lie in pairs; bytes from pair to pair, and within one
   int64_t tiles;
-  uint16_t *to;               // inputs of the first tile
-  int64_t row, step;          // from one tile to the next, from one point to the next
+  uint16_t *to;       // inputs of the first tile
+  int64_t row, step;  // from one tile to the next, from one point to the next
 } strip;
 
 INLINE int64_t column_at(const strip *s, int64_t j) {
@@ -55,80 +56,90 @@ INLINE many JOIN_many(const uint8_t *p, const uint8_t *q, const bool SIGNED) {
 #define JOIN_many JOIN_few
 #endif
 #define JOIN_few(p, q, SIGNED) ((void)(q), get_few(p, FEW, SIGNED))  // never asked for
-static void edge_of_two(const strip *s, const strip *o, int64_t j, bool is_signed, int64_t c, uint16_t *y);
+static void edge_of_two(const strip *s, const strip *o, int64_t j, bool is_signed, int64_t c,
+                        uint16_t *y);
 
 // To the next column of a strip.
-#define NEXT j++, at += go, go = s.two - go, apart += go_apart, go_apart = other ? other->two - go_apart : 0
+#define NEXT \
+  j++, at += go, go = s.two - go, apart += go_apart, go_apart = other ? other->two - go_apart : 0
 
-// For vectors V of 16-bit numbers: channels c to c + n of all tiles, or, with another image, 16 of both.
-#define INPUT(V, LANES)                                                                                             \
-  INLINE V get_##V(const uint8_t *p, int64_t n, const bool SIGNED) {                                                \
-    if (n >= LANES) return (V)WIDEN_##V(p, SIGNED);                                                                 \
-    uint8_t some[LANES] = {0};                                                                                      \
-    memcpy(some, p, (size_t)n);                                                                                     \
-    return (V)WIDEN_##V(some, SIGNED);                                                                              \
-  }                                                                                                                 \
-  INLINE void points_of_##V(const V *x, V *y) {                                                                     \
-    const V a = x[4] - (x[2] << 2), b = x[3] - (x[1] << 2), c = x[4] - x[2], d = x[3] - x[1], e = d + d;            \
-    y[0] = ((x[0] - x[2]) << 2) + c;                                                                                \
-    y[1] = a + b;                                                                                                   \
-    y[2] = a - b;                                                                                                   \
-    y[3] = c + e;                                                                                                   \
-    y[4] = c - e;                                                                                                   \
-    y[5] = (x[5] - x[3]) - (d << 2);                                                                                \
-  }                                                                                                                 \
-  static __attribute__((noinline)) void edge_##V(const strip *s, int64_t j, bool is_signed, int64_t c, int64_t n,   \
-                                                 V *y) {                                                            \
-    V x[SIZE];                                                                                                      \
-    const bool there = j >= 0 && j < s->wide;                                                                       \
-    for (int i = 0; i < SIZE; i++)                                                                                  \
-      x[i] = get_##V((there && s->line[i] ? s->line[i] + column_at(s, j) : s->fill) + c, n, is_signed);             \
-    points_of_##V(x, y);                                                                                            \
-  }                                                                                                                 \
-  INLINE void column_##V(const strip *s, const strip *o, int64_t j, int64_t at, int64_t apart, const bool SIGNED,   \
-                         int64_t c, int64_t n, V *y) {                                                              \
-    V x[SIZE];                                                                                                      \
-    if (!s->inside || j < 0 || j >= s->wide) {                                                                      \
-      if (o) edge_of_two(s, o, j, SIGNED, c, (uint16_t *)y);                                                        \
-      else edge_##V(s, j, SIGNED, c, n, y);                                                                         \
-      return;                                                                                                       \
-    }                                                                                                               \
-    UNROLL(16) for (int i = 0; i < SIZE; i++)                                                                           \
-      x[i] = o ? JOIN_##V(s->line[i] + at, o->line[i] + apart, SIGNED) : get_##V(s->line[i] + at, n, SIGNED);       \
-    points_of_##V(x, y);                                                                                            \
-  }                                                                                                                 \
-  INLINE void strip_##V(const strip *all, const strip *other, const bool SIGNED, int64_t c, int64_t n) {            \
-    const strip s = *all;                                                                                           \
-    V two[2][TILE][SIZE], (*left)[SIZE] = two[0], (*right)[SIZE] = two[1], x[SIZE], y[SIZE];                        \
-    int64_t j = s.first, at = column_at(&s, j) + c, apart = other ? column_at(other, j) : 0;                        \
-    int64_t go = column_at(&s, j + 1) + c - at; /* to the next column; two distances take turns */                  \
-    int64_t go_apart = other ? column_at(other, j + 1) - apart : 0;                                                 \
-    for (int i = 2; i < TILE; i++, NEXT) column_##V(&s, other, j, at, apart, SIGNED, c, n, left[i]);                \
-    uint16_t *to = s.to + c;                                                                                        \
-    for (int64_t t = 0; t < s.tiles; t++, to += s.row) {                                                            \
-      UNROLL(1) for (int i = 0; i < TILE; i++, NEXT) column_##V(&s, other, j, at, apart, SIGNED, c, n, right[i]);      \
-      uint16_t *out = to;                                                                                           \
-      UNROLL(1) for (int i = 0; i < SIZE; i++) {                                                                       \
-        x[0] = left[2][i], x[1] = left[3][i];                                                                       \
-        x[2] = right[0][i], x[3] = right[1][i], x[4] = right[2][i], x[5] = right[3][i];                             \
-        points_of_##V(x, y);                                                                                        \
-        UNROLL(16) for (int k = 0; k < SIZE; k++, out += s.step) *(V *)out = y[k];                                      \
-      }                                                                                                             \
-      V(*const old)[SIZE] = left;                                                                                   \
-      left = right, right = old;                                                                                    \
-    }                                                                                                               \
-  }                                                                                                                 \
-  static void some_##V(const strip *s, const strip *other, bool is_signed, int64_t c, int64_t n) {                  \
-    if (other && is_signed) strip_##V(s, other, true, c, LANES);                                                    \
-    else if (other) strip_##V(s, other, false, c, LANES);                                                           \
-    else if (n >= LANES && is_signed) strip_##V(s, NULL, true, c, LANES);                                           \
-    else if (n >= LANES) strip_##V(s, NULL, false, c, LANES);                                                       \
-    else strip_##V(s, NULL, is_signed, c, n);                                                                       \
+// For vectors V of 16-bit numbers: channels c to c + n of all tiles, or, with another image, 16 of
+// both.
+#define INPUT(V, LANES)                                                                            \
+  INLINE V get_##V(const uint8_t *p, int64_t n, const bool SIGNED) {                               \
+    if (n >= LANES) return (V)WIDEN_##V(p, SIGNED);                                                \
+    uint8_t some[LANES] = {0};                                                                     \
+    memcpy(some, p, (size_t)n);                                                                    \
+    return (V)WIDEN_##V(some, SIGNED);                                                             \
+  }                                                                                                \
+  INLINE void points_of_##V(const V *x, V *y) {                                                    \
+    const V a = x[4] - (x[2] << 2), b = x[3] - (x[1] << 2), c = x[4] - x[2], d = x[3] - x[1],      \
+            e = d + d;                                                                             \
+    y[0] = ((x[0] - x[2]) << 2) + c;                                                               \
+    y[1] = a + b;                                                                                  \
+    y[2] = a - b;                                                                                  \
+    y[3] = c + e;                                                                                  \
+    y[4] = c - e;                                                                                  \
+    y[5] = (x[5] - x[3]) - (d << 2);                                                               \
+  }                                                                                                \
+  static __attribute__((noinline)) void edge_##V(const strip *s, int64_t j, bool is_signed,        \
+                                                 int64_t c, int64_t n, V *y) {                     \
+    V x[SIZE];                                                                                     \
+    const bool there = j >= 0 && j < s->wide;                                                      \
+    for (int i = 0; i < SIZE; i++)                                                                 \
+      x[i] = get_##V((there && s->line[i] ? s->line[i] + column_at(s, j) : s->fill) + c, n,        \
+                     is_signed);                                                                   \
+    points_of_##V(x, y);                                                                           \
+  }                                                                                                \
+  INLINE void column_##V(const strip *s, const strip *o, int64_t j, int64_t at, int64_t apart,     \
+                         const bool SIGNED, int64_t c, int64_t n, V *y) {                          \
+    V x[SIZE];                                                                                     \
+    if (!s->inside || j < 0 || j >= s->wide) {                                                     \
+      if (o) edge_of_two(s, o, j, SIGNED, c, (uint16_t *)y);                                       \
+      else edge_##V(s, j, SIGNED, c, n, y);                                                        \
+      return;                                                                                      \
+    }                                                                                              \
+    FOR_UNROLLED (16, int i = 0; i < SIZE; i++)                                                    \
+      x[i] = o ? JOIN_##V(s->line[i] + at, o->line[i] + apart, SIGNED)                             \
+               : get_##V(s->line[i] + at, n, SIGNED);                                              \
+    points_of_##V(x, y);                                                                           \
+  }                                                                                                \
+  INLINE void strip_##V(const strip *all, const strip *other, const bool SIGNED, int64_t c,        \
+                        int64_t n) {                                                               \
+    const strip s = *all;                                                                          \
+    V two[2][TILE][SIZE], (*left)[SIZE] = two[0], (*right)[SIZE] = two[1], x[SIZE], y[SIZE];       \
+    int64_t j = s.first, at = column_at(&s, j) + c, apart = other ? column_at(other, j) : 0;       \
+    int64_t go = column_at(&s, j + 1) + c - at; /* to the next column; two distances take turns */ \
+    int64_t go_apart = other ? column_at(other, j + 1) - apart : 0;                                \
+    for (int i = 2; i < TILE; i++, NEXT)                                                           \
+      column_##V(&s, other, j, at, apart, SIGNED, c, n, left[i]);                                  \
+    uint16_t *to = s.to + c;                                                                       \
+    for (int64_t t = 0; t < s.tiles; t++, to += s.row) {                                           \
+      FOR_UNROLLED (1, int i = 0; i < TILE; i++, NEXT)                                             \
+        column_##V(&s, other, j, at, apart, SIGNED, c, n, right[i]);                               \
+      uint16_t *out = to;                                                                          \
+      FOR_UNROLLED (1, int i = 0; i < SIZE; i++) {                                                 \
+        x[0] = left[2][i], x[1] = left[3][i];                                                      \
+        x[2] = right[0][i], x[3] = right[1][i], x[4] = right[2][i], x[5] = right[3][i];            \
+        points_of_##V(x, y);                                                                       \
+        FOR_UNROLLED (16, int k = 0; k < SIZE; k++, out += s.step) *(V *)out = y[k];               \
+      }                                                                                            \
+      V(*const old)[SIZE] = left;                                                                  \
+      left = right, right = old;                                                                   \
+    }                                                                                              \
+  }                                                                                                \
+  static void some_##V(const strip *s, const strip *other, bool is_signed, int64_t c, int64_t n) { \
+    if (other && is_signed) strip_##V(s, other, true, c, LANES);                                   \
+    else if (other) strip_##V(s, other, false, c, LANES);                                          \
+    else if (n >= LANES && is_signed) strip_##V(s, NULL, true, c, LANES);                          \
+    else if (n >= LANES) strip_##V(s, NULL, false, c, LANES);                                      \
+    else strip_##V(s, NULL, is_signed, c, n);                                                      \
   }
 INPUT(few, FEW)
 INPUT(many, MANY)
 
-static void edge_of_two(const strip *s, const strip *o, int64_t j, bool is_signed, int64_t c, uint16_t *y) {
+static void edge_of_two(const strip *s, const strip *o, int64_t j, bool is_signed, int64_t c,
+                        uint16_t *y) {
   few first[SIZE], second[SIZE];
   edge_few(s, j, is_signed, c, FEW, first);
   edge_few(o, j, is_signed, 0, FEW, second);
@@ -157,7 +168,8 @@ static void next_place(const itg_qwinograd *g, place *at) {
 
 // What tiles that lie beside each other in a line see of image i, from the first of them on.
 static void find_lines_of(const itg_qwinograd *g, int i, const uint8_t *x, place at, strip *s) {
-  const int64_t high = g->w.in[1], wide = g->w.in[2], pixel = g->image[i].deep, odd = g->image[i].apart;
+  const int64_t high = g->w.in[1], wide = g->w.in[2], pixel = g->image[i].deep,
+                odd = g->image[i].apart;
   s->wide = wide;
   s->odd = odd;
   s->pixel = pixel;
@@ -173,14 +185,16 @@ static void find_lines_of(const itg_qwinograd *g, int i, const uint8_t *x, place
 }
 
 // The inputs of tiles [from, to).
-static void tiles_in(const itg_qwinograd *g, const uint8_t *const *x, const uint8_t *fill, bool is_signed, int64_t from,
-                     int64_t to, uint16_t *in) {
+static void tiles_in(const itg_qwinograd *g, const uint8_t *const *x, const uint8_t *fill,
+                     bool is_signed, int64_t from, int64_t to, uint16_t *in) {
   strip s = {.fill = fill, .row = g->row, .step = g->in_step};
   int64_t deep = 0;
   while (from < to) {
     const place at = place_of(g, from);
     const int64_t left = g->across - at.x / TILE, most = left < to - from ? left : to - from;
-    s.tiles = g->deep > MANY && MANY < 32 && most > 4 ? 4 : most;  // a cache line is there until its other half is made
+    s.tiles = g->deep > MANY && MANY < 32 && most > 4
+                  ? 4
+                  : most;  // a cache line is there until its other half is made
     s.first = at.x - g->w.before[2];
     s.to = in;
     int64_t c = 0;
@@ -188,8 +202,10 @@ static void tiles_in(const itg_qwinograd *g, const uint8_t *const *x, const uint
       find_lines_of(g, i, x[i], at, &s);
       deep = g->image[i].deep;
       for (; c + MANY <= deep; c += MANY) some_many(&s, NULL, is_signed, c, MANY);
-      // Twelve lines a page apart would share the eight ways of the first cache; those of squares are fewer.
-      if (i == 0 && x[1] && g->image[1].apart && MANY == 2 * FEW && deep - c == FEW && g->image[1].deep >= FEW) {
+      // Twelve lines a page apart would share the eight ways of the first cache; those of squares
+      // are fewer.
+      if (i == 0 && x[1] && g->image[1].apart && MANY == 2 * FEW && deep - c == FEW &&
+          g->image[1].deep >= FEW) {
         strip other = s;
         find_lines_of(g, 1, x[1], at, &other);
         some_many(&s, &other, is_signed, c, MANY);

@@ -1,14 +1,17 @@
-// Products of Winograd's convolution of bytes: rows of inputs times panels of weights, at every point.
+// Products of Winograd convolution of bytes: rows of inputs times panels of weights, at every
+// point.
 //
-// Cores with more adders than multipliers need half of the products, after another idea of Winograd's:
+// CPUs with more adders than multipliers need half of the products, after another idea of
+// Winograd's:
 //   (x0 + y1) (x1 + y0) = x0 y0 + x1 y1 + x0 x1 + y0 y1
-// The last two terms are the same for all columns, and for all rows. Those of columns, negative, may lie before the weights of
-// a panel: then the compiler knows that no sum of an input and a weight needs more than 16 bits. Those of rows are found here.
-// One sum of four gets all products beside the others, so that adders and multipliers are busy alike.
+// The last two terms depend on the row alone or on the column alone. Minus those of the columns may
+// lie before the weights of a panel; then the compiler has checked that sums of an input and a
+// weight fit 16 bits. Those of the rows are computed here. One sum in four uses plain products,
+// which balances adders and multipliers.
 #pragma once
 typedef struct product {  // of n rows with some panels, at points [first, last)
   const uint16_t *x, *w;
-  const uint32_t *start;  // what the sums of each column start from at point (1, 1)
+  const uint32_t *start;  // initial sums of each column at point (1, 1)
   const uint32_t *zeros;  // and at others, if no product is left out
   uint32_t *cross;        // what those of each row start from, if some are; fresh: not known yet
   bool fresh;
@@ -18,26 +21,30 @@ typedef struct product {  // of n rows with some panels, at points [first, last)
 } product;
 
 #if defined(ISA_avx512vnni)
-// Whether additions are cheap: AMD's cores add 16-bit numbers in four pipes and multiply in two; Intel's do both in two.
+// Whether additions are cheap: AMD's cores add 16-bit numbers in four pipes and multiply in two;
+// Intel's do both in two.
 static bool halves_pay(const itg_qwinograd *g) { return g->head && __builtin_cpu_is("amd"); }
 
-// Minus the sums over both halves of eight rows, channel times channel. EVEN: all vectors of 16 are full.
-INLINE void cross_rows(const bool EVEN, const uint16_t *x, int64_t row, int64_t pairs, uint32_t *cross) {
+// Minus the sums over both halves of eight rows, channel times channel. EVEN: all vectors of 16 are
+// full.
+INLINE void cross_rows(const bool EVEN, const uint16_t *x, int64_t row, int64_t pairs,
+                       uint32_t *cross) {
   __m256i sum[8], two[4], four[2];
-  UNROLL(16) for (int i = 0; i < 8; i++) sum[i] = _mm256_setzero_si256();
+  FOR_UNROLLED (16, int i = 0; i < 8; i++) sum[i] = _mm256_setzero_si256();
   for (int64_t c = 0; c < pairs; c += 16) {
     const __mmask16 some = (__mmask16)(EVEN || pairs - c >= 16 ? 0xffff : (1u << (pairs - c)) - 1);
-    UNROLL(16) for (int i = 0; i < 8; i++) {
+    FOR_UNROLLED (16, int i = 0; i < 8; i++) {
       const uint16_t *at = x + i * row + c;
-      const __m256i near = EVEN ? _mm256_loadu_si256((const void *)at) : _mm256_maskz_loadu_epi16(some, at);
+      const __m256i near =
+          EVEN ? _mm256_loadu_si256((const void *)at) : _mm256_maskz_loadu_epi16(some, at);
       const __m256i far = _mm256_loadu_si256((const void *)(at + pairs));
       __asm__("vpdpwssd %2, %1, %0" : "+v"(sum[i]) : "v"(near), "v"(far));
     }
   }
-  UNROLL(16) for (int i = 0; i < 4; i++)
+  FOR_UNROLLED (16, int i = 0; i < 4; i++)
     two[i] = _mm256_add_epi32(_mm256_unpacklo_epi32(sum[2 * i], sum[2 * i + 1]),
                               _mm256_unpackhi_epi32(sum[2 * i], sum[2 * i + 1]));
-  UNROLL(16) for (int i = 0; i < 2; i++)
+  FOR_UNROLLED (16, int i = 0; i < 2; i++)
     four[i] = _mm256_add_epi32(_mm256_unpacklo_epi64(two[2 * i], two[2 * i + 1]),
                                _mm256_unpackhi_epi64(two[2 * i], two[2 * i + 1]));
   const __m256i all = _mm256_add_epi32(_mm256_permute2x128_si256(four[0], four[1], 0x20),
@@ -45,8 +52,10 @@ INLINE void cross_rows(const bool EVEN, const uint16_t *x, int64_t row, int64_t 
   _mm256_storeu_si256((void *)cross, _mm256_sub_epi32(_mm256_setzero_si256(), all));
 }
 
-// Of n rows at a point; there is room for eight at a time. A call of its own, or GCC would keep addresses in memory.
-static __attribute__((noinline)) void find_cross(const uint16_t *x, int64_t n, int64_t row, int64_t pairs, uint32_t *cross) {
+// Of n rows at a point; there is room for eight at a time. A call of its own, or GCC would keep
+// addresses in memory.
+static __attribute__((noinline)) void find_cross(const uint16_t *x, int64_t n, int64_t row,
+                                                 int64_t pairs, uint32_t *cross) {
   for (int64_t r = 0; r < n; r += 8, x += 8 * row, cross += 8)
     if (pairs == 8) cross_rows(false, x, row, 8, cross);
     else if (pairs == 16) cross_rows(true, x, row, 16, cross);
@@ -61,7 +70,11 @@ INLINE void find_cross(const uint16_t *x, int64_t n, int64_t row, int64_t pairs,
 #endif
 
 typedef void (*rows_fn)(const product *p);
-typedef enum { PAIRS, FOURS, HALF } way;  // weights without a head; with one; and half of the products
+typedef enum {
+  PAIRS,
+  FOURS,
+  HALF
+} way;  // weights without a head; with one; and half of the products
 
 #if defined(ITG_QVECTORS)
 INLINE int32_t two_of(const uint16_t *p) {
@@ -72,7 +85,9 @@ INLINE int32_t two_of(const uint16_t *p) {
 
 INLINE vq dot(vq sum, vq x, vq w) {
 #if defined(ISA_avx512vnni)
-  __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));  // with the intrinsic GCC 12 keeps sums on the stack
+  __asm__("vpdpwssd %2, %1, %0"
+          : "+v"(sum)
+          : "v"(x), "v"(w));  // with the intrinsic GCC 12 keeps sums on the stack
   return sum;
 #elif defined(ISA_avx512)
   return _mm512_add_epi32(sum, _mm512_madd_epi16(x, w));
@@ -87,56 +102,58 @@ INLINE void multiply_rows(const int M, const int V, const way WAY, const product
   const int N = V * PARTS;
 #define WHOLE(m, v) (WAY != HALF || ((m) * N + (v)) % 4 == 0)  // gets all products
   for (int64_t point = p.first; point < p.last; point++) {
-    const uint32_t *start = point == SIZE + 1 ? p.start : WAY == HALF ? (const uint32_t *)(p.w - ITG_QW_PAIR) : p.zeros;
+    const uint32_t *start = point == SIZE + 1 ? p.start
+                            : WAY == HALF     ? (const uint32_t *)(p.w - ITG_QW_PAIR)
+                                              : p.zeros;
     const int64_t start_step = WAY == HALF && point != SIZE + 1 ? p.panel / 2 : ITG_PANEL;
     const uint16_t *ahead = point + 1 < POINTS ? p.w + p.w_step : p.w;  // fetched meanwhile
     if (WAY == HALF && p.fresh) find_cross(p.x, p.n, p.row, p.pairs, p.cross);
     for (int64_t r = 0;;) {
       const uint16_t *row[8], *w = p.w, *end = p.w + p.pairs * ITG_QW_PAIR;
       row[0] = p.x + r * p.row;
-      UNROLL(16) for (int m = 1; m < M; m++) row[m] = row[m - 1] + p.row;
+      FOR_UNROLLED (16, int m = 1; m < M; m++) row[m] = row[m - 1] + p.row;
       vq sum[8][ITG_QW_PANELS * PARTS];
-      UNROLL(16) for (int v = 0; v < N; v++) {
+      FOR_UNROLLED (16, int v = 0; v < N; v++) {
         vq from = vq_load(start + v / PARTS * start_step + v % PARTS * QL);
         vq bare = from;  // without the head
         if (WAY == HALF) bare = (vq)((vu)from - (vu)vq_load(p.w - ITG_QW_PAIR + v * p.panel));
-        UNROLL(16) for (int m = 0; m < M; m++)
+        FOR_UNROLLED (16, int m = 0; m < M; m++)
           sum[m][v] = WHOLE(m, v) ? bare : vq_add(from, vq_set((int)p.cross[r + m]));
       }
       for (int64_t k = 0, far = p.pairs; w < end; k += 2, far += 2) {
         vq y[ITG_QW_PANELS * PARTS], z[ITG_QW_PANELS * PARTS];
-#define LOAD(y)                                                                    \
-  UNROLL(16) for (int v = 0; v < N; v++) {                                             \
-    y[v] = vq_load(w + v / PARTS * p.panel + v % PARTS * 2 * QL);                  \
-    __asm__("" : "+v"(y[v])); /* or GCC would read it again for every product */   \
-  }                                                                                \
+#define LOAD(y)                                                                  \
+  FOR_UNROLLED (16, int v = 0; v < N; v++) {                                     \
+    y[v] = vq_load(w + v / PARTS * p.panel + v % PARTS * 2 * QL);                \
+    __asm__("" : "+v"(y[v])); /* or GCC would read it again for every product */ \
+  }                                                                              \
   __builtin_prefetch(ahead), w += ITG_QW_PAIR, ahead += ITG_QW_PAIR
         LOAD(y);
         if (WAY == HALF) {
           LOAD(z);
-          UNROLL(16) for (int m = 0; m < M; m++) {
+          FOR_UNROLLED (16, int m = 0; m < M; m++) {
             const vq x = vq_set(two_of(row[m] + k)), other = vq_set(two_of(row[m] + far));
-            UNROLL(16) for (int v = 0; v < N; v++)
+            FOR_UNROLLED (16, int v = 0; v < N; v++)
               if (WHOLE(m, v)) sum[m][v] = dot(dot(sum[m][v], x, y[v]), other, z[v]);
               else sum[m][v] = dot(sum[m][v], vq_add16(x, z[v]), vq_add16(other, y[v]));
           }
           continue;
         }
-        UNROLL(16) for (int m = 0; m < M; m++) {
+        FOR_UNROLLED (16, int m = 0; m < M; m++) {
           const vq x = vq_set(two_of(row[m] + k));
-          UNROLL(16) for (int v = 0; v < N; v++) sum[m][v] = dot(sum[m][v], x, y[v]);
+          FOR_UNROLLED (16, int v = 0; v < N; v++) sum[m][v] = dot(sum[m][v], x, y[v]);
         }
         if (WAY == PAIRS) continue;
         LOAD(y);
-        UNROLL(16) for (int m = 0; m < M; m++) {
+        FOR_UNROLLED (16, int m = 0; m < M; m++) {
           const vq x = vq_set(two_of(row[m] + far));
-          UNROLL(16) for (int v = 0; v < N; v++) sum[m][v] = dot(sum[m][v], x, y[v]);
+          FOR_UNROLLED (16, int v = 0; v < N; v++) sum[m][v] = dot(sum[m][v], x, y[v]);
         }
 #undef LOAD
       }
       uint32_t *out = p.out + r * p.span;
-      UNROLL(16) for (int m = 0; m < M; m++, out += p.span)
-        UNROLL(16) for (int v = 0; v < N; v++)
+      FOR_UNROLLED (16, int m = 0; m < M; m++, out += p.span)
+        FOR_UNROLLED (16, int v = 0; v < N; v++)
           vq_store_halves(out + v / PARTS * (POINTS * ITG_PANEL) + v % PARTS * QL, sum[m][v]);
       const int64_t next = r + 2 * M <= p.n ? r + M : p.n - M;
       if (next <= r) break;
@@ -148,19 +165,32 @@ INLINE void multiply_rows(const int M, const int V, const way WAY, const product
 #undef WHOLE
 }
 
-#define ROWS(M, V)                                                                  \
+#define ROWS(M, V)                                                                 \
   static void pairs_##M##x##V(const product *p) { multiply_rows(M, V, PAIRS, p); } \
   static void fours_##M##x##V(const product *p) { multiply_rows(M, V, FOURS, p); }
 #define HALF_ROWS(M, V) \
   static void half_##M##x##V(const product *p) { multiply_rows(M, V, HALF, p); }
 #if defined(ISA_avx512vnni)
 enum { WIDEST = 4 };
-#define EACH(T)                                                                                         \
-  T(1, 1) T(2, 1) T(4, 1) T(6, 1) T(8, 1) T(1, 2) T(2, 2) T(4, 2) T(6, 2) T(8, 2)                       \
-  T(1, 3) T(2, 3) T(4, 3) T(6, 3) T(8, 3) T(1, 4) T(2, 4) T(3, 4) T(4, 4) T(5, 4) T(6, 4)
-#define EACH_HALF(T)                                                              \
-  T(1, 1) T(2, 1) T(4, 1) T(6, 1) T(8, 1) T(1, 2) T(2, 2) T(4, 2) T(6, 2) T(8, 2) \
-  T(1, 3) T(2, 3) T(4, 3) T(6, 3) T(1, 4) T(2, 4) T(3, 4) T(4, 4)
+#define EACH(T) \
+  T(1, 1)       \
+  T(2, 1)       \
+  T(4, 1)       \
+  T(6, 1)       \
+  T(8, 1)       \
+  T(1, 2)       \
+  T(2, 2)       \
+  T(4, 2)       \
+  T(6, 2)       \
+  T(8, 2) T(1, 3) T(2, 3) T(4, 3) T(6, 3) T(8, 3) T(1, 4) T(2, 4) T(3, 4) T(4, 4) T(5, 4) T(6, 4)
+#define EACH_HALF(T) \
+  T(1, 1)            \
+  T(2, 1)            \
+  T(4, 1)            \
+  T(6, 1)            \
+  T(8, 1)            \
+  T(1, 2)            \
+  T(2, 2) T(4, 2) T(6, 2) T(8, 2) T(1, 3) T(2, 3) T(4, 3) T(6, 3) T(1, 4) T(2, 4) T(3, 4) T(4, 4)
 EACH_HALF(HALF_ROWS)
 #elif defined(ISA_avx512)
 enum { WIDEST = 2 };
@@ -213,39 +243,55 @@ static rows_fn rows_of(int64_t n, int64_t panels, way how) {
 }
 #endif
 
-// What the sums of panels [first, last) start from at point (1, 1), which is added to all pixels of a tile: the bias, and
-// what bytes of i8 lack to those of u8, 128 times the sums of the weights. Those at that point are 16 times as large.
-static void find_start(const itg_qwinograd *g, const uint16_t *w, const int32_t *bias, bool is_signed, bool half,
-                       int64_t first, int64_t last, uint32_t *start) {
+// What the sums of panels [first, last) start from at point (1, 1), which is added to all pixels of
+// a tile: the bias, and what bytes of i8 lack to those of u8, 128 times the sums of the weights.
+// Those at that point are 16 times as large.
+static void find_start(const itg_qwinograd *g, const uint16_t *w, const int32_t *bias,
+                       bool is_signed, bool half, int64_t first, int64_t last, uint32_t *start) {
   memset(start, 0, (size_t)(g->panels * ITG_PANEL) * sizeof *start);
-  for (int64_t i = first * ITG_PANEL; i < last * ITG_PANEL && i < g->channels; i++) start[i] = (uint32_t)bias[i] * 576;
+  for (int64_t i = first * ITG_PANEL; i < last * ITG_PANEL && i < g->channels; i++)
+    start[i] = (uint32_t)bias[i] * 576;
   for (int64_t p = first; p < last; p++) {
     const int16_t *two = (const int16_t *)w + ((SIZE + 1) * g->panels + p) * g->panel;
     uint32_t *to = start + p * ITG_PANEL;
     for (int c = 0; c < ITG_PANEL && half; c++) to[c] += ((const uint32_t *)two)[c];
     two += g->head * ITG_QW_PAIR;
     for (int64_t k = 0; k < g->pairs && is_signed; k++, two += ITG_QW_PAIR)
-      for (int c = 0; c < ITG_PANEL; c++) to[c] += (uint32_t)(two[2 * c] + two[2 * c + 1]) * (576 * 128 / 16);
+      for (int c = 0; c < ITG_PANEL; c++)
+        to[c] += (uint32_t)(two[2 * c] + two[2 * c + 1]) * (576 * 128 / 16);
   }
 }
 
-// The rows of n tiles times the panels [first, last), at every point. `cross` is NULL for all products, else room for what
-// rows start from; fresh: that is still to be found.
-static void multiply(const itg_qwinograd *g, const uint16_t *w, const uint32_t *start, uint32_t *cross, bool fresh,
-                     const uint16_t *in, uint32_t *out, int64_t n, int64_t first, int64_t last) {
+// The rows of n tiles times the panels [first, last), at every point. `cross` is NULL for all
+// products, else room for what rows start from; fresh: that is still to be found.
+static void multiply(const itg_qwinograd *g, const uint16_t *w, const uint32_t *start,
+                     uint32_t *cross, bool fresh, const uint16_t *in, uint32_t *out, int64_t n,
+                     int64_t first, int64_t last) {
   static const uint32_t zeros[ITG_QW_PANELS * ITG_PANEL];
-  const int64_t spans = (last - first + WIDEST - 1) / WIDEST, points = spans > 1 ? 1 : POINTS;  // rows are read again soon
+  const int64_t spans = (last - first + WIDEST - 1) / WIDEST,
+                points = spans > 1 ? 1 : POINTS;  // rows are read again soon
   const way how = cross ? HALF : g->head ? FOURS : PAIRS;
   w += g->head * ITG_QW_PAIR;
   for (int64_t k = 0; k < POINTS; k += points)
     for (int64_t i = 0; i < spans; i++) {
-      const int64_t a = itg_split(last - first, spans, i), b = itg_split(last - first, spans, i + 1);
-      const product p = {.x = in + k * g->in_step, .w = w + (k * g->panels + first + a) * g->panel,
-                         .start = start + (first + a) * ITG_PANEL, .zeros = zeros,
-                         .cross = cross ? cross + k * ITG_QW_ROOM : NULL, .fresh = fresh && i == 0,
+      const int64_t a = itg_split(last - first, spans, i),
+                    b = itg_split(last - first, spans, i + 1);
+      const product p = {.x = in + k * g->in_step,
+                         .w = w + (k * g->panels + first + a) * g->panel,
+                         .start = start + (first + a) * ITG_PANEL,
+                         .zeros = zeros,
+                         .cross = cross ? cross + k * ITG_QW_ROOM : NULL,
+                         .fresh = fresh && i == 0,
                          .out = out + (a * POINTS + k) * ITG_PANEL,
-                         .first = k, .last = k + points, .n = n, .pairs = g->pairs, .panel = g->panel, .row = g->row,
-                         .span = g->span, .x_step = g->in_step, .w_step = g->panels * g->panel};
+                         .first = k,
+                         .last = k + points,
+                         .n = n,
+                         .pairs = g->pairs,
+                         .panel = g->panel,
+                         .row = g->row,
+                         .span = g->span,
+                         .x_step = g->in_step,
+                         .w_step = g->panels * g->panel};
       rows_of(n, b - a, how)(&p);
     }
 }

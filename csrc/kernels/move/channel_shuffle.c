@@ -1,26 +1,31 @@
-// Channels dealt out of groups in turn, channels last: what channel_shuffle means there, of one tensor or of as many as
-// there are groups, and only the channels that someone wants.
+// cpu.deal: channel_shuffle of channel-last tensors. It reads one tensor, or one per group (a
+// concat before the shuffle), and writes all output channels or a slice of them.
 #include "infer.h"
-
 
 itg_words itg_infer_deal(const itg_call *call, itg_tensor *out) {
   const itg_attrs_deal *a = call->attrs;
-  REFUSE(call->n_in < 1 || call->n_out != 1 || !call->in[0], "takes one input or more and one output");
+  REFUSE(call->n_in < 1 || call->n_out != 1 || !call->in[0],
+         "takes one input or more and one output");
   itg_copy_type(out, call->in[0]);
   REFUSE(out->rank < 1, "takes tensors with channels");
-  REFUSE(a->groups < 1 || (call->n_in > 1 && call->n_in != a->groups), "takes one tensor, or one per group");
+  REFUSE(a->groups < 1 || (call->n_in > 1 && call->n_in != a->groups),
+         "takes one tensor, or one per group");
   for (uint32_t i = 1; i < call->n_in; i++)
-    REFUSE(!call->in[i] || call->in[i]->dtype != out->dtype || !itg_same_shape(call->in[i], out), "the inputs differ");
+    REFUSE(!call->in[i] || call->in[i]->dtype != out->dtype || !itg_same_shape(call->in[i], out),
+           "the inputs differ");
   int64_t channels = out->shape[out->rank - 1];
   REFUSE(call->n_in == 1 && channels % a->groups, "the groups do not divide the channels");
-  if (call->n_in > 1) REFUSE(__builtin_mul_overflow(channels, a->groups, &channels), "the result is too large");
-  REFUSE(a->start < 0 || a->stop > channels || a->start > a->stop, "the channels to keep are not among those dealt");
+  if (call->n_in > 1)
+    REFUSE(__builtin_mul_overflow(channels, a->groups, &channels), "the result is too large");
+  REFUSE(a->start < 0 || a->stop > channels || a->start > a->stop,
+         "the channels to keep are not among those dealt");
   out->shape[out->rank - 1] = a->stop - a->start;
   FITS(out);
   return NULL;
 }
 
-// Two groups: n channels of each. Sixteen bytes of both at a time; the last sixteen overlap those before.
+// Two groups: n channels of each. Sixteen bytes of both at a time; the last sixteen overlap those
+// before.
 typedef uint8_t bytes __attribute__((vector_size(16), aligned(1), may_alias));
 
 INLINE void pair(const char *a, const char *b, char *out, int64_t at, const int64_t ITEM) {
@@ -28,10 +33,12 @@ INLINE void pair(const char *a, const char *b, char *out, int64_t at, const int6
   bytes low, high;
   if (ITEM == 1) {
     low = __builtin_shuffle(x, y, (bytes){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
-    high = __builtin_shuffle(x, y, (bytes){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
+    high = __builtin_shuffle(x, y,
+                             (bytes){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
   } else {
     low = __builtin_shuffle(x, y, (bytes){0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23});
-    high = __builtin_shuffle(x, y, (bytes){8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31});
+    high = __builtin_shuffle(x, y,
+                             (bytes){8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31});
   }
   *(bytes *)(out + 2 * at) = low;
   *(bytes *)(out + 2 * at + 16) = high;
@@ -53,7 +60,8 @@ INLINE void pairs(const char *a, const char *b, char *out, int64_t n, const int6
 typedef struct deal {
   const itg_call *call;
   int64_t groups, start, stop;
-  int64_t pitch, group;  // bytes from pixel to pixel, and from group to group where there is one tensor
+  int64_t pitch,
+      group;  // bytes from pixel to pixel, and from group to group where there is one tensor
 } deal;
 
 INLINE const char *group_of(const deal *d, int64_t g, int64_t pixel) {
@@ -65,14 +73,17 @@ INLINE const char *group_of(const deal *d, int64_t g, int64_t pixel) {
 INLINE void run(const deal *d, int64_t from, int64_t to, const int64_t ITEM) {
   const int64_t wide = (d->stop - d->start) * ITEM;
   char *out = (char *)d->call->out[0]->data + from * wide;
-  const bool two = (ITEM == 1 || ITEM == 4) && d->groups == 2 && d->start % 2 == 0 && (d->stop - d->start) % 2 == 0;
+  const bool two = (ITEM == 1 || ITEM == 4) && d->groups == 2 && d->start % 2 == 0 &&
+                   (d->stop - d->start) % 2 == 0;
   for (int64_t p = from; p < to; p++, out += wide) {
     if (two) {
       const int64_t first = d->start / 2 * ITEM;
-      pairs(group_of(d, 0, p) + first, group_of(d, 1, p) + first, out, (d->stop - d->start) / 2, ITEM);
+      pairs(group_of(d, 0, p) + first, group_of(d, 1, p) + first, out, (d->stop - d->start) / 2,
+            ITEM);
       continue;
     }
-    for (int64_t g = 0; g < d->groups; g++) {  // channel i of group g is dealt as number i * groups + g
+    for (int64_t g = 0; g < d->groups;
+         g++) {  // channel i of group g is dealt as number i * groups + g
       const char *in = group_of(d, g, p);
       const int64_t skip = (d->start - g + d->groups - 1) / d->groups, i = d->start > g ? skip : 0;
       for (int64_t j = i * d->groups + g; j < d->stop; j += d->groups)

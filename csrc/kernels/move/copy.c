@@ -1,9 +1,9 @@
-// Reshape, expand, tile, concat, slice: elements that move without being computed with.
+// Reshape, expand, tile, concat and slice: copies without arithmetic.
 #include "infer.h"
 #include "loop_nest.h"
 #include "short_copy.h"
 
-// ---- the same bytes in the same order ---------------------------------------------------------------
+// ---- the same bytes in the same order -----------------------------------------------------------
 static void copy_all(const itg_call *call, uint32_t part, uint32_t parts) {
   const int64_t item = (int64_t)itg_item(call->in[0]->dtype);
   int64_t i, end;
@@ -19,7 +19,8 @@ static bool resolve(itg_tensor *out, int64_t count) {
   int open = -1;
   for (int i = 0; i < out->rank; i++) {
     if (out->shape[i] == -1 && open < 0) open = i;
-    else if (out->shape[i] < 0 || __builtin_mul_overflow(known, out->shape[i], &known)) return false;
+    else if (out->shape[i] < 0 || __builtin_mul_overflow(known, out->shape[i], &known))
+      return false;
   }
   if (open < 0) return known == count;
   out->shape[open] = known ? count / known : 0;
@@ -45,14 +46,15 @@ itg_words itg_infer_transpose(const itg_call *call, itg_tensor *out) {
   uint32_t seen = 0;
   itg_set_type(out, x->dtype, x->rank);
   for (int i = 0; i < x->rank; i++) {
-    REFUSE(a->perm[i] < 0 || a->perm[i] >= x->rank || seen >> a->perm[i] & 1, "perm is no permutation of the axes");
+    REFUSE(a->perm[i] < 0 || a->perm[i] >= x->rank || seen >> a->perm[i] & 1,
+           "perm is no permutation of the axes");
     seen |= 1u << a->perm[i];
     out->shape[i] = x->shape[a->perm[i]];
   }
   return NULL;
 }
 
-// ---- expand and tile ----------------------------------------------------------------------------------
+// ---- expand and tile ----------------------------------------------------------------------------
 itg_words itg_infer_expand(const itg_call *call, itg_tensor *out) {
   const itg_attrs_expand *a = call->attrs;
   TAKES(1, 1, 1);
@@ -61,7 +63,8 @@ itg_words itg_infer_expand(const itg_call *call, itg_tensor *out) {
   itg_set_type(&to, call->in[0]->dtype, (int)a->n_shape);
   for (int i = 0; i < to.rank; i++) to.shape[i] = a->shape[i];
   out->dtype = to.dtype;
-  REFUSE(!itg_broadcast_shapes(call->in[0], &to, out), "the tensor does not broadcast to the shape");
+  REFUSE(!itg_broadcast_shapes(call->in[0], &to, out),
+         "the tensor does not broadcast to the shape");
   FITS(out);
   return NULL;
 }
@@ -69,7 +72,8 @@ itg_words itg_infer_expand(const itg_call *call, itg_tensor *out) {
 static itg_words expand(const itg_call *call, uint32_t part, uint32_t parts) {
   if (itg_empty(call->out[0])) return NULL;
   const itg_nest nest = itg_nest_broadcast(call->in, 1, call->out[0]);
-  itg_strided(call->out[0]->data, call->in[0]->data, itg_item(call->in[0]->dtype), &nest, part, parts);
+  itg_strided(call->out[0]->data, call->in[0]->data, itg_item(call->in[0]->dtype), &nest, part,
+              parts);
   return NULL;
 }
 ITG_FN(expand, any) { return expand(call, part, parts); }
@@ -79,8 +83,9 @@ itg_words itg_infer_tile(const itg_call *call, itg_tensor *out) {
   TAKES(1, 1, 1);
   itg_copy_type(out, call->in[0]);
   for (int i = 0; i < out->rank; i++)
-    REFUSE(a->repeats[i] < 0 || __builtin_mul_overflow(out->shape[i], a->repeats[i], &out->shape[i]),
-           "repeats are negative or too large");
+    REFUSE(
+        a->repeats[i] < 0 || __builtin_mul_overflow(out->shape[i], a->repeats[i], &out->shape[i]),
+        "repeats are negative or too large");
   FITS(out);
   return NULL;
 }
@@ -99,24 +104,29 @@ ITG_FN(tile, any) {
   return NULL;
 }
 
-// ---- concat ---------------------------------------------------------------------------------------------
+// ---- concat -------------------------------------------------------------------------------------
 itg_words itg_infer_concat(const itg_call *call, itg_tensor *out) {
-  REFUSE(call->n_in < 1 || call->n_out != 1 || !call->in[0], "takes one input or more and one output");
+  REFUSE(call->n_in < 1 || call->n_out != 1 || !call->in[0],
+         "takes one input or more and one output");
   itg_copy_type(out, call->in[0]);
   const int axis = itg_axis(((const itg_attrs_concat *)call->attrs)->axis, out->rank);
   REFUSE(axis < 0, "axis is not an axis of the data");
   for (uint32_t k = 1; k < call->n_in; k++) {
     const itg_tensor *x = call->in[k];
-    REFUSE(!x || x->dtype != out->dtype || x->rank != out->rank, "the inputs differ in element type or rank");
+    REFUSE(!x || x->dtype != out->dtype || x->rank != out->rank,
+           "the inputs differ in element type or rank");
     for (int i = 0; i < out->rank; i++)
-      REFUSE(i != axis && x->shape[i] != out->shape[i], "the inputs differ off the axis along which they are joined");
-    REFUSE(__builtin_add_overflow(out->shape[axis], x->shape[axis], &out->shape[axis]), "the result is too large");
+      REFUSE(i != axis && x->shape[i] != out->shape[i],
+             "the inputs differ off the axis along which they are joined");
+    REFUSE(__builtin_add_overflow(out->shape[axis], x->shape[axis], &out->shape[axis]),
+           "the result is too large");
   }
   FITS(out);
   return NULL;
 }
 
-static void join_rows(const itg_call *call, int axis, int64_t slab, int64_t row, int64_t from, int64_t to) {
+static void join_rows(const itg_call *call, int axis, int64_t slab, int64_t row, int64_t from,
+                      int64_t to) {
   enum { BLOCK = 32 };
   for (int64_t i = from; i < to; i += BLOCK) {
     const int64_t end = to - i < BLOCK ? to : i + BLOCK;
@@ -134,10 +144,12 @@ ITG_FN(concat, any) {
   const itg_tensor *out = call->out[0];
   if (itg_empty(out)) return NULL;
   const int axis = itg_axis(((const itg_attrs_concat *)call->attrs)->axis, out->rank);
-  const int64_t item = (int64_t)itg_item(out->dtype), slab = itg_count_range(out, axis + 1, out->rank) * item;
+  const int64_t item = (int64_t)itg_item(out->dtype),
+                slab = itg_count_range(out, axis + 1, out->rank) * item;
   const int64_t row = out->shape[axis] * slab, rows = itg_count_range(out, 0, axis);
   int64_t i, end;
-  if (rows >= 16 * (int64_t)parts && row <= 4096) {  // some short rows of one input, then the same of the next
+  if (rows >= 16 * (int64_t)parts &&
+      row <= 4096) {  // some short rows of one input, then the same of the next
     itg_share(rows, 1, part, parts, &i, &end);
     join_rows(call, axis, slab, row, i, end);
     return NULL;
@@ -149,18 +161,21 @@ ITG_FN(concat, any) {
   while (i < end) {
     const int64_t outer = i / row, col = i % row;
     if (col < before) k = 0, before = 0;
-    while (col >= before + call->in[k]->shape[axis] * slab) before += call->in[k++]->shape[axis] * slab;
+    while (col >= before + call->in[k]->shape[axis] * slab)
+      before += call->in[k++]->shape[axis] * slab;
     const int64_t width = call->in[k]->shape[axis] * slab, left = width - (col - before);
     const int64_t n = left < end - i ? left : end - i;
-    memcpy((char *)out->data + i, (const char *)call->in[k]->data + outer * width + col - before, (size_t)n);
+    memcpy((char *)out->data + i, (const char *)call->in[k]->data + outer * width + col - before,
+           (size_t)n);
     i += n;
   }
   return NULL;
 }
 
-// ---- slice ------------------------------------------------------------------------------------------------
+// ---- slice --------------------------------------------------------------------------------------
 // As Python cuts: the first index and the number of indices of range(extent)[start:stop:step].
-static void cut(int64_t extent, int64_t start, int64_t stop, int64_t step, int64_t *first, int64_t *count) {
+static void cut(int64_t extent, int64_t start, int64_t stop, int64_t step, int64_t *first,
+                int64_t *count) {
   const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? extent : extent - 1;
   if (start < 0) start += extent;
   if (stop < 0) stop += extent;
@@ -183,8 +198,8 @@ itg_words itg_infer_slice(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-static void slice(const itg_call *call, const int64_t *start, const int64_t *stop, const int64_t *step, uint32_t part,
-                  uint32_t parts) {
+static void slice(const itg_call *call, const int64_t *start, const int64_t *stop,
+                  const int64_t *step, uint32_t part, uint32_t parts) {
   const itg_tensor *x = call->in[0];
   if (itg_empty(call->out[0])) return;
   itg_nest nest = {0};
@@ -198,14 +213,15 @@ static void slice(const itg_call *call, const int64_t *start, const int64_t *sto
   }
   itg_nest_close(&nest);
   const int64_t item = (int64_t)itg_item(x->dtype);
-  itg_strided(call->out[0]->data, (const char *)x->data + offset * item, (size_t)item, &nest, part, parts);
+  itg_strided(call->out[0]->data, (const char *)x->data + offset * item, (size_t)item, &nest, part,
+              parts);
 }
 ITG_FN(slice, any) {
   const itg_attrs_slice *a = call->attrs;
   return slice(call, a->start, a->stop, a->step, part, parts), NULL;
 }
 
-// ---- where the shape comes as data ------------------------------------------------------------------------
+// ---- where the shape comes as data --------------------------------------------------------------
 static bool within(const itg_tensor *out, const int64_t *bound) {
   for (int i = 0; i < out->rank; i++)
     if (out->shape[i] < 0 || out->shape[i] > bound[i]) return false;
@@ -225,7 +241,8 @@ itg_words itg_infer_shape_of(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 ITG_FN(shape_of, any) {
-  if (part == 0) memcpy(call->out[0]->data, call->in[0]->shape, call->in[0]->rank * sizeof(int64_t));
+  if (part == 0)
+    memcpy(call->out[0]->data, call->in[0]->shape, call->in[0]->rank * sizeof(int64_t));
   return NULL;
 }
 
@@ -233,12 +250,14 @@ itg_words itg_infer_reshape_to(const itg_call *call, itg_tensor *out) {
   const itg_attrs_reshape_to *a = call->attrs;
   TAKES(2, 2, 1);
   REFUSE(a->n_bound < 0 || a->n_bound > ITG_MAX_RANK, "more than 8 axes");
-  REFUSE(!is_vector(call->in[1], a->n_bound), "the shape must be a vector of i32 or i64 with an entry per axis");
+  REFUSE(!is_vector(call->in[1], a->n_bound),
+         "the shape must be a vector of i32 or i64 with an entry per axis");
   itg_set_type(out, call->in[0]->dtype, (int)a->n_bound);
   for (int i = 0; i < out->rank; i++) out->shape[i] = a->bound[i];
   FITS(out);
   if (!has_values(call->in[1])) return NULL;
-  for (int i = 0; i < out->rank; i++) out->shape[i] = itg_load_i64(call->in[1]->dtype, call->in[1]->data, i);
+  for (int i = 0; i < out->rank; i++)
+    out->shape[i] = itg_load_i64(call->in[1]->dtype, call->in[1]->data, i);
   REFUSE(!resolve(out, itg_count(call->in[0])), "the new shape does not hold as many elements");
   REFUSE(!within(out, a->bound), EXCEEDS);
   return NULL;
@@ -249,8 +268,10 @@ itg_words itg_infer_expand_to(const itg_call *call, itg_tensor *out) {
   const itg_attrs_expand_to *a = call->attrs;
   TAKES(2, 2, 1);
   const itg_tensor *x = call->in[0], *shape = call->in[1];
-  REFUSE(shape->rank != 1 || !itg_is_index(shape->dtype), "the shape must be a vector of i32 or i64");
-  REFUSE(a->n_bound > ITG_MAX_RANK || a->n_bound != (shape->shape[0] > x->rank ? shape->shape[0] : x->rank),
+  REFUSE(shape->rank != 1 || !itg_is_index(shape->dtype),
+         "the shape must be a vector of i32 or i64");
+  REFUSE(a->n_bound > ITG_MAX_RANK ||
+             a->n_bound != (shape->shape[0] > x->rank ? shape->shape[0] : x->rank),
          "the rank is not the declared one");
   itg_set_type(out, x->dtype, (int)a->n_bound);
   for (int i = 0; i < out->rank; i++) out->shape[i] = a->bound[i];
@@ -265,7 +286,8 @@ itg_words itg_infer_expand_to(const itg_call *call, itg_tensor *out) {
 }
 ITG_FN(expand_to, any) { return expand(call, part, parts); }
 
-// The full-rank start, stop and step of a slice whose parameters are tensors; false where a step is 0.
+// The full-rank start, stop and step of a slice whose parameters are tensors; false where a step is
+// 0.
 static bool read_cuts(const itg_call *call, int64_t start[], int64_t stop[], int64_t step[]) {
   const itg_attrs_slice_to *a = call->attrs;
   for (int i = 0; i < ITG_MAX_RANK; i++) start[i] = 0, stop[i] = INT64_MAX, step[i] = 1;
@@ -293,12 +315,14 @@ itg_words itg_infer_slice_to(const itg_call *call, itg_tensor *out) {
   FITS(out);
   bool known = true;
   for (int k = 1; k < 4; k++) {
-    REFUSE(!is_vector(call->in[k], a->n_axes), "starts, stops and steps must be vectors with an entry per axis");
+    REFUSE(!is_vector(call->in[k], a->n_axes),
+           "starts, stops and steps must be vectors with an entry per axis");
     known = known && has_values(call->in[k]);
   }
   if (!known) return NULL;
   REFUSE(!read_cuts(call, start, stop, step), "a step is 0");
-  for (int i = 0; i < out->rank; i++) cut(call->in[0]->shape[i], start[i], stop[i], step[i], &first, &out->shape[i]);
+  for (int i = 0; i < out->rank; i++)
+    cut(call->in[0]->shape[i], start[i], stop[i], step[i], &first, &out->shape[i]);
   REFUSE(!within(out, bound), EXCEEDS);
   return NULL;
 }
@@ -310,7 +334,7 @@ ITG_FN(slice_to, any) {
   return NULL;
 }
 
-// ---- range --------------------------------------------------------------------------------------------------
+// ---- range --------------------------------------------------------------------------------------
 static double scalar_f64(const itg_tensor *t) { return itg_load_f64(t->dtype, t->data, 0); }
 static int64_t scalar_i64(const itg_tensor *t) { return itg_load_i64(t->dtype, t->data, 0); }
 
@@ -320,7 +344,8 @@ itg_words itg_infer_range(const itg_call *call, itg_tensor *out) {
   bool known = true;
   for (int k = 0; k < 3; k++) {
     const itg_tensor *x = call->in[k];
-    REFUSE(itg_count(x) != 1 || x->dtype != call->in[0]->dtype, "takes three scalars of one element type");
+    REFUSE(itg_count(x) != 1 || x->dtype != call->in[0]->dtype,
+           "takes three scalars of one element type");
     known = known && x->data;
   }
   REFUSE(call->in[0]->dtype == ITG_BOOL, "takes numbers, not bools");
@@ -334,10 +359,12 @@ itg_words itg_infer_range(const itg_call *call, itg_tensor *out) {
     REFUSE(step == 0, "delta is 0");
     count = ceil((scalar_f64(call->in[1]) - scalar_f64(call->in[0])) / step);
   } else {
-    const int64_t first = scalar_i64(call->in[0]), last = scalar_i64(call->in[1]), step = scalar_i64(call->in[2]);
+    const int64_t first = scalar_i64(call->in[0]), last = scalar_i64(call->in[1]),
+                  step = scalar_i64(call->in[2]);
     REFUSE(step == 0, "delta is 0");
     const bool runs = step > 0 ? last > first : last < first;
-    const uint64_t way = step > 0 ? (uint64_t)last - (uint64_t)first : (uint64_t)first - (uint64_t)last;
+    const uint64_t way =
+        step > 0 ? (uint64_t)last - (uint64_t)first : (uint64_t)first - (uint64_t)last;
     const uint64_t pace = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
     count = runs ? (double)((way - 1) / pace + 1) : 0;
   }
@@ -354,8 +381,10 @@ ITG_FN(range, any) {
     const double first = scalar_f64(call->in[0]), step = scalar_f64(call->in[2]);
     for (; i < end; i++) itg_store_f64(out->dtype, out->data, i, first + (double)i * step);
   } else {
-    const uint64_t first = (uint64_t)scalar_i64(call->in[0]), step = (uint64_t)scalar_i64(call->in[2]);
-    for (; i < end; i++) itg_store_i64(out->dtype, out->data, i, (int64_t)(first + (uint64_t)i * step));
+    const uint64_t first = (uint64_t)scalar_i64(call->in[0]),
+                   step = (uint64_t)scalar_i64(call->in[2]);
+    for (; i < end; i++)
+      itg_store_i64(out->dtype, out->data, i, (int64_t)(first + (uint64_t)i * step));
   }
   return NULL;
 }

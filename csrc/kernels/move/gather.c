@@ -1,8 +1,9 @@
-// Gather: rows, elements or slices picked by index. Bytes are moved, so every element type is served alike.
+// Gather: rows, elements or slices selected by index. It moves bytes, so one kernel serves every
+// element type.
 #include "index.h"
 #include "infer.h"
 
-// ---- gather: out[o, i, :] = x[o, indices[i], :] ---------------------------------------------------
+// ---- gather: out[o, i, :] = x[o, indices[i], :] -------------------------------------------------
 itg_words itg_infer_gather(const itg_call *call, itg_tensor *out) {
   TAKES(2, 2, 1);
   const itg_tensor *x = call->in[0], *indices = call->in[1];
@@ -21,7 +22,8 @@ ITG_FN(gather, any) {
   if (itg_empty(call->out[0])) return NULL;
   const itg_tensor *x = call->in[0], *indices = call->in[1];
   const int axis = itg_axis(((const itg_attrs_gather *)call->attrs)->axis, x->rank);
-  const int64_t n = itg_count(indices), extent = x->shape[axis], outer = itg_count_range(x, 0, axis);
+  const int64_t n = itg_count(indices), extent = x->shape[axis],
+                outer = itg_count_range(x, 0, axis);
   const int64_t bytes = itg_count_range(x, axis + 1, x->rank) * (int64_t)itg_item(x->dtype);
   const char *from = x->data;
   char *to = call->out[0]->data;
@@ -41,7 +43,7 @@ ITG_FN(gather, any) {
   return NULL;
 }
 
-// ---- gather_elements: out[i, j, k] = x[i, indices[i, j, k], k] for axis 1 -------------------------
+// ---- gather_elements: out[i, j, k] = x[i, indices[i, j, k], k] for axis 1 -----------------------
 itg_words itg_infer_gather_elements(const itg_call *call, itg_tensor *out) {
   TAKES(2, 2, 1);
   const itg_tensor *x = call->in[0], *indices = call->in[1];
@@ -50,7 +52,8 @@ itg_words itg_infer_gather_elements(const itg_call *call, itg_tensor *out) {
   REFUSE(!itg_is_index(indices->dtype), "indices must be i32 or i64");
   REFUSE(indices->rank != x->rank, "indices must have the rank of the data");
   for (int i = 0; i < x->rank; i++)
-    REFUSE(i != axis && indices->shape[i] > x->shape[i], "indices are larger than the data off the gathered axis");
+    REFUSE(i != axis && indices->shape[i] > x->shape[i],
+           "indices are larger than the data off the gathered axis");
   itg_copy_type(out, indices);
   out->dtype = x->dtype;
   return NULL;
@@ -61,7 +64,8 @@ ITG_FN(gather_elements, any) {
   const itg_tensor *x = call->in[0], *indices = call->in[1];
   const int rank = x->rank, last = rank - 1;
   const int axis = itg_axis(((const itg_attrs_gather_elements *)call->attrs)->axis, rank);
-  const int64_t item = (int64_t)itg_item(x->dtype), extent = x->shape[axis], width = indices->shape[last];
+  const int64_t item = (int64_t)itg_item(x->dtype), extent = x->shape[axis],
+                width = indices->shape[last];
   int64_t stride[ITG_MAX_RANK], row, end;
   itg_strides(x, stride);
   itg_share(itg_count_range(indices, 0, last), 1, part, parts, &row, &end);
@@ -73,22 +77,26 @@ ITG_FN(gather_elements, any) {
       int64_t at = itg_index(indices, row * width + i, extent);
       REFUSE(at < 0, ITG_BAD_INDEX);
       at = base + at * stride[axis] + (axis == last ? 0 : i);
-      itg_move((char *)call->out[0]->data + (row * width + i) * item, (const char *)x->data + at * item, item);
+      itg_move((char *)call->out[0]->data + (row * width + i) * item,
+               (const char *)x->data + at * item, item);
     }
   }
   return NULL;
 }
 
-// ---- gather_nd: out[b, i, ...] = x[b, indices[b, i, 0], indices[b, i, 1], ..., ...] ---------------
+// ---- gather_nd: out[b, i, ...] = x[b, indices[b, i, 0], indices[b, i, 1], ..., ...] -------------
 itg_words itg_infer_gather_nd(const itg_call *call, itg_tensor *out) {
   TAKES(2, 2, 1);
   const itg_tensor *x = call->in[0], *indices = call->in[1];
   const int64_t batch = ((const itg_attrs_gather_nd *)call->attrs)->batch_dims;
   REFUSE(!itg_is_index(indices->dtype), "indices must be i32 or i64");
-  REFUSE(batch < 0 || batch >= indices->rank || batch >= x->rank, "batch_dims must be below the rank of both inputs");
+  REFUSE(batch < 0 || batch >= indices->rank || batch >= x->rank,
+         "batch_dims must be below the rank of both inputs");
   const int64_t depth = indices->shape[indices->rank - 1];
-  REFUSE(depth < 0 || depth > x->rank - batch, "the last axis of indices selects more axes than the data has");
-  for (int i = 0; i < batch; i++) REFUSE(x->shape[i] != indices->shape[i], "batch axes of data and indices differ");
+  REFUSE(depth < 0 || depth > x->rank - batch,
+         "the last axis of indices selects more axes than the data has");
+  for (int i = 0; i < batch; i++)
+    REFUSE(x->shape[i] != indices->shape[i], "batch axes of data and indices differ");
   const int lead = indices->rank - 1, from = (int)(batch + depth);
   REFUSE(lead + x->rank - from > ITG_MAX_RANK, "the result would have more than 8 axes");
   itg_set_type(out, x->dtype, lead + x->rank - from);
@@ -100,7 +108,8 @@ itg_words itg_infer_gather_nd(const itg_call *call, itg_tensor *out) {
 ITG_FN(gather_nd, any) {
   if (itg_empty(call->out[0])) return NULL;
   const itg_tensor *x = call->in[0], *indices = call->in[1];
-  const int batch = (int)((const itg_attrs_gather_nd *)call->attrs)->batch_dims, lead = indices->rank - 1;
+  const int batch = (int)((const itg_attrs_gather_nd *)call->attrs)->batch_dims,
+            lead = indices->rank - 1;
   const int depth = (int)indices->shape[lead];
   const int64_t slice = itg_count_range(x, batch + depth, x->rank) * (int64_t)itg_item(x->dtype);
   const int64_t per_batch = itg_count_range(indices, batch, lead);

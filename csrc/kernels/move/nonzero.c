@@ -1,8 +1,9 @@
-// Selections whose extent only the data decides: infer gives the upper bound, run lowers it and writes densely.
+// nonzero and compress: the extent of the output depends on the data. infer gives an upper bound;
+// run sets the true extent and writes densely.
 #include "index.h"
 #include "infer.h"
 
-// ---- nonzero: coordinates of the elements that are not 0, one column each --------------------------
+// ---- nonzero: coordinates of the elements that are not 0, one column each -----------------------
 itg_words itg_infer_nonzero(const itg_call *call, itg_tensor *out) {
   TAKES(1, 1, 1);
   itg_set_type(out, ITG_I64, 2);
@@ -27,13 +28,14 @@ ITG_FN(nonzero, any) {
   return NULL;
 }
 
-// ---- compress: the slices along an axis whose condition holds --------------------------------------
+// ---- compress: the slices along an axis whose condition holds -----------------------------------
 itg_words itg_infer_compress(const itg_call *call, itg_tensor *out) {
   TAKES(2, 2, 1);
   const itg_tensor *x = call->in[0], *condition = call->in[1];
   const int axis = itg_axis(((const itg_attrs_compress *)call->attrs)->axis, x->rank);
   REFUSE(axis < 0, "axis is not an axis of the data");
-  REFUSE(condition->dtype != ITG_BOOL || condition->rank != 1, "the condition must be a vector of bool");
+  REFUSE(condition->dtype != ITG_BOOL || condition->rank != 1,
+         "the condition must be a vector of bool");
   itg_copy_type(out, x);
   if (condition->shape[0] < out->shape[axis]) out->shape[axis] = condition->shape[0];
   return NULL;
@@ -43,7 +45,8 @@ ITG_FN(compress, any) {
   if (part) return NULL;
   const itg_tensor *x = call->in[0], *condition = call->in[1];
   const int axis = itg_axis(((const itg_attrs_compress *)call->attrs)->axis, x->rank);
-  const int64_t extent = x->shape[axis], n = condition->shape[0], outer = itg_count_range(x, 0, axis);
+  const int64_t extent = x->shape[axis], n = condition->shape[0],
+                outer = itg_count_range(x, 0, axis);
   const int64_t bytes = itg_count_range(x, axis + 1, x->rank) * (int64_t)itg_item(x->dtype);
   const uint8_t *keep = condition->data;
   int64_t kept = 0;

@@ -1,8 +1,8 @@
-// One-hot vectors, triangles, reversed sequences: what goes where follows from the position, or from a few indices.
+// One-hot vectors, triangular matrices and reversed sequences.
 #include "index.h"
 #include "infer.h"
 
-// ---- one_hot --------------------------------------------------------------------------------------
+// ---- one_hot ------------------------------------------------------------------------------------
 itg_words itg_infer_one_hot(const itg_call *call, itg_tensor *out) {
   TAKES(2, 2, 1);
   const itg_attrs_one_hot *attrs = call->attrs;
@@ -13,7 +13,8 @@ itg_words itg_infer_one_hot(const itg_call *call, itg_tensor *out) {
   REFUSE(attrs->depth < 0, "depth must not be negative");
   REFUSE(values->rank != 1 || values->shape[0] != 2, "values must be [off, on]");
   itg_set_type(out, values->dtype, indices->rank + 1);
-  for (int i = 0; i < out->rank; i++) out->shape[i] = i == axis ? attrs->depth : indices->shape[i - (i > axis)];
+  for (int i = 0; i < out->rank; i++)
+    out->shape[i] = i == axis ? attrs->depth : indices->shape[i - (i > axis)];
   return NULL;
 }
 
@@ -39,7 +40,7 @@ ITG_FN(one_hot, any) {
   return NULL;
 }
 
-// ---- trilu ----------------------------------------------------------------------------------------
+// ---- trilu --------------------------------------------------------------------------------------
 itg_words itg_infer_trilu(const itg_call *call, itg_tensor *out) {
   TAKES(1, 1, 1);
   REFUSE(call->in[0]->rank < 2, "a triangle needs at least two axes");
@@ -51,7 +52,8 @@ ITG_FN(trilu, any) {
   if (itg_empty(call->out[0])) return NULL;
   const itg_attrs_trilu *attrs = call->attrs;
   const itg_tensor *x = call->in[0];
-  const int64_t height = x->shape[x->rank - 2], width = x->shape[x->rank - 1], item = (int64_t)itg_item(x->dtype);
+  const int64_t height = x->shape[x->rank - 2], width = x->shape[x->rank - 1],
+                item = (int64_t)itg_item(x->dtype);
   const int64_t k = attrs->k > width ? width : attrs->k < -height ? -height : attrs->k;
   int64_t row, end;
   itg_share(itg_count_range(x, 0, x->rank - 1), 1, part, parts, &row, &end);
@@ -69,15 +71,18 @@ ITG_FN(trilu, any) {
   return NULL;
 }
 
-// ---- reverse_sequence -----------------------------------------------------------------------------
+// ---- reverse_sequence ---------------------------------------------------------------------------
 itg_words itg_infer_reverse_sequence(const itg_call *call, itg_tensor *out) {
   TAKES(2, 2, 1);
   const itg_attrs_reverse_sequence *attrs = call->attrs;
   const itg_tensor *x = call->in[0], *lengths = call->in[1];
-  const int batch = itg_axis(attrs->batch_axis, x->rank), time = itg_axis(attrs->time_axis, x->rank);
-  REFUSE(batch < 0 || time < 0 || batch == time, "batch_axis and time_axis must be two axes of the data");
-  REFUSE(!itg_is_index(lengths->dtype) || lengths->rank != 1 || lengths->shape[0] != x->shape[batch],
-         "lengths must be one i32 or i64 per batch");
+  const int batch = itg_axis(attrs->batch_axis, x->rank),
+            time = itg_axis(attrs->time_axis, x->rank);
+  REFUSE(batch < 0 || time < 0 || batch == time,
+         "batch_axis and time_axis must be two axes of the data");
+  REFUSE(
+      !itg_is_index(lengths->dtype) || lengths->rank != 1 || lengths->shape[0] != x->shape[batch],
+      "lengths must be one i32 or i64 per batch");
   itg_copy_type(out, x);
   return NULL;
 }
@@ -86,10 +91,12 @@ ITG_FN(reverse_sequence, any) {
   if (itg_empty(call->out[0])) return NULL;
   const itg_attrs_reverse_sequence *attrs = call->attrs;
   const itg_tensor *x = call->in[0], *lengths = call->in[1];
-  const int batch = itg_axis(attrs->batch_axis, x->rank), time = itg_axis(attrs->time_axis, x->rank);
+  const int batch = itg_axis(attrs->batch_axis, x->rank),
+            time = itg_axis(attrs->time_axis, x->rank);
   const int inner = (batch > time ? batch : time) + 1;  // a row is everything behind both axes
   const int64_t bytes = itg_count_range(x, inner, x->rank) * (int64_t)itg_item(x->dtype);
-  const int64_t batch_step = itg_count_range(x, batch + 1, inner), time_step = itg_count_range(x, time + 1, inner);
+  const int64_t batch_step = itg_count_range(x, batch + 1, inner),
+                time_step = itg_count_range(x, time + 1, inner);
   int64_t row, end;
   itg_share(itg_count_range(x, 0, inner), 1, part, parts, &row, &end);
   for (; row < end; row++) {

@@ -1,4 +1,4 @@
-// Pad: a frame of one value, or of the tensor's own elements continued.
+// Pad: constant, reflect, edge or wrap.
 #include "infer.h"
 
 enum { CONSTANT, REFLECT, EDGE, WRAP };
@@ -13,7 +13,8 @@ itg_words itg_infer_pad(const itg_call *call, itg_tensor *out) {
     REFUSE(a->mode != CONSTANT && !out->shape[i] && (a->before[i] || a->after[i]),
            "an empty axis has nothing to continue");
     REFUSE(__builtin_add_overflow(out->shape[i], a->before[i], &out->shape[i]) ||
-           __builtin_add_overflow(out->shape[i], a->after[i], &out->shape[i]), "the result is too large");
+               __builtin_add_overflow(out->shape[i], a->after[i], &out->shape[i]),
+           "the result is too large");
   }
   FITS(out);
   return NULL;
@@ -21,7 +22,8 @@ itg_words itg_infer_pad(const itg_call *call, itg_tensor *out) {
 
 static int64_t modulo(int64_t x, int64_t y) { return (x % y + y) % y; }
 
-// Which element lies at index i, in [-before, extent + after), of an axis; -1 where it is the padding value.
+// Which element lies at index i, in [-before, extent + after), of an axis; -1 where it is the
+// padding value.
 static int64_t source(int64_t i, int64_t extent, int64_t mode) {
   if (i >= 0 && i < extent) return i;
   if (mode == EDGE) return i < 0 ? 0 : extent - 1;
@@ -31,7 +33,8 @@ static int64_t source(int64_t i, int64_t extent, int64_t mode) {
   return at < 0 ? -at : at;
 }
 
-static void fill(char *to, const char *value, int64_t item, int64_t n) {  // by doubling what is there
+static void fill(char *to, const char *value, int64_t item,
+                 int64_t n) {  // by doubling the part already written
   const int64_t bytes = n * item;
   if (n < 1) return;
   memcpy(to, value, (size_t)item);
@@ -44,10 +47,13 @@ ITG_FN(pad, any) {
   const itg_attrs_pad *a = call->attrs;
   if (itg_empty(out)) return NULL;
   const int64_t item = (int64_t)itg_item(x->dtype);
-  int axis = x->rank - 1;  // the last axis that is padded; a row runs over it, in units of what lies behind it
+  int axis =
+      x->rank -
+      1;  // the last axis that is padded; a row runs over it, in units of what lies behind it
   while (axis > 0 && !a->before[axis] && !a->after[axis]) axis--;
   if (axis < 0) return memcpy(out->data, x->data, (size_t)item), NULL;
-  const int64_t unit = itg_count_range(x, axis + 1, x->rank) * item, extent = x->shape[axis], width = out->shape[axis];
+  const int64_t unit = itg_count_range(x, axis + 1, x->rank) * item, extent = x->shape[axis],
+                width = out->shape[axis];
   const int64_t before = a->before[axis];
   uint64_t value = 0;
   itg_store_f64(x->dtype, &value, 0, a->value);
@@ -70,12 +76,14 @@ ITG_FN(pad, any) {
     if (extent) memcpy(to + before * unit, in, (size_t)(extent * unit));
     if (a->mode == CONSTANT) {
       fill(to, (const char *)&value, item, before * unit / item);
-      fill(to + (before + extent) * unit, (const char *)&value, item, (width - before - extent) * unit / item);
+      fill(to + (before + extent) * unit, (const char *)&value, item,
+           (width - before - extent) * unit / item);
       continue;
     }
     for (int64_t i = 0; i < width; i++) {
       if (i == before) i += extent;
-      if (i < width) memcpy(to + i * unit, in + source(i - before, extent, a->mode) * unit, (size_t)unit);
+      if (i < width)
+        memcpy(to + i * unit, in + source(i - before, extent, a->mode) * unit, (size_t)unit);
     }
   }
   return NULL;

@@ -1,7 +1,8 @@
 // Scatter: a copy of the data with some elements or slices replaced by, or combined with, updates.
 //
-// Every share owns a range of the output: it copies that range and applies the updates that fall into it, in order. So
-// duplicates combine in the same order however the work is split, and no share waits for another.
+// Every share owns a range of the output: it copies that range and applies the updates that fall
+// into it, in order. So duplicates combine in the same order however the work is split, and no
+// share waits for another.
 #include "index.h"
 #include "infer.h"
 
@@ -27,7 +28,8 @@ static int64_t reduce_int(int64_t how, bool is_u64, int64_t a, int64_t b) {
 }
 
 // out[to + i] = reduce(out[to + i], updates[from + i]) for i below n
-static void apply(int64_t how, uint8_t dtype, char *out, int64_t to, const char *updates, int64_t from, int64_t n) {
+static void apply(int64_t how, uint8_t dtype, char *out, int64_t to, const char *updates,
+                  int64_t from, int64_t n) {
   const int64_t item = (int64_t)itg_item(dtype);
   if (how == NONE) {
     itg_move(out + to * item, updates + from * item, n * item);
@@ -48,18 +50,20 @@ static void copy_share(const itg_call *call, int64_t from, int64_t to) {
   const int64_t item = (int64_t)itg_item(call->in[0]->dtype);
   char *out = call->out[0]->data;
   const char *x = call->in[0]->data;
-  if (out != x && to > from) memcpy(out + from * item, x + from * item, (size_t)((to - from) * item));
+  if (out != x && to > from)
+    memcpy(out + from * item, x + from * item, (size_t)((to - from) * item));
 }
 
 static itg_words check_common(const itg_call *call, int64_t reduction) {
   TAKES(3, 3, 1);
   REFUSE(!itg_is_index(call->in[1]->dtype), "indices must be i32 or i64");
-  REFUSE(call->in[2]->dtype != call->in[0]->dtype, "updates must have the element type of the data");
+  REFUSE(call->in[2]->dtype != call->in[0]->dtype,
+         "updates must have the element type of the data");
   REFUSE(reduction < NONE || reduction >= REDUCTIONS, "reduction is unknown");
   return NULL;
 }
 
-// ---- scatter_elements: out[i, indices[i, j, k], k] = updates[i, j, k] for axis 1 ------------------
+// ---- scatter_elements: out[i, indices[i, j, k], k] = updates[i, j, k] for axis 1 ----------------
 itg_words itg_infer_scatter_elements(const itg_call *call, itg_tensor *out) {
   const itg_attrs_scatter_elements *attrs = call->attrs;
   itg_words wrong = check_common(call, attrs->reduction);
@@ -70,7 +74,8 @@ itg_words itg_infer_scatter_elements(const itg_call *call, itg_tensor *out) {
   REFUSE(indices->rank != x->rank, "indices must have the rank of the data");
   REFUSE(!itg_same_shape(indices, call->in[2]), "updates must have the shape of indices");
   for (int i = 0; i < x->rank; i++)
-    REFUSE(i != axis && indices->shape[i] > x->shape[i], "indices are larger than the data off the scattered axis");
+    REFUSE(i != axis && indices->shape[i] > x->shape[i],
+           "indices are larger than the data off the scattered axis");
   itg_copy_type(out, x);
   return NULL;
 }
@@ -94,13 +99,14 @@ ITG_FN(scatter_elements, any) {
       REFUSE(at < 0, ITG_BAD_INDEX);
       at = base + at * stride[axis] + (axis == last ? 0 : i);
       if (at >= begin && at < end)
-        apply(attrs->reduction, x->dtype, call->out[0]->data, at, call->in[2]->data, row * width + i, 1);
+        apply(attrs->reduction, x->dtype, call->out[0]->data, at, call->in[2]->data,
+              row * width + i, 1);
     }
   }
   return NULL;
 }
 
-// ---- scatter_nd: out[indices[i, 0], indices[i, 1], ..., ...] = updates[i, ...] --------------------
+// ---- scatter_nd: out[indices[i, 0], indices[i, 1], ..., ...] = updates[i, ...] ------------------
 itg_words itg_infer_scatter_nd(const itg_call *call, itg_tensor *out) {
   itg_words wrong = check_common(call, ((const itg_attrs_scatter_nd *)call->attrs)->reduction);
   if (wrong) return wrong;
@@ -108,8 +114,10 @@ itg_words itg_infer_scatter_nd(const itg_call *call, itg_tensor *out) {
   REFUSE(x->rank < 1 || indices->rank < 1, "data and indices must have at least one axis");
   const int lead = indices->rank - 1;
   const int64_t depth = indices->shape[lead];
-  REFUSE(depth < 0 || depth > x->rank, "the last axis of indices selects more axes than the data has");
-  REFUSE(updates->rank != lead + x->rank - depth, "updates must have the axes of indices, then those of one slice");
+  REFUSE(depth < 0 || depth > x->rank,
+         "the last axis of indices selects more axes than the data has");
+  REFUSE(updates->rank != lead + x->rank - depth,
+         "updates must have the axes of indices, then those of one slice");
   for (int i = 0; i < updates->rank; i++)
     REFUSE(updates->shape[i] != (i < lead ? indices->shape[i] : x->shape[i - lead + depth]),
            "updates must have the shape of indices without its last axis, then that of one slice");
@@ -121,7 +129,8 @@ ITG_FN(scatter_nd, any) {
   const int64_t how = ((const itg_attrs_scatter_nd *)call->attrs)->reduction;
   const itg_tensor *x = call->in[0], *indices = call->in[1];
   const int lead = indices->rank - 1, depth = (int)indices->shape[lead];
-  const int64_t slice = itg_count_range(x, depth, x->rank), rows = itg_count_range(indices, 0, lead);
+  const int64_t slice = itg_count_range(x, depth, x->rank),
+                rows = itg_count_range(indices, 0, lead);
   int64_t begin, end;
   itg_share(itg_count(x), 1, part, parts, &begin, &end);
   copy_share(call, begin, end);
@@ -136,12 +145,13 @@ ITG_FN(scatter_nd, any) {
     at *= slice;
     int64_t from = at > begin ? at : begin, to = at + slice < end ? at + slice : end;
     if (from >= to) continue;
-    apply(how, x->dtype, call->out[0]->data, from, call->in[2]->data, row * slice + from - at, to - from);
+    apply(how, x->dtype, call->out[0]->data, from, call->in[2]->data, row * slice + from - at,
+          to - from);
   }
   return NULL;
 }
 
-// ---- tensor_scatter: a cache along `axis`, overwritten from position write_indices[batch] on ------
+// ---- tensor_scatter: a cache along `axis`, overwritten from position write_indices[batch] on ----
 enum { LINEAR, CIRCULAR };
 
 itg_words itg_infer_tensor_scatter(const itg_call *call, itg_tensor *out) {
@@ -151,7 +161,8 @@ itg_words itg_infer_tensor_scatter(const itg_call *call, itg_tensor *out) {
   const int axis = itg_axis(attrs->axis, past->rank);
   REFUSE(axis < 1, "axis is not an axis of the cache, or is its batch axis");
   REFUSE(attrs->mode != LINEAR && attrs->mode != CIRCULAR, "mode must be linear or circular");
-  REFUSE(update->dtype != past->dtype || update->rank != past->rank, "update must have the type and rank of the cache");
+  REFUSE(update->dtype != past->dtype || update->rank != past->rank,
+         "update must have the type and rank of the cache");
   for (int i = 0; i < past->rank; i++)
     REFUSE(i == axis ? update->shape[i] > past->shape[i] : update->shape[i] != past->shape[i],
            "update does not fit into the cache");
@@ -166,8 +177,10 @@ ITG_FN(tensor_scatter, any) {
   const itg_attrs_tensor_scatter *attrs = call->attrs;
   const itg_tensor *past = call->in[0], *update = call->in[1], *positions = itg_input(call, 2);
   const int axis = itg_axis(attrs->axis, past->rank);
-  const int64_t extent = past->shape[axis], n = update->shape[axis], outer = itg_count_range(past, 0, axis);
-  const int64_t inner = itg_count_range(past, axis + 1, past->rank), per_batch = itg_count_range(past, 1, axis);
+  const int64_t extent = past->shape[axis], n = update->shape[axis],
+                outer = itg_count_range(past, 0, axis);
+  const int64_t inner = itg_count_range(past, axis + 1, past->rank),
+                per_batch = itg_count_range(past, 1, axis);
   const int64_t bytes = inner * (int64_t)itg_item(past->dtype);
   int64_t row, end;
   itg_share(outer, 1, part, parts, &row, &end);
@@ -176,9 +189,11 @@ ITG_FN(tensor_scatter, any) {
     int64_t at = 0;
     if (positions) {
       const int64_t i = row / per_batch;
-      at = positions->dtype == ITG_I32 ? ((const int32_t *)positions->data)[i] : ((const int64_t *)positions->data)[i];
+      at = positions->dtype == ITG_I32 ? ((const int32_t *)positions->data)[i]
+                                       : ((const int64_t *)positions->data)[i];
     }
-    REFUSE(at < 0 || (attrs->mode == LINEAR && at > extent - n), "a write position lies outside of the cache");
+    REFUSE(at < 0 || (attrs->mode == LINEAR && at > extent - n),
+           "a write position lies outside of the cache");
     at %= extent;
     char *to = (char *)call->out[0]->data + row * extent * bytes;
     const char *from = (const char *)update->data + row * n * bytes;

@@ -1,4 +1,4 @@
-// Copies of short runs of bytes, for which a call of memcpy takes longer than the copy.
+// Copies of short runs of bytes, inline: for these a call of memcpy takes longer than the copy.
 #pragma once
 #include <stdint.h>
 #include <string.h>
@@ -18,7 +18,8 @@ static inline void itg_copy_run(char *to, const char *from, int64_t n) {
 }
 
 // `turns` runs of n bytes; those of 16, 32 and 64 without asking how long each is.
-static inline void itg_copy_runs(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n, int64_t turns) {
+static inline void itg_copy_runs(char *to, int64_t to_step, const char *from, int64_t from_step,
+                                 int64_t n, int64_t turns) {
 #define RUNS(N) \
   for (int64_t i = 0; i < turns; i++) memcpy(to + i * to_step, from + i * from_step, N)
   if (n == 16) RUNS(16);

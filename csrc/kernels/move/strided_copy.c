@@ -1,11 +1,13 @@
-// Copies of tensors with strides: rows where the input has rows too, blocks of a matrix where it is transposed.
+// Copies of tensors with strides: rows where the input has rows too, blocks of a matrix where it is
+// transposed.
 #include "loop_nest.h"
 #include "short_copy.h"
 #include "transpose_8x8.h"
 #include "vec.h"
 
 #ifdef __AVX2__
-// Every other number, as pixels of two channels become planes; how many it took. It reads up to the number behind its last.
+// Every other number, as pixels of two channels become planes; how many it took. It reads up to the
+// number behind its last.
 static int64_t every_other(float *to, const float *from, int64_t n) {
   int64_t i = 0;
   for (; i + 8 < n; i += 8) {
@@ -19,16 +21,16 @@ static int64_t every_other(float *to, const float *from, int64_t n) {
 
 // One row: n elements that are `step` elements apart.
 static void copy_row(char *to, const char *from, size_t item, int64_t n, int64_t step) {
-#define ROW(type)                                                          \
-  {                                                                        \
-    type *y = (type *)to;                                                  \
-    const type *x = (const type *)from;                                    \
-    if (step == 0) {                                                       \
-      const type v = *x;                                                   \
-      for (int64_t i = 0; i < n; i++) y[i] = v;                            \
-    } else {                                                               \
-      for (int64_t i = 0; i < n; i++) y[i] = x[i * step];                  \
-    }                                                                      \
+#define ROW(type)                                         \
+  {                                                       \
+    type *y = (type *)to;                                 \
+    const type *x = (const type *)from;                   \
+    if (step == 0) {                                      \
+      const type v = *x;                                  \
+      for (int64_t i = 0; i < n; i++) y[i] = v;           \
+    } else {                                              \
+      for (int64_t i = 0; i < n; i++) y[i] = x[i * step]; \
+    }                                                     \
   }
 #ifdef __AVX2__
   if (step == 2 && item == 4) {
@@ -48,11 +50,11 @@ static void copy_row(char *to, const char *from, size_t item, int64_t n, int64_t
 
 // to[r * to_step + c] = from[r + c * from_step] for r < rows, c < cols.
 enum { TILE = 16, BAND = 256 };  // rows at a time: BAND where there are fewer than TILE columns
-#define TILE_FN(type)                                                                                              \
-  static void tile_##type(type *to, int64_t to_step, const type *from, int64_t from_step, int64_t rows,            \
-                          int64_t cols) {                                                                          \
-    for (int64_t r = 0; r < rows; r++)                                                                             \
-      for (int64_t c = 0; c < cols; c++) to[r * to_step + c] = from[r + c * from_step];                            \
+#define TILE_FN(type)                                                                     \
+  static void tile_##type(type *to, int64_t to_step, const type *from, int64_t from_step, \
+                          int64_t rows, int64_t cols) {                                   \
+    for (int64_t r = 0; r < rows; r++)                                                    \
+      for (int64_t c = 0; c < cols; c++) to[r * to_step + c] = from[r + c * from_step];   \
   }
 TILE_FN(uint8_t)
 TILE_FN(uint16_t)
@@ -78,10 +80,11 @@ static int64_t pairs(float *to, const float *a, const float *b, int64_t n) {
   }
   return i;
 }
-// Three rows to triples, as the planes of an image become its pixels. One order of each row's numbers serves all three
-// vectors that they are dealt to, for each takes other lanes of it.
+// Three rows to triples, as the planes of an image become its pixels. One order of each row's
+// numbers serves all three vectors that they are dealt to, for each takes other lanes of it.
 static int64_t triples(float *to, const float *a, int64_t step, int64_t n) {
-  const __m256i px = _mm256_setr_epi32(0, 3, 6, 1, 4, 7, 2, 5), py = _mm256_setr_epi32(5, 0, 3, 6, 1, 4, 7, 2);
+  const __m256i px = _mm256_setr_epi32(0, 3, 6, 1, 4, 7, 2, 5),
+                py = _mm256_setr_epi32(5, 0, 3, 6, 1, 4, 7, 2);
   const __m256i pz = _mm256_setr_epi32(2, 5, 0, 3, 6, 1, 4, 7);
   int64_t i = 0;
   for (; i + 8 <= n; i += 8, to += 24) {
@@ -101,7 +104,8 @@ static int64_t byte_triples(uint8_t *to, const uint8_t *a, int64_t step, int64_t
   const __m128i px = _mm_setr_epi8(0, 11, 6, 1, 12, 7, 2, 13, 8, 3, 14, 9, 4, 15, 10, 5);
   const __m128i py = _mm_setr_epi8(5, 0, 11, 6, 1, 12, 7, 2, 13, 8, 3, 14, 9, 4, 15, 10);
   const __m128i pz = _mm_setr_epi8(10, 5, 0, 11, 6, 1, 12, 7, 2, 13, 8, 3, 14, 9, 4, 15);
-  const __m128i one = _mm_setr_epi8(0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0);  // i % 3 == 1
+  const __m128i one =
+      _mm_setr_epi8(0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0);  // i % 3 == 1
   const __m128i two = _mm_setr_epi8(0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0);
   int64_t i = 0;
   for (; i + 16 <= n; i += 16, to += 48) {
@@ -118,21 +122,23 @@ static int64_t byte_triples(uint8_t *to, const uint8_t *a, int64_t step, int64_t
 }
 #endif
 
-static void tile(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows, int64_t cols,
-                 size_t item) {
+static void tile(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t rows,
+                 int64_t cols, size_t item) {
   if (item == 4) {
 #ifdef __AVX2__
     if (rows == TILE && cols == TILE) {
       float *y = (float *)to;
       const float *x = (const float *)from;
       for (int r = 0; r < TILE; r += 8)
-        for (int c = 0; c < TILE; c += 8) tile_8x8(y + r * to_step + c, to_step, x + r + c * from_step, from_step);
+        for (int c = 0; c < TILE; c += 8)
+          tile_8x8(y + r * to_step + c, to_step, x + r + c * from_step, from_step);
       return;
     }
     if ((cols == 2 || cols == 3) && to_step == cols) {
       float *y = (float *)to;
       const float *x = (const float *)from;
-      const int64_t done = cols == 2 ? pairs(y, x, x + from_step, rows) : triples(y, x, from_step, rows);
+      const int64_t done =
+          cols == 2 ? pairs(y, x, x + from_step, rows) : triples(y, x, from_step, rows);
       to += cols * done * (int64_t)item;
       from += done * (int64_t)item;
       rows -= done;
@@ -156,11 +162,13 @@ static void tile(char *to, int64_t to_step, const char *from, int64_t from_step,
   }
 }
 
-// Loop j runs along the input's rows, the innermost loop across them: tiles keep both sides in the cache.
-static void copy_transposed(char *to, const char *from, size_t item, const itg_nest *n, int j, uint32_t part,
-                            uint32_t parts) {
+// Loop j runs along the input's rows, the innermost loop across them: tiles keep both sides in the
+// cache.
+static void copy_transposed(char *to, const char *from, size_t item, const itg_nest *n, int j,
+                            uint32_t part, uint32_t parts) {
   const int last = n->rank - 1;
-  const int64_t rows = n->size[j], cols = n->size[last], across = n->step[0][last], band = cols < TILE ? BAND : TILE;
+  const int64_t rows = n->size[j], cols = n->size[last], across = n->step[0][last],
+                band = cols < TILE ? BAND : TILE;
   const int64_t bands = (rows + band - 1) / band;
   int64_t dense[ITG_NEST_RANK], outer = 1;
   dense[last] = 1;
@@ -178,41 +186,47 @@ static void copy_transposed(char *to, const char *from, size_t item, const itg_n
       rest /= n->size[i];
     }
     for (int64_t c = 0; c < cols; c += TILE)
-      tile(to + (y + c) * (int64_t)item, dense[j], from + (x + c * across) * (int64_t)item, across, height,
-           cols - c < TILE ? cols - c : TILE, item);
+      tile(to + (y + c) * (int64_t)item, dense[j], from + (x + c * across) * (int64_t)item, across,
+           height, cols - c < TILE ? cols - c : TILE, item);
   }
 }
 
-// Rows [row, end), which are short: all turns of the loop around them without asking where they are.
-static void copy_runs(char *to, const char *from, size_t item, const itg_nest *n, int64_t row, int64_t end) {
+// Rows [row, end), which are short: all turns of the loop around them without asking where they
+// are.
+static void copy_runs(char *to, const char *from, size_t item, const itg_nest *n, int64_t row,
+                      int64_t end) {
   const int last = n->rank - 1;
   const int64_t run = n->size[last] * (int64_t)item, step = n->step[0][last - 1] * (int64_t)item;
   while (row < end) {
     const itg_place at = itg_nest_seek(n, row);
-    const int64_t left = n->size[last - 1] - at.turn[last - 1], turns = left < end - row ? left : end - row;
+    const int64_t left = n->size[last - 1] - at.turn[last - 1],
+                  turns = left < end - row ? left : end - row;
     const char *x = from + at.offset[0] * (int64_t)item;
     char *y = to + row * run;
     int64_t i = 0;
-    // Shorter ones 16 bytes at a time: what is too much is written over by the next, and lies within the next when read.
+    // Shorter ones 16 bytes at a time: what is too much is written over by the next, and lies
+    // within the next when read.
     if (run < 16 && step + run >= 16)
-      for (const int64_t safe = turns - 15 / run; i < safe; i++) memcpy(y + i * run, x + i * step, 16);
+      for (const int64_t safe = turns - 15 / run; i < safe; i++)
+        memcpy(y + i * run, x + i * step, 16);
     itg_copy_runs(y + i * run, run, x + i * step, step, run, turns - i);
     row += turns;
   }
 }
 
-// y[i * times + k] = x[i] for i < n: channels repeated for a depthwise convolution with several filters each.
+// y[i * times + k] = x[i] for i < n: channels repeated for a depthwise convolution with several
+// filters each.
 static void repeat_row(char *to, const char *from, size_t item, int64_t n, int64_t times) {
-#define REPEAT(type)                                                       \
-  {                                                                        \
-    type *y = (type *)to;                                                  \
-    const type *x = (const type *)from;                                    \
-    if (times == 2) {                                                      \
-      for (int64_t i = 0; i < n; i++) y[2 * i] = y[2 * i + 1] = x[i];      \
-    } else {                                                               \
-      for (int64_t i = 0; i < n; i++)                                      \
-        for (int64_t k = 0; k < times; k++) *y++ = x[i];                   \
-    }                                                                      \
+#define REPEAT(type)                                                  \
+  {                                                                   \
+    type *y = (type *)to;                                             \
+    const type *x = (const type *)from;                               \
+    if (times == 2) {                                                 \
+      for (int64_t i = 0; i < n; i++) y[2 * i] = y[2 * i + 1] = x[i]; \
+    } else {                                                          \
+      for (int64_t i = 0; i < n; i++)                                 \
+        for (int64_t k = 0; k < times; k++) *y++ = x[i];              \
+    }                                                                 \
   }
   if (item == 4) REPEAT(uint32_t)
   else if (item == 1) REPEAT(uint8_t)
@@ -222,19 +236,22 @@ static void repeat_row(char *to, const char *from, size_t item, int64_t n, int64
 }
 
 // Elements [i, end) of the input's rows, each repeated by the innermost loop.
-static void copy_repeated(char *to, const char *from, size_t item, const itg_nest *n, int64_t i, int64_t end) {
+static void copy_repeated(char *to, const char *from, size_t item, const itg_nest *n, int64_t i,
+                          int64_t end) {
   itg_nest rows = *n;
   const int64_t times = n->size[--rows.rank], inner = rows.size[rows.rank - 1];
   itg_place at = itg_nest_seek(&rows, i / inner);
   for (int64_t col = i % inner; i < end; col = 0) {
     const int64_t m = inner - col < end - i ? inner - col : end - i;
-    repeat_row(to + i * times * (int64_t)item, from + (at.offset[0] + col) * (int64_t)item, item, m, times);
+    repeat_row(to + i * times * (int64_t)item, from + (at.offset[0] + col) * (int64_t)item, item, m,
+               times);
     i += m;
     itg_nest_next(&rows, &at);
   }
 }
 
-void itg_strided(void *to_, const void *from_, size_t item, const itg_nest *n, uint32_t part, uint32_t parts) {
+void itg_strided(void *to_, const void *from_, size_t item, const itg_nest *n, uint32_t part,
+                 uint32_t parts) {
   char *to = to_;
   const char *from = from_;
   const int last = n->rank - 1;
@@ -248,9 +265,11 @@ void itg_strided(void *to_, const void *from_, size_t item, const itg_nest *n, u
   }
   int64_t total = 1, i, end;
   for (int k = 0; k <= last; k++) total *= n->size[k];
-  const bool short_runs = step == 1 && last > 0 && n->size[last - 1] >= 4 && inner * (int64_t)item <= 512;
+  const bool short_runs =
+      step == 1 && last > 0 && n->size[last - 1] >= 4 && inner * (int64_t)item <= 512;
   const bool repeated = step == 0 && last > 0 && n->step[0][last - 1] == 1 && inner <= 16;
-  itg_share(total, short_runs || repeated ? (1023 / inner + 1) * inner : 1024, part, parts, &i, &end);
+  itg_share(total, short_runs || repeated ? (1023 / inner + 1) * inner : 1024, part, parts, &i,
+            &end);
   if (i == end) return;
   if (repeated) {
     copy_repeated(to, from, item, n, i / inner, end / inner);
@@ -263,7 +282,8 @@ void itg_strided(void *to_, const void *from_, size_t item, const itg_nest *n, u
   itg_place at = itg_nest_seek(n, i / inner);
   for (int64_t col = i % inner; i < end; col = 0) {
     int64_t m = inner - col < end - i ? inner - col : end - i;
-    copy_row(to + i * (int64_t)item, from + (at.offset[0] + col * step) * (int64_t)item, item, m, step);
+    copy_row(to + i * (int64_t)item, from + (at.offset[0] + col * step) * (int64_t)item, item, m,
+             step);
     i += m;
     itg_nest_next(n, &at);
   }

@@ -1,5 +1,5 @@
-// Top-k and unique. Elements of every type are compared through 64-bit keys that order as the elements do; NaN is the
-// largest, and -0 equals 0.
+// Top-k and unique. Elements of every type are compared through 64-bit keys that order as the
+// elements do; NaN is the largest, and -0 equals 0.
 #include "index.h"
 #include "infer.h"
 
@@ -16,14 +16,15 @@ static uint64_t key(uint8_t dtype, const void *data, int64_t i) {
   return (uint64_t)itg_load_i64(dtype, data, i) ^ (dtype == ITG_U64 ? 0 : top);
 }
 
-// ---- topk -----------------------------------------------------------------------------------------
+// ---- topk ---------------------------------------------------------------------------------------
 itg_words itg_infer_topk(const itg_call *call, itg_tensor *out) {
   TAKES(1, 1, 2);
   const itg_attrs_topk *attrs = call->attrs;
   const itg_tensor *x = call->in[0];
   const int axis = itg_axis(attrs->axis, x->rank);
   REFUSE(axis < 0, "axis is not an axis of the data");
-  REFUSE(attrs->k < 0 || attrs->k > x->shape[axis], "k must lie between 0 and the extent of the axis");
+  REFUSE(attrs->k < 0 || attrs->k > x->shape[axis],
+         "k must lie between 0 and the extent of the axis");
   itg_copy_type(&out[0], x);
   out[0].shape[axis] = attrs->k;
   itg_copy_type(&out[1], &out[0]);
@@ -31,13 +32,15 @@ itg_words itg_infer_topk(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-size_t itg_scratch_topk(const itg_call *call, uint32_t parts) {  // the keys of one line for each part
+size_t itg_scratch_topk(const itg_call *call,
+                        uint32_t parts) {  // the keys of one line for each part
   const itg_tensor *x = call->in[0];
   const int axis = itg_axis(((const itg_attrs_topk *)call->attrs)->axis, x->rank);
   return itg_empty(x) ? 0 : (size_t)x->shape[axis] * parts * sizeof(uint64_t);
 }
 
-static bool comes_after(const uint64_t *keys, int64_t a, int64_t b) {  // of equals, the first comes first
+static bool comes_after(const uint64_t *keys, int64_t a,
+                        int64_t b) {  // of equals, the first comes first
   return keys[a] < keys[b] || (keys[a] == keys[b] && a > b);
 }
 
@@ -80,7 +83,8 @@ ITG_FN(topk, any) {
   uint64_t *keys = (uint64_t *)call->scratch + part * n;
   itg_share(itg_count_range(x, 0, axis) * inner, 1, part, parts, &line, &end);
   for (; line < end; line++) {
-    const int64_t from = line / inner * n * inner + line % inner, to = line / inner * k * inner + line % inner;
+    const int64_t from = line / inner * n * inner + line % inner,
+                  to = line / inner * k * inner + line % inner;
     int64_t *at = (int64_t *)call->out[1]->data + to;
     if (x->dtype == ITG_F32)
       for (int64_t i = 0; i < n; i++) keys[i] = key(ITG_F32, x->data, from + i * inner);
@@ -96,7 +100,8 @@ ITG_FN(topk, any) {
   return NULL;
 }
 
-// ---- unique: outputs are the distinct slices, where each is first, which one every slice is, how often ----
+// ---- unique: outputs are the distinct slices, where each is first, which one every slice is, how
+// often ----
 itg_words itg_infer_unique(const itg_call *call, itg_tensor *out) {
   TAKES(1, 1, 4);
   const itg_tensor *x = call->in[0];
@@ -131,7 +136,8 @@ static int compare(const slices *s, int64_t a, int64_t b) {
   return 0;
 }
 
-// Stable merge sort of slice numbers, bottom up; returns the one of the two buffers that holds the result.
+// Stable merge sort of slice numbers, bottom up; returns the one of the two buffers that holds the
+// result.
 static int64_t *sort(const slices *s, int64_t *from, int64_t *to) {
   for (int64_t i = 0; i < s->n; i++) from[i] = i;
   for (int64_t run = 1; run < s->n; run *= 2) {
@@ -139,7 +145,8 @@ static int64_t *sort(const slices *s, int64_t *from, int64_t *to) {
       const int64_t middle = start + run < s->n ? start + run : s->n;
       const int64_t end = start + 2 * run < s->n ? start + 2 * run : s->n;
       for (int64_t a = start, b = middle, i = start; i < end; i++)
-        to[i] = b == end || (a < middle && compare(s, from[a], from[b]) <= 0) ? from[a++] : from[b++];
+        to[i] =
+            b == end || (a < middle && compare(s, from[a], from[b]) <= 0) ? from[a++] : from[b++];
     }
     int64_t *sorted = to;
     to = from;

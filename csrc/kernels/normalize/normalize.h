@@ -1,11 +1,14 @@
-// How softmax and the norms cut their work, so that scratch and run agree.
+// Blocking of softmax and the norms, which scratch and run functions must agree on.
 #pragma once
 #include "widen.h"
 
-enum { ITG_COLUMNS = 256 };  // softmax works on this many columns at a time where its axis is not the last
+enum {
+  ITG_COLUMNS = 256
+};  // softmax works on this many columns at a time where its axis is not the last
 
 // Types that are not wide compute on a widened copy in scratch.
 static inline bool itg_needs_copy(uint8_t dtype) { return dtype != ITG_F32 && dtype != ITG_F64; }
-static inline float *itg_copy(const itg_call *call, uint32_t part, int64_t n) {  // this part's n floats of it, or NULL
+static inline float *itg_copy(const itg_call *call, uint32_t part,
+                              int64_t n) {  // this part's n floats of it, or NULL
   return itg_needs_copy(call->in[0]->dtype) ? (float *)call->scratch + (int64_t)part * n : NULL;
 }

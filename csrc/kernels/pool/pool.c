@@ -8,7 +8,7 @@ typedef struct task {
   bool count_pad;
 } task;
 
-typedef struct patch {  // the part of a window that lies on the image
+typedef struct patch {            // the part of a window that lies on the image
   int64_t from;                   // where it begins, in elements of the image
   int64_t planes, lines, pixels;  // taps along each axis
   int64_t plane, line, pixel;     // elements from one to the next
@@ -33,8 +33,8 @@ INLINE void put(void *p, int64_t at, int64_t n, vf y, const int small) {
   else vstoren((float *)p + at, n, y);
 }
 
-INLINE vf one_vector(const patch *s, const void *image, int64_t c, int64_t n, const int kind, int64_t p,
-                     const int small) {
+INLINE vf one_vector(const patch *s, const void *image, int64_t c, int64_t n, const int kind,
+                     int64_t p, const int small) {
   vf y = vset(kind == ITG_POOL_MAX ? -INFINITY : 0.f);
   vm none = vlt(y, y);  // where a NaN was seen: it stays
   for (int64_t i = 0; i < s->planes; i++)
@@ -51,40 +51,50 @@ INLINE vf one_vector(const patch *s, const void *image, int64_t c, int64_t n, co
   return kind == ITG_POOL_MAX ? vselect(none, vset(NAN), y) : y;
 }
 
-// A few channels of one output pixel; `count` is what a mean divides by.
-INLINE void channels_of(const task *t, const patch *s, const void *image, float count, void *out, int64_t at, int64_t c,
-                        int64_t n, const int kind, const int small) {
+// A few channels of one output pixel; `count` is the divisor of a mean.
+INLINE void channels_of(const task *t, const patch *s, const void *image, float count, void *out,
+                        int64_t at, int64_t c, int64_t n, const int kind, const int small) {
   vf y = one_vector(s, image, c, n, kind, t->p, small);
   if (kind == ITG_POOL_AVG) y = vdiv(y, vset(count));
   if (kind == ITG_POOL_LP && t->p > 1) {
     float root[VL];
     vstore(root, y);
-    for (int64_t i = 0; i < n; i++) root[i] = t->p == 2 ? sqrtf(root[i]) : powf(root[i], 1.f / (float)t->p);
+    for (int64_t i = 0; i < n; i++)
+      root[i] = t->p == 2 ? sqrtf(root[i]) : powf(root[i], 1.f / (float)t->p);
     y = vload(root);
   }
   put(out, at + c, n, y, small);
 }
 
-INLINE void one_pixel(const task *t, const patch *s, const void *image, float count, void *out, int64_t at,
-                      const int kind, const int small) {
+INLINE void one_pixel(const task *t, const patch *s, const void *image, float count, void *out,
+                      int64_t at, const int kind, const int small) {
   int64_t c = 0;
-  for (; c + VL <= t->channels; c += VL) channels_of(t, s, image, count, out, at, c, VL, kind, small);
+  for (; c + VL <= t->channels; c += VL)
+    channels_of(t, s, image, count, out, at, c, VL, kind, small);
   if (c < t->channels) channels_of(t, s, image, count, out, at, c, t->channels - c, kind, small);
 }
 
 // Rows [row, end) of output pixels.
-INLINE void rows(const task *t, const void *image, void *out, int64_t row, int64_t end, const int kind,
-                 const int small) {
+INLINE void rows(const task *t, const void *image, void *out, int64_t row, int64_t end,
+                 const int kind, const int small) {
   const itg_window *w = &t->w;
   for (; row < end; row++) {
     const int64_t y = row % w->out[1] * w->stride[1] - w->before[1];
-    const int64_t z = row / w->out[1] % w->out[0] * w->stride[0] - w->before[0], batch = row / w->out[1] / w->out[0];
+    const int64_t z = row / w->out[1] % w->out[0] * w->stride[0] - w->before[0],
+                  batch = row / w->out[1] / w->out[0];
     int64_t z0, z1, y0, y1, x0, x1;
     itg_taps_inside(w, 0, z, &z0, &z1);
     itg_taps_inside(w, 1, y, &y0, &y1);
     const int64_t pixel = t->channels, line = w->in[2] * pixel, plane = w->in[1] * line;
-    const int64_t base = (batch * w->in[0] + z + z0 * w->dilation[0]) * plane + (y + y0 * w->dilation[1]) * line;
-    patch s = {0, z1 - z0, y1 - y0, 0, w->dilation[0] * plane, w->dilation[1] * line, w->dilation[2] * pixel};
+    const int64_t base =
+        (batch * w->in[0] + z + z0 * w->dilation[0]) * plane + (y + y0 * w->dilation[1]) * line;
+    patch s = {0,
+               z1 - z0,
+               y1 - y0,
+               0,
+               w->dilation[0] * plane,
+               w->dilation[1] * line,
+               w->dilation[2] * pixel};
     for (int64_t i = 0; i < w->out[2]; i++) {
       const int64_t x = i * w->stride[2] - w->before[2];
       itg_taps_inside(w, 2, x, &x0, &x1);

@@ -1,5 +1,5 @@
-// LSTM and GRU whose inputs were multiplied before, one step per round. Shares take blocks of units, so two threads
-// split one sequence.
+// LSTM and GRU steps whose input products are precomputed, one time step per round. Threads split
+// the units, so that two threads share one sequence.
 #include "cells_core.h"
 
 INLINE void run_rows(const block *b, int type, int gates, int rows, int64_t row) {
@@ -9,13 +9,15 @@ INLINE void run_rows(const block *b, int type, int gates, int rows, int64_t row)
   finish(b, gates, rows, row, s);
 }
 
-INLINE void run_step(const itg_call *call, const itg_cells *cells, int type, int gates, uint32_t part, uint32_t parts) {
+INLINE void run_step(const itg_call *call, const itg_cells *cells, int type, int gates,
+                     uint32_t part, uint32_t parts) {
   const itg_cells s = *cells;
   const int64_t wide = gates * ITG_UNITS, row = s.directions * s.blocks * wide, now = call->round;
   int64_t from, to;
   itg_share(s.directions * s.blocks, 1, part, parts, &from, &to);
   for (int64_t n = from; n < to; n++) {
-    const int64_t i = turn(n, from, to, now), time = goes_back(&s, i / s.blocks) ? s.steps - 1 - now : now;
+    const int64_t i = turn(n, from, to, now),
+                  time = goes_back(&s, i / s.blocks) ? s.steps - 1 - now : now;
     block b = block_at(&s, call, gates, i, now);
     b.gates = (const float *)call->in[0]->data + time * s.batch * row + i * wide;
     b.row = row;

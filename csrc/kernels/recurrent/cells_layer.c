@@ -1,19 +1,22 @@
-// LSTM and GRU of one sequence with the product of their inputs. A step reads all recurrent weights from the second
-// cache, which keeps the multipliers half idle; the product of the inputs of 16 later steps, whose weights serve all 16,
-// takes the other half: a few rows of it go along with every block of units.
+// LSTM and GRU layers of one sequence, input product included. A step reads all recurrent weights
+// from the L2 cache, which leaves the multipliers half idle. The input product of the next 16
+// steps, which reuses each weight 16 times, fills the other half: a few of its rows are computed
+// with every block of units.
 #include "cells_core.h"
 
-typedef struct ahead {   // the part of a later product that goes along with a block
-  const float *w, *x;    // weights [k][16], inputs [k][16 steps]
-  float *made;           // gates [16 steps][16 units]
-  const float *bias;     // what the sums start from; NULL: from `made`
-  int64_t n;             // rows of k
+typedef struct ahead {  // the part of a later product that goes along with a block
+  const float *w, *x;   // weights [k][16], inputs [k][16 steps]
+  float *made;          // gates [16 steps][16 units]
+  const float *bias;    // initial sums; NULL: those in `made`
+  int64_t n;            // rows of k
 } ahead;
 
 #if defined(ISA_avx512)
 // Both at once. Returns how many units of the state were multiplied.
 INLINE int64_t along(const block *b, int gates, int64_t k, sums s, ahead a) {
-  const int per = ITG_AHEAD / gates;  // units of the state per row of the product: as many instructions for both
+  const int per =
+      ITG_AHEAD /
+      gates;  // units of the state per row of the product: as many instructions for both
   vf t[ITG_AHEAD];
   const float *r = (const float *)b->r + k * gates * ITG_UNITS, *h = b->before;
   for (int m = 0; m < ITG_AHEAD; m++) t[m] = vload(a.bias ? a.bias : a.made + m * ITG_UNITS);
@@ -38,17 +41,21 @@ INLINE int64_t along(const block *b, int gates, int64_t k, sums s, ahead a) {
   return k;
 }
 #else
-enum { SOME = VL > 1 ? 4 : 2 };  // steps at a time: there are too few registers for all, or for both products
+enum {
+  SOME = VL > 1 ? 4 : 2
+};  // steps at a time: there are too few registers for all, or for both products
 INLINE int64_t along(const block *b, int gates, int64_t k, sums s, ahead a) {
   for (int first = 0; first < ITG_AHEAD; first += SOME) {
     vf t[SOME][PER];
     float *made = a.made + first * ITG_UNITS;
     for (int m = 0; m < SOME; m++)
-      for (int v = 0; v < PER; v++) t[m][v] = vload((a.bias ? a.bias : made + m * ITG_UNITS) + v * VL);
+      for (int v = 0; v < PER; v++)
+        t[m][v] = vload((a.bias ? a.bias : made + m * ITG_UNITS) + v * VL);
     for (int64_t i = 0; i < a.n; i++)
       for (int m = 0; m < SOME; m++)
         for (int v = 0; v < PER; v++)
-          t[m][v] = vfma(vset(a.x[i * ITG_AHEAD + first + m]), vload(a.w + i * ITG_UNITS + v * VL), t[m][v]);
+          t[m][v] = vfma(vset(a.x[i * ITG_AHEAD + first + m]), vload(a.w + i * ITG_UNITS + v * VL),
+                         t[m][v]);
     for (int m = 0; m < SOME; m++)
       for (int v = 0; v < PER; v++) vstore(made + m * ITG_UNITS + v * VL, t[m][v]);
   }
@@ -56,7 +63,7 @@ INLINE int64_t along(const block *b, int gates, int64_t k, sums s, ahead a) {
 }
 #endif
 
-typedef struct plan {  // what a share does
+typedef struct plan {  // the work of one share
   const itg_cells *s;
   const float *x, *w, *bias;
   int64_t from, to;  // its blocks
@@ -65,17 +72,21 @@ typedef struct plan {  // what a share does
 
 static const float zeros[ITG_UNITS];
 
-// Rows [at, end) of the product for the blocks of a share, counted through all their gates; `made` is the share's own.
-INLINE int64_t advance(const plan *p, const block *b, int gates, int64_t k, sums s, int64_t at, int64_t end,
-                       float *made) {
+// Rows [at, end) of the product for the blocks of a share, counted through all their gates; `made`
+// is the share's own.
+INLINE int64_t advance(const plan *p, const block *b, int gates, int64_t k, sums s, int64_t at,
+                       int64_t end, float *made) {
   const int64_t deep = p->s->deep;
   while (at < end) {
-    const int64_t panel = at / deep, row = at % deep, gate = p->from * gates + panel, d = gate / (gates * p->s->blocks);
+    const int64_t panel = at / deep, row = at % deep, gate = p->from * gates + panel,
+                  d = gate / (gates * p->s->blocks);
     const ahead a = {
         .w = p->w + (gate * deep + row) * ITG_UNITS,
         .x = p->turned + (d * deep + row) * ITG_AHEAD,
         .made = made + panel * ITG_AHEAD * ITG_UNITS,
-        .bias = row ? NULL : p->bias ? p->bias + gate * ITG_UNITS : zeros,
+        .bias = row       ? NULL
+                : p->bias ? p->bias + gate * ITG_UNITS
+                          : zeros,
         .n = deep - row < end - at ? deep - row : end - at,
     };
     k = along(b, gates, k, s, a);
@@ -84,14 +95,16 @@ INLINE int64_t advance(const plan *p, const block *b, int gates, int64_t k, sums
   return k;
 }
 
-// The inputs of 16 steps from `first` on, as each direction meets them; beyond the last they are zeros.
+// The inputs of 16 steps from `first` on, as each direction meets them; beyond the last they are
+// zeros.
 static void turn_inputs(const plan *p, int64_t first) {
   const int64_t deep = p->s->deep, steps = p->s->steps;
   for (int64_t d = p->from / p->s->blocks; d < p->s->directions && d * p->s->blocks < p->to; d++)
     for (int m = 0; m < ITG_AHEAD; m++) {
       const int64_t now = first + m, time = goes_back(p->s, d) ? steps - 1 - now : now;
       float *to = p->turned + d * deep * ITG_AHEAD + m;
-      for (int64_t k = 0; k < deep; k++) to[k * ITG_AHEAD] = now < steps ? p->x[time * deep + k] : 0;
+      for (int64_t k = 0; k < deep; k++)
+        to[k * ITG_AHEAD] = now < steps ? p->x[time * deep + k] : 0;
     }
 }
 
@@ -102,9 +115,14 @@ INLINE itg_words step(const itg_call *call, int gates, uint32_t part, uint32_t p
   if (wrong) return wrong;
   const int64_t now = call->round, phase = now % ITG_AHEAD, size = gates * ITG_AHEAD * ITG_UNITS;
   const int64_t all = s.directions * s.blocks * size;
-  float *scratch = call->scratch, *turned = scratch + 2 * all + part * s.directions * s.deep * ITG_AHEAD;
+  float *scratch = call->scratch,
+        *turned = scratch + 2 * all + part * s.directions * s.deep * ITG_AHEAD;
   const itg_tensor *bias = itg_input(call, 3);
-  plan p = {.s = &s, .x = call->in[0]->data, .w = call->in[1]->data, .bias = bias ? bias->data : NULL, .turned = turned};
+  plan p = {.s = &s,
+            .x = call->in[0]->data,
+            .w = call->in[1]->data,
+            .bias = bias ? bias->data : NULL,
+            .turned = turned};
   itg_share(s.directions * s.blocks, 1, part, parts, &p.from, &p.to);
   const int64_t count = p.to - p.from, rows = count * gates * s.deep;
   float *made = scratch + now / ITG_AHEAD % 2 * all + p.from * size;
@@ -125,7 +143,8 @@ INLINE itg_words step(const itg_call *call, int gates, uint32_t part, uint32_t p
     sums sum;
     start_sums(&b, gates, 1, 0, sum);
     int64_t k = 0;
-    if (more && at < rows) k = advance(&p, &b, gates, 0, sum, at, at + each < rows ? at + each : rows, next);
+    if (more && at < rows)
+      k = advance(&p, &b, gates, 0, sum, at, at + each < rows ? at + each : rows, next);
     multiply(&b, ITG_F32, gates, 1, 0, k, sum);
     finish(&b, gates, 1, 0, sum);
     keep_last(&s, call, &b, i, now);

@@ -1,5 +1,6 @@
-// LSTM and GRU with recurrent weights of bytes, one step per round: the state before is quantised with one scale per
-// batch entry, multiplied four bytes at a time, and becomes the new state in f32 (cells_core.h).
+// LSTM and GRU steps with 8-bit recurrent weights, one time step per round. The previous state is
+// quantised with one scale per batch entry; products use four bytes at a time; the new state is f32
+// (cells_core.h).
 #include "cells_core.h"
 #include "int8/quantize_rows.h"
 #include "int8/qvec.h"
@@ -15,7 +16,8 @@ typedef struct qblock {
   int64_t row;  // bytes of a row of the state
 } qblock;
 
-// s += f32(r * state) * (scale of the state * scale of the column); `gates` and `rows` are constants where inlined.
+// s += f32(r * state) * (scale of the state * scale of the column); `gates` and `rows` are
+// constants where inlined.
 INLINE void multiply_bytes(const qblock *q, int gates, int rows, int64_t row, sums s) {
   if (!q->state) return;
   const uint8_t *r = q->r, *h = q->state + row * q->row;
@@ -75,7 +77,8 @@ INLINE itg_words step(const itg_call *call, int gates, uint32_t part, uint32_t p
   int64_t from, to, done = -1;  // the direction whose state is there
   itg_share(s.directions * s.blocks, 1, part, parts, &from, &to);
   for (int64_t n = from; n < to; n++) {
-    const int64_t i = turn(n, from, to, now), d = i / s.blocks, time = goes_back(&s, d) ? s.steps - 1 - now : now;
+    const int64_t i = turn(n, from, to, now), d = i / s.blocks,
+                  time = goes_back(&s, d) ? s.steps - 1 - now : now;
     uint8_t *const state = bytes + d * s.batch * (int64_t)l.row;
     qblock q = {.b = block_at(&s, call, gates, i, now),
                 .r = (const uint8_t *)s.r->data + i * (int64_t)l.row * wide,

@@ -1,4 +1,4 @@
-// lstm, gru and rnn on every other float: everything becomes double in the scratch memory, and back.
+// lstm, gru and rnn of floats other than f32: operands are converted to double in scratch memory.
 #include "gemm/dot_products.h"
 #include "recurrent.h"
 
@@ -36,14 +36,21 @@ static double *widened(const itg_tensor *t, double **free) {
   return out;
 }
 
-static itg_words recurrent(const itg_call *call, enum itg_rnn_kind kind, uint32_t part, uint32_t parts) {
+static itg_words recurrent(const itg_call *call, enum itg_rnn_kind kind, uint32_t part,
+                           uint32_t parts) {
   if (part) return NULL;  // the conversion is most of the work, so one part does it all
   itg_rnn s;
   itg_words wrong = itg_rnn_of(call, kind, &s);
   if (wrong || !s.batch) return wrong;
-  double *free = (double *)call->scratch + itg_rnn_rows(&s) * (s.gates + 1) * s.hidden, *out[3] = {NULL, NULL, NULL};
-  arrays t = {.x = widened(s.x, &free), .w = widened(s.w, &free), .r = widened(s.r, &free), .b = widened(s.b, &free),
-              .h = widened(s.h, &free), .c = widened(s.c, &free), .p = widened(s.p, &free)};
+  double *free = (double *)call->scratch + itg_rnn_rows(&s) * (s.gates + 1) * s.hidden,
+         *out[3] = {NULL, NULL, NULL};
+  arrays t = {.x = widened(s.x, &free),
+              .w = widened(s.w, &free),
+              .r = widened(s.r, &free),
+              .b = widened(s.b, &free),
+              .h = widened(s.h, &free),
+              .c = widened(s.c, &free),
+              .p = widened(s.p, &free)};
   for (uint32_t i = 0; i < call->n_out; i++) {
     out[i] = free;
     free += itg_count(call->out[i]);
@@ -59,9 +66,9 @@ static itg_words recurrent(const itg_call *call, enum itg_rnn_kind kind, uint32_
   return NULL;
 }
 
-#define KINDS(type)                                                           \
-  ITG_FN(lstm, type) { return recurrent(call, ITG_LSTM, part, parts); }       \
-  ITG_FN(gru, type) { return recurrent(call, ITG_GRU, part, parts); }         \
+#define KINDS(type)                                                     \
+  ITG_FN(lstm, type) { return recurrent(call, ITG_LSTM, part, parts); } \
+  ITG_FN(gru, type) { return recurrent(call, ITG_GRU, part, parts); }   \
   ITG_FN(rnn, type) { return recurrent(call, ITG_RNN, part, parts); }
 KINDS(f64)
 KINDS(f16)

@@ -1,7 +1,9 @@
-// The recurrence itself, over `real`: included once for float on vectors and once for double. The includer defines
+// The recurrence itself, over `real`: included once for float on vectors and once for double. The
+// includer defines
 //   real, dots(rows, m, w, n, k, out)   out[i][j] += sum over k of rows[i][k] * w[j][k]
 //   activate(a, clip, x, n)             x[i] = a(clip(x[i]))
-// Every share takes some (direction, batch entry) pairs, which never meet. States live in the outputs y_h and y_c.
+// Every share takes some (direction, batch entry) pairs, which never meet. States live in the
+// outputs y_h and y_c.
 
 typedef struct arrays {  // the tensors of a call as arrays of real; absent ones are NULL
   const real *x, *w, *r, *b, *h, *c, *p;
@@ -36,7 +38,8 @@ static void lstm_cell(const itg_rnn *s, const direction *d, real *gates, real *h
   for (int64_t i = 0; i < n; i++) h[i] = out[i] * cell[i];
 }
 
-// The gates hold x*W + both biases of z and r; of h, the input's bias only. `extra` holds the recurrent part of h.
+// The gates hold x*W + both biases of z and r; of h, the input's bias only. `extra` holds the
+// recurrent part of h.
 static void gru_cell(const itg_rnn *s, const direction *d, real *gates, real *h, real *extra) {
   const int64_t n = s->hidden;
   real *update = gates, *reset = gates + n, *hidden = gates + 2 * n;
@@ -56,7 +59,8 @@ static void gru_cell(const itg_rnn *s, const direction *d, real *gates, real *h,
 }
 
 // Adds the recurrent part to the gates of m <= ITG_RNN_ROWS rows and makes their new states.
-static void advance(const itg_rnn *s, const direction *d, int64_t m, real **gates, real **h, real **c, real **extra) {
+static void advance(const itg_rnn *s, const direction *d, int64_t m, real **gates, real **h,
+                    real **c, real **extra) {
   const int64_t n = s->hidden;
   const real *states[ITG_RNN_ROWS];
   for (int64_t i = 0; i < m; i++) states[i] = h[i];
@@ -84,10 +88,12 @@ static void project(const itg_rnn *s, const direction *d, int64_t m, const real 
 }
 
 // One direction for the batch entries [first, last).
-static itg_words run_direction(const itg_rnn *s, const arrays *t, const direction *d, int64_t which, int64_t first,
-                               int64_t last, real *scratch) {
+static itg_words run_direction(const itg_rnn *s, const arrays *t, const direction *d, int64_t which,
+                               int64_t first, int64_t last, real *scratch) {
   const int64_t n = s->hidden, row = s->gates * n, rows = itg_rnn_rows(s), batch = last - first;
-  const int64_t ahead = batch >= ITG_RNN_ROWS ? 1 : ITG_RNN_ROWS / batch;  // steps whose inputs are projected together
+  const int64_t ahead = batch >= ITG_RNN_ROWS
+                            ? 1
+                            : ITG_RNN_ROWS / batch;  // steps whose inputs are projected together
   real *spare = scratch + rows * row;
   for (int64_t b = first; b < last; b++) {
     const int64_t at = (which * s->batch + b) * n;
@@ -128,7 +134,8 @@ static itg_words run_direction(const itg_rnn *s, const arrays *t, const directio
         }
         if (b < last - 1) continue;
         for (int64_t e = first; e < last; e++) {
-          const int64_t length = itg_rnn_length(s, e), time = d->backward && step < length ? length - 1 - step : step;
+          const int64_t length = itg_rnn_length(s, e),
+                        time = d->backward && step < length ? length - 1 - step : step;
           real *y = t->y + ((time * s->directions + which) * s->batch + e) * n;
           if (step < length) memcpy(y, t->y_h + (which * s->batch + e) * n, (size_t)n * sizeof *y);
           else memset(y, 0, (size_t)n * sizeof *y);
@@ -138,7 +145,8 @@ static itg_words run_direction(const itg_rnn *s, const arrays *t, const directio
   return NULL;
 }
 
-static itg_words run(const itg_rnn *s, const arrays *t, real *scratch, uint32_t part, uint32_t parts) {
+static itg_words run(const itg_rnn *s, const arrays *t, real *scratch, uint32_t part,
+                     uint32_t parts) {
   int64_t pair, end;
   itg_share(s->directions * s->batch, 1, part, parts, &pair, &end);
   while (pair < end) {

@@ -1,17 +1,18 @@
-// Argmax and argmin: the best value so far and where it was, for many columns or many lanes at once.
+// argmax and argmin: the best value so far and its index, for many columns or lanes at once.
 #include "infer.h"
 #include "vec.h"
 #include "widen.h"
 
 // Takes row `at` of n elements into the n best so far. NaN is more extreme than anything.
-#define BETTER(tag, type)                                                                                             \
-  static void better_##tag(type *best, int64_t *where, const type *x, int64_t n, int64_t at, bool max, bool last) {   \
-    for (int64_t i = 0; i < n; i++) {                                                                                 \
-      const type v = x[i], b = best[i];                                                                               \
-      const bool more = (max ? v > b : v < b) | ((v != v) & (b == b));                                                \
-      const bool same = (v == b) | ((v != v) & (b != b));                                                             \
-      if (more | (last & same)) best[i] = v, where[i] = at;                                                           \
-    }                                                                                                                 \
+#define BETTER(tag, type)                                                                    \
+  static void better_##tag(type *best, int64_t *where, const type *x, int64_t n, int64_t at, \
+                           bool max, bool last) {                                            \
+    for (int64_t i = 0; i < n; i++) {                                                        \
+      const type v = x[i], b = best[i];                                                      \
+      const bool more = (max ? v > b : v < b) | ((v != v) & (b == b));                       \
+      const bool same = (v == b) | ((v != v) & (b != b));                                    \
+      if (more | (last & same)) best[i] = v, where[i] = at;                                  \
+    }                                                                                        \
   }
 BETTER(f32, float)
 BETTER(f64, double)
@@ -25,8 +26,10 @@ static inline vm beats(vf v, vf b, bool max, bool last) {
   return last ? vor(vor(more, nan), same) : vor(more, nan);
 }
 
-// f32: indices are kept in lanes beside the values, as integers in the bits of floats; extent < 2^31.
-static void columns_f32(const float *x, int64_t *where, int64_t n, int64_t extent, int64_t step, bool max, bool last) {
+// f32: indices are kept in lanes beside the values, as integers in the bits of floats; extent <
+// 2^31.
+static void columns_f32(const float *x, int64_t *where, int64_t n, int64_t extent, int64_t step,
+                        bool max, bool last) {
   for (int64_t i = 0; i < n; i += VL) {
     const int64_t w = n - i < VL ? n - i : VL;
     vf best = w == VL ? vload(x + i) : vloadn(x + i, w), index = vfloats(viset(0));
@@ -96,13 +99,16 @@ static itg_words extreme(const itg_call *call, uint32_t part, uint32_t parts, bo
     }
     itg_widen(&best, from, x->dtype, n);
     for (int64_t k = 0; k < n; k++) to[i + k] = 0;
-    for (int64_t at = 1; at < extent; at += chunk) {  // along a row many elements are widened at once
+    for (int64_t at = 1; at < extent;
+         at += chunk) {  // along a row many elements are widened at once
       const int64_t m = extent - at < chunk ? extent - at : chunk;
       itg_widen(&row, from + at * inner * item, x->dtype, inner == 1 ? m : n);
       for (int64_t k = 0; k < m; k++) {
         if (wide == ITG_WIDE_F32) better_f32(best.f32, to + i, row.f32 + k, n, at + k, max, last);
-        else if (wide == ITG_WIDE_F64) better_f64(best.f64, to + i, row.f64 + k, n, at + k, max, last);
-        else if (wide == ITG_WIDE_I64) better_i64(best.i64, to + i, row.i64 + k, n, at + k, max, last);
+        else if (wide == ITG_WIDE_F64)
+          better_f64(best.f64, to + i, row.f64 + k, n, at + k, max, last);
+        else if (wide == ITG_WIDE_I64)
+          better_i64(best.i64, to + i, row.i64 + k, n, at + k, max, last);
         else better_u64(best.u64, to + i, row.u64 + k, n, at + k, max, last);
       }
     }

@@ -1,8 +1,8 @@
-// Running sums and products along one axis, and what reductions refuse.
+// Cumulative sums and products along an axis; types, shapes and refusals of reductions.
 #include "infer.h"
 #include "widen.h"
 
-// ---- types ------------------------------------------------------------------------------------------------
+// ---- types --------------------------------------------------------------------------------------
 itg_words itg_infer_reduce(const itg_call *call, itg_tensor *out) {
   const itg_attrs_reduce_sum *a = call->attrs;
   TAKES(1, 1, 1);
@@ -47,22 +47,24 @@ itg_words itg_infer_arg(const itg_call *call, itg_tensor *out) {
 itg_words itg_infer_cumulative(const itg_call *call, itg_tensor *out) {
   itg_words bad = itg_infer_number_same(call, out);
   if (bad) return bad;
-  REFUSE(itg_axis(((const itg_attrs_cumsum *)call->attrs)->axis, out->rank) < 0, "axis is not an axis of the data");
+  REFUSE(itg_axis(((const itg_attrs_cumsum *)call->attrs)->axis, out->rank) < 0,
+         "axis is not an axis of the data");
   return NULL;
 }
 
-// ---- cumsum, cumprod ------------------------------------------------------------------------------------------
-// Takes n elements into the totals: into one, each after the other, if they lie along the axis, else into one each.
-#define ACCUMULATE(tag, type)                                                                                  \
-  static void accumulate_##tag(type *total, const type *x, type *y, int64_t n, bool along, const itg_attrs_cumsum *a, \
-                               bool product) {                                                                 \
-    for (int64_t k = 0; k < n; k++) {                                                                          \
-      const int64_t i = along && a->reverse ? n - 1 - k : k;                                                   \
-      type *sum = total + (along ? 0 : i);                                                                     \
-      const type before = *sum;                                                                                \
-      *sum = product ? before * x[i] : before + x[i];                                                          \
-      y[i] = a->exclusive ? before : *sum;                                                                     \
-    }                                                                                                          \
+// ---- cumsum, cumprod ----------------------------------------------------------------------------
+// Takes n elements into the totals: into one, each after the other, if they lie along the axis,
+// else into one each.
+#define ACCUMULATE(tag, type)                                                              \
+  static void accumulate_##tag(type *total, const type *x, type *y, int64_t n, bool along, \
+                               const itg_attrs_cumsum *a, bool product) {                  \
+    for (int64_t k = 0; k < n; k++) {                                                      \
+      const int64_t i = along && a->reverse ? n - 1 - k : k;                               \
+      type *sum = total + (along ? 0 : i);                                                 \
+      const type before = *sum;                                                            \
+      *sum = product ? before * x[i] : before + x[i];                                      \
+      y[i] = a->exclusive ? before : *sum;                                                 \
+    }                                                                                      \
   }
 ACCUMULATE(f32, float)
 ACCUMULATE(f64, double)
@@ -77,24 +79,28 @@ static itg_words cumulate(const itg_call *call, uint32_t part, uint32_t parts, b
   const int64_t item = (int64_t)itg_item(x->dtype);
   const enum itg_wide wide = itg_wide(x->dtype);
   const bool along = inner == 1;
-  const int64_t chunk = along ? ITG_BLOCK : 1, chunks = (extent + chunk - 1) / chunk;  // of the axis, widened at once
+  const int64_t chunk = along ? ITG_BLOCK : 1,
+                chunks = (extent + chunk - 1) / chunk;  // of the axis, widened at once
   int64_t i, end;  // of the running totals: one per position off the axis
   itg_share(itg_count_range(x, 0, axis) * inner, 16, part, parts, &i, &end);
   while (i < end) {
     itg_block total, from, to;
     const int64_t col = i % inner, left = inner - col < end - i ? inner - col : end - i;
-    const int64_t totals = left < ITG_BLOCK ? left : ITG_BLOCK, base = i / inner * extent * inner + col;
+    const int64_t totals = left < ITG_BLOCK ? left : ITG_BLOCK,
+                  base = i / inner * extent * inner + col;
     for (int64_t k = 0; k < totals; k++) {
       if (wide == ITG_WIDE_F32) total.f32[k] = product;
       else if (wide == ITG_WIDE_F64) total.f64[k] = product;
       else total.u64[k] = product;
     }
     for (int64_t k = 0; k < chunks; k++) {
-      const int64_t row = (a->reverse ? chunks - 1 - k : k) * chunk, at = (base + row * inner) * item;
+      const int64_t row = (a->reverse ? chunks - 1 - k : k) * chunk,
+                    at = (base + row * inner) * item;
       const int64_t n = !along ? totals : extent - row < chunk ? extent - row : chunk;
       itg_widen(&from, (const char *)x->data + at, x->dtype, n);
       if (wide == ITG_WIDE_F32) accumulate_f32(total.f32, from.f32, to.f32, n, along, a, product);
-      else if (wide == ITG_WIDE_F64) accumulate_f64(total.f64, from.f64, to.f64, n, along, a, product);
+      else if (wide == ITG_WIDE_F64)
+        accumulate_f64(total.f64, from.f64, to.f64, n, along, a, product);
       else accumulate_u64(total.u64, from.u64, to.u64, n, along, a, product);
       itg_narrow((char *)call->out[0]->data + at, &to, x->dtype, n, false);
     }

@@ -1,10 +1,14 @@
-// Reductions over any set of axes. Rows of the input are folded on vectors in short stretches, and stretches are added
-// up in f64: sums are at least as exact as pairwise ones.
+// Reductions over any set of axes. Rows are reduced in vectors over short stretches, and stretches
+// are added in f64: sums are at least as accurate as pairwise summation.
 #include "vec.h"
 #include "widen.h"
 
 enum kind { SUM, MEAN, PROD, MAX, MIN };
-enum { ACCS = VL == 1 ? 16 : 4, STRETCH = ACCS * VL * 16, ROWS = 16 };  // 16 additions in a row, then f64
+enum {
+  ACCS = VL == 1 ? 16 : 4,
+  STRETCH = ACCS * VL * 16,
+  ROWS = 16
+};  // 16 additions in a row, then f64
 
 // Results of one block of outputs: f64 for floats, u64 for sums and products of integers.
 typedef union totals {
@@ -13,8 +17,9 @@ typedef union totals {
   uint64_t natural[ITG_BLOCK];
 } totals;
 
-// ---- stretches ------------------------------------------------------------------------------------------
-// row: n contiguous elements to one. columns: `rows` rows, `step` apart, of n elements to one row. n and rows >= 1.
+// ---- stretches ----------------------------------------------------------------------------------
+// row: n contiguous elements to one. columns: `rows` rows, `step` apart, of n elements to one row.
+// n and rows >= 1.
 typedef void row_fn(const void *x, int64_t n, void *out);
 typedef void columns_fn(const void *x, int64_t rows, int64_t step, int64_t n, void *out);
 
@@ -41,7 +46,8 @@ typedef void columns_fn(const void *x, int64_t rows, int64_t step, int64_t n, vo
     for (; i < n; i++) y = name##_s(y, x[i]);                                                  \
     *(float *)out = y;                                                                         \
   }                                                                                            \
-  static void name##_columns_f32(const void *x_, int64_t rows, int64_t step, int64_t n, void *out_) { \
+  static void name##_columns_f32(const void *x_, int64_t rows, int64_t step, int64_t n,        \
+                                 void *out_) {                                                 \
     const float *x = x_;                                                                       \
     float *out = out_;                                                                         \
     int64_t i = 0;                                                                             \
@@ -56,30 +62,32 @@ typedef void columns_fn(const void *x, int64_t rows, int64_t step, int64_t n, vo
       vstoren(out + i, n - i, acc);                                                            \
     }                                                                                          \
   }
-#define FOLD(name, tag, type, start, formula)                                                  \
-  static void name##_row_##tag(const void *x_, int64_t n, void *out) {                         \
-    const type *x = x_;                                                                        \
-    type a = (type)(start);                                                                    \
-    for (int64_t i = 0; i < n; i++) {                                                          \
-      const type b = x[i];                                                                     \
-      a = formula;                                                                             \
-    }                                                                                          \
-    *(type *)out = a;                                                                          \
-  }                                                                                            \
-  static void name##_columns_##tag(const void *x_, int64_t rows, int64_t step, int64_t n, void *out_) { \
-    type *out = out_;                                                                          \
-    memcpy(out, x_, (size_t)n * sizeof *out);                                                  \
-    for (int64_t r = 1; r < rows; r++) {                                                       \
-      const type *x = (const type *)x_ + r * step;                                             \
-      for (int64_t i = 0; i < n; i++) {                                                        \
-        const type a = out[i], b = x[i];                                                       \
-        out[i] = formula;                                                                      \
-      }                                                                                        \
-    }                                                                                          \
+#define FOLD(name, tag, type, start, formula)                                             \
+  static void name##_row_##tag(const void *x_, int64_t n, void *out) {                    \
+    const type *x = x_;                                                                   \
+    type a = (type)(start);                                                               \
+    for (int64_t i = 0; i < n; i++) {                                                     \
+      const type b = x[i];                                                                \
+      a = formula;                                                                        \
+    }                                                                                     \
+    *(type *)out = a;                                                                     \
+  }                                                                                       \
+  static void name##_columns_##tag(const void *x_, int64_t rows, int64_t step, int64_t n, \
+                                   void *out_) {                                          \
+    type *out = out_;                                                                     \
+    memcpy(out, x_, (size_t)n * sizeof *out);                                             \
+    for (int64_t r = 1; r < rows; r++) {                                                  \
+      const type *x = (const type *)x_ + r * step;                                        \
+      for (int64_t i = 0; i < n; i++) {                                                   \
+        const type a = out[i], b = x[i];                                                  \
+        out[i] = formula;                                                                 \
+      }                                                                                   \
+    }                                                                                     \
   }
-#define SCALAR(name, formula) static inline float name##_s(float a, float b) { return formula; }
+#define SCALAR(name, formula) \
+  static inline float name##_s(float a, float b) { return formula; }
 SCALAR(sum, a + b)
-SCALAR(prod, a * b)
+SCALAR(prod, a *b)
 SCALAR(max, a != a || a > b ? a : b)
 SCALAR(min, a != a || a < b ? a : b)
 FOLD_F32(sum, 0.f, vadd(a, b))
@@ -87,20 +95,23 @@ FOLD_F32(prod, 1.f, vmul(a, b))
 FOLD_F32(max, -INFINITY, vselect(visnan(a), a, vmax(a, b)))
 FOLD_F32(min, INFINITY, vselect(visnan(a), a, vmin(a, b)))
 FOLD(sum, f64, double, 0, a + b)
-FOLD(prod, f64, double, 1, a * b)
+FOLD(prod, f64, double, 1, a *b)
 FOLD(max, f64, double, -INFINITY, a != a || a > b ? a : b)
 FOLD(min, f64, double, INFINITY, a != a || a < b ? a : b)
 FOLD(sum, u64, uint64_t, 0, a + b)
-FOLD(prod, u64, uint64_t, 1, a * b)
+FOLD(prod, u64, uint64_t, 1, a *b)
 FOLD(max, u64, uint64_t, 0, a > b ? a : b)
 FOLD(min, u64, uint64_t, UINT64_MAX, a < b ? a : b)
 FOLD(max, i64, int64_t, INT64_MIN, a > b ? a : b)
 FOLD(min, i64, int64_t, INT64_MAX, a < b ? a : b)
 
-// By enum kind, then by enum itg_wide. Sums and products of signed integers wrap like those of unsigned ones.
+// By enum kind, then by enum itg_wide. Sums and products of signed integers wrap like those of
+// unsigned ones.
 static row_fn *const row_fns[][4] = {
-    {sum_row_f32, sum_row_f64, sum_row_u64, sum_row_u64},     {sum_row_f32, sum_row_f64, sum_row_u64, sum_row_u64},
-    {prod_row_f32, prod_row_f64, prod_row_u64, prod_row_u64}, {max_row_f32, max_row_f64, max_row_i64, max_row_u64},
+    {sum_row_f32, sum_row_f64, sum_row_u64, sum_row_u64},
+    {sum_row_f32, sum_row_f64, sum_row_u64, sum_row_u64},
+    {prod_row_f32, prod_row_f64, prod_row_u64, prod_row_u64},
+    {max_row_f32, max_row_f64, max_row_i64, max_row_u64},
     {min_row_f32, min_row_f64, min_row_i64, min_row_u64},
 };
 static columns_fn *const columns_fns[][4] = {
@@ -111,7 +122,7 @@ static columns_fn *const columns_fns[][4] = {
     {min_columns_f32, min_columns_f64, min_columns_i64, min_columns_u64},
 };
 
-// ---- totals -----------------------------------------------------------------------------------------------
+// ---- totals -------------------------------------------------------------------------------------
 static void start(totals *t, enum kind kind, uint8_t dtype, int64_t n) {
   const enum itg_wide wide = itg_wide(dtype);
   if (wide <= ITG_WIDE_F64) {
@@ -127,11 +138,13 @@ static void start(totals *t, enum kind kind, uint8_t dtype, int64_t n) {
 }
 
 static void add(totals *t, const itg_block *x, enum kind kind, enum itg_wide wide, int64_t n) {
-#define ADD(field, type, value)                                                   \
-  for (int64_t i = 0; i < n; i++) {                                               \
-    const type a = t->field[i], b = value;                                        \
-    t->field[i] = kind == MAX ? (a != a || a > b ? a : b)                         \
-                  : kind == MIN ? (a != a || a < b ? a : b) : kind == PROD ? a * b : a + b; \
+#define ADD(field, type, value)                              \
+  for (int64_t i = 0; i < n; i++) {                          \
+    const type a = t->field[i], b = value;                   \
+    t->field[i] = kind == MAX    ? (a != a || a > b ? a : b) \
+                  : kind == MIN  ? (a != a || a < b ? a : b) \
+                  : kind == PROD ? a * b                     \
+                                 : a + b;                    \
   }
   if (wide == ITG_WIDE_F32) ADD(real, double, x->f32[i])
   else if (wide == ITG_WIDE_F64) ADD(real, double, x->f64[i])
@@ -140,13 +153,16 @@ static void add(totals *t, const itg_block *x, enum kind kind, enum itg_wide wid
 #undef ADD
 }
 
-static void finish(const totals *t, void *to, enum kind kind, uint8_t dtype, int64_t count, int64_t n) {
+static void finish(const totals *t, void *to, enum kind kind, uint8_t dtype, int64_t count,
+                   int64_t n) {
   const enum itg_wide wide = itg_wide(dtype);
   itg_block y;
   const int64_t whole = count ? count : 1;
   for (int64_t i = 0; i < n; i++) {
-    if (wide == ITG_WIDE_F32) y.f32[i] = (float)(kind == MEAN ? t->real[i] / (double)count : t->real[i]);
-    else if (wide == ITG_WIDE_F64) y.f64[i] = kind == MEAN ? t->real[i] / (double)count : t->real[i];
+    if (wide == ITG_WIDE_F32)
+      y.f32[i] = (float)(kind == MEAN ? t->real[i] / (double)count : t->real[i]);
+    else if (wide == ITG_WIDE_F64)
+      y.f64[i] = kind == MEAN ? t->real[i] / (double)count : t->real[i];
     else if (kind != MEAN) y.u64[i] = t->natural[i];
     else if (wide == ITG_WIDE_I64) y.i64[i] = t->integer[i] / whole;
     else y.u64[i] = t->natural[i] / (uint64_t)whole;
@@ -154,7 +170,7 @@ static void finish(const totals *t, void *to, enum kind kind, uint8_t dtype, int
   itg_narrow(to, &y, dtype, n, false);
 }
 
-// ---- loops ------------------------------------------------------------------------------------------------
+// ---- loops --------------------------------------------------------------------------------------
 typedef struct loops {
   int rank;
   int64_t size[ITG_MAX_RANK], step[ITG_MAX_RANK];
@@ -185,7 +201,8 @@ static void push(loops *l, int64_t size, int64_t step) {
   }
 }
 
-// The elements at `from`: as they are if their type is a wide one, else widened into `block`; n <= ITG_BLOCK.
+// The elements at `from`: as they are if their type is a wide one, else widened into `block`; n <=
+// ITG_BLOCK.
 static const void *load(itg_block *block, const itg_tensor *x, int64_t from, int64_t n) {
   const int64_t item = (int64_t)itg_item(x->dtype);
   const char *at = (const char *)x->data + from * item;
@@ -223,10 +240,12 @@ static itg_words reduce(const itg_call *call, uint32_t part, uint32_t parts, enu
   totals sum;
   itg_block block, partial;
 
-  if (kept.rank == 0 || kept.step[kept.rank - 1] != 1) {  // the innermost axis is reduced: one output per row
+  if (kept.rank == 0 ||
+      kept.step[kept.rank - 1] != 1) {  // the innermost axis is reduced: one output per row
     int64_t run = 1;
     if (gone.rank && gone.step[gone.rank - 1] == 1) run = gone.size[--gone.rank];
-    const int64_t outer = turns(&gone), most = is_wide ? (wide == ITG_WIDE_F32 ? STRETCH : ITG_BLOCK) : ITG_BLOCK;
+    const int64_t outer = turns(&gone),
+                  most = is_wide ? (wide == ITG_WIDE_F32 ? STRETCH : ITG_BLOCK) : ITG_BLOCK;
     while (i < end) {
       const int64_t n = end - i < ITG_BLOCK ? end - i : ITG_BLOCK;
       start(&sum, kind, dtype, n);
@@ -250,7 +269,8 @@ static itg_words reduce(const itg_call *call, uint32_t part, uint32_t parts, enu
     return NULL;
   }
 
-  const int64_t inner = kept.size[--kept.rank];  // the innermost axis is kept: rows are added to rows
+  const int64_t inner =
+      kept.size[--kept.rank];  // the innermost axis is kept: rows are added to rows
   int64_t rows = 1, step = 0;
   if (gone.rank) {
     rows = gone.size[--gone.rank];
@@ -265,7 +285,8 @@ static itg_words reduce(const itg_call *call, uint32_t part, uint32_t parts, enu
     for (int64_t o = 0; o < outer; o++) {
       const int64_t at = base + offset(&gone, o);
       for (int64_t r = 0; r < rows; r += most) {
-        columns(load(&block, x, at + r * step, n), rows - r < most ? rows - r : most, step, n, &partial);
+        columns(load(&block, x, at + r * step, n), rows - r < most ? rows - r : most, step, n,
+                &partial);
         add(&sum, &partial, kind, wide, n);
       }
     }

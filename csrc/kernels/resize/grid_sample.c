@@ -1,9 +1,10 @@
-// Sampling at given places, and windows or maxima put back where they came from.
+// grid_sample, col2im and max_unpool: sampling at given coordinates, and scattering of windows or
+// maxima.
 #include "move/index.h"
 #include "infer.h"
 #include "window.h"
 
-// ---- grid_sample -----------------------------------------------------------------------------------
+// ---- grid_sample --------------------------------------------------------------------------------
 enum { NEAREST, LINEAR, CUBIC };
 enum { ZEROS, BORDER, REFLECTION };
 
@@ -13,25 +14,31 @@ itg_words itg_infer_grid_sample(const itg_call *call, itg_tensor *out) {
   const itg_tensor *x = call->in[0], *grid = call->in[1];
   const int axes = x->rank - 2;
   REFUSE(axes != 2 && axes != 3, "images or volumes are needed");
-  REFUSE(grid->rank != x->rank || grid->shape[axes + 1] != axes, "the grid must hold one place per output");
-  REFUSE(grid->shape[0] != x->shape[0] || !itg_is_wide_float(grid->dtype), "the grid does not belong to the data");
+  REFUSE(grid->rank != x->rank || grid->shape[axes + 1] != axes,
+         "the grid must hold one place per output");
+  REFUSE(grid->shape[0] != x->shape[0] || !itg_is_wide_float(grid->dtype),
+         "the grid does not belong to the data");
   REFUSE(attrs->mode < NEAREST || attrs->mode > CUBIC, "mode is unknown");
-  REFUSE(attrs->padding_mode < ZEROS || attrs->padding_mode > REFLECTION, "padding_mode is unknown");
-  REFUSE(attrs->mode != NEAREST && !itg_is_wide_float(x->dtype), "only mode nearest samples what is not float");
-  for (int i = 0; i < axes; i++) REFUSE(!x->shape[2 + i] && !itg_empty(grid), "there is nothing to sample");
+  REFUSE(attrs->padding_mode < ZEROS || attrs->padding_mode > REFLECTION,
+         "padding_mode is unknown");
+  REFUSE(attrs->mode != NEAREST && !itg_is_wide_float(x->dtype),
+         "only mode nearest samples what is not float");
+  for (int i = 0; i < axes; i++)
+    REFUSE(!x->shape[2 + i] && !itg_empty(grid), "there is nothing to sample");
   itg_copy_type(out, x);
   for (int i = 0; i < axes; i++) out->shape[2 + i] = grid->shape[1 + i];
   return NULL;
 }
 
-typedef struct taps {  // what a coordinate reads along one axis
+typedef struct taps {  // the elements that a coordinate reads along one axis
   int n;
   int64_t at[4];
   double weight[4];
 } taps;
 
 static double reflected(double x, int64_t extent, bool align_corners) {
-  const double low = align_corners ? 0 : -0.5, span = align_corners ? (double)(extent - 1) : (double)extent;
+  const double low = align_corners ? 0 : -0.5,
+               span = align_corners ? (double)(extent - 1) : (double)extent;
   if (span == 0) return 0;
   const double away = fmod(fabs(x - low), 2 * span);
   return (away > span ? 2 * span - away : away) + low;
@@ -51,14 +58,17 @@ static taps taps_of(double x, int64_t extent, const itg_attrs_grid_sample *attrs
     if (attrs->padding_mode == BORDER) x = x < 0 ? 0 : x > top ? top : x;
     if (attrs->padding_mode == REFLECTION) x = reflected(x, extent, corners);
   }
-  if (!(x > -8 && x < top + 8)) x = -8;  // infinite or NaN: far outside, like all that is farther away
+  if (!(x > -8 && x < top + 8))
+    x = -8;  // infinite or NaN: far outside, like all that is farther away
   const double low = floor(x);
   const int first = attrs->mode == CUBIC ? -1 : 0;
   taps t = {.n = attrs->mode == NEAREST ? 1 : attrs->mode == LINEAR ? 2 : 4};
   for (int i = 0; i < t.n; i++) {
     double at = low + first + i;
     const double distance = x - at;
-    t.weight[i] = attrs->mode == CUBIC ? cubic_weight(distance) : attrs->mode == LINEAR ? 1 - fabs(distance) : 1;
+    t.weight[i] = attrs->mode == CUBIC    ? cubic_weight(distance)
+                  : attrs->mode == LINEAR ? 1 - fabs(distance)
+                                          : 1;
     if (at < 0 || at > top) {
       if (attrs->padding_mode == ZEROS) t.weight[i] = 0;
       if (attrs->padding_mode == REFLECTION) at = trunc(reflected(at, extent, corners));
@@ -76,13 +86,13 @@ static double pixel_of(const itg_tensor *grid, int64_t i, int64_t extent, bool a
   return align_corners ? unit / 2 * (float)(extent - 1) : (unit * (float)extent - 1) / 2;
 }
 
-INLINE itg_words sample(const itg_call *call, uint8_t dtype, uint32_t part,
-                                                              uint32_t parts) {
+INLINE itg_words sample(const itg_call *call, uint8_t dtype, uint32_t part, uint32_t parts) {
   const itg_attrs_grid_sample *attrs = call->attrs;
   const itg_tensor *x = call->in[0], *grid = call->in[1], *out = call->out[0];
   if (itg_empty(out)) return NULL;
   const int axes = x->rank - 2;
-  const int64_t channels = x->shape[1], image = itg_count_range(x, 2, x->rank), item = (int64_t)itg_item(dtype);
+  const int64_t channels = x->shape[1], image = itg_count_range(x, 2, x->rank),
+                item = (int64_t)itg_item(dtype);
   const int64_t points = itg_count_range(grid, 1, grid->rank - 1);
   int64_t point, end;
   itg_share(grid->shape[0] * points, 16, part, parts, &point, &end);
@@ -90,9 +100,11 @@ INLINE itg_words sample(const itg_call *call, uint8_t dtype, uint32_t part,
     int64_t at[64] = {0};
     double weight[64] = {1};
     int n = 1;
-    for (int a = 0; a < axes; a++) {  // the grid's last axis is (x, y, z), the tensor's axes are z, y, x
+    for (int a = 0; a < axes;
+         a++) {  // the grid's last axis is (x, y, z), the tensor's axes are z, y, x
       const int64_t extent = x->shape[2 + a];
-      const double pixel = pixel_of(grid, point * axes + axes - 1 - a, extent, attrs->align_corners != 0);
+      const double pixel =
+          pixel_of(grid, point * axes + axes - 1 - a, extent, attrs->align_corners != 0);
       const taps t = taps_of(pixel, extent, attrs);
       for (int i = n - 1; i >= 0; i--)
         for (int k = t.n - 1; k >= 0; k--) {
@@ -103,7 +115,8 @@ INLINE itg_words sample(const itg_call *call, uint8_t dtype, uint32_t part,
     }
     const int64_t batch = point / points;
     for (int64_t c = 0; c < channels; c++) {
-      const int64_t from = (batch * channels + c) * image, to = (batch * channels + c) * points + point % points;
+      const int64_t from = (batch * channels + c) * image,
+                    to = (batch * channels + c) * points + point % points;
       if (attrs->mode == NEAREST) {
         char *y = (char *)out->data + to * item;
         if (weight[0] != 0) itg_move(y, (const char *)x->data + (from + at[0]) * item, item);
@@ -121,12 +134,13 @@ INLINE itg_words sample(const itg_call *call, uint8_t dtype, uint32_t part,
 ITG_FN(grid_sample, any) { return sample(call, call->in[0]->dtype, part, parts); }
 ITG_FN(grid_sample, f32) { return sample(call, ITG_F32, part, parts); }
 
-// ---- max_unpool: every share owns a range of the output --------------------------------------------
+// ---- max_unpool: every share owns a range of the output -----------------------------------------
 itg_words itg_infer_max_unpool(const itg_call *call, itg_tensor *out) {
   TAKES(2, 2, 1);
   const itg_attrs_max_unpool *attrs = call->attrs;
   const itg_tensor *x = call->in[0], *indices = call->in[1];
-  REFUSE(indices->dtype != ITG_I64 || !itg_same_shape(x, indices), "indices must be i64, one for each element");
+  REFUSE(indices->dtype != ITG_I64 || !itg_same_shape(x, indices),
+         "indices must be i64, one for each element");
   REFUSE(attrs->n_shape != x->rank, "shape must have the rank of the data");
   itg_set_type(out, x->dtype, x->rank);
   for (int i = 0; i < x->rank; i++) {
@@ -146,12 +160,13 @@ ITG_FN(max_unpool, any) {
   if (end > begin) memset(to + begin * item, 0, (size_t)((end - begin) * item));
   for (int64_t i = 0; i < n; i++) {
     REFUSE(index[i] < 0 || index[i] >= size, "an index lies outside of the output");
-    if (index[i] >= begin && index[i] < end) itg_move(to + index[i] * item, (const char *)x->data + i * item, item);
+    if (index[i] >= begin && index[i] < end)
+      itg_move(to + index[i] * item, (const char *)x->data + i * item, item);
   }
   return NULL;
 }
 
-// ---- col2im: every pixel sums what the windows over it hold ----------------------------------------
+// ---- col2im: every pixel is the sum of the windows over it --------------------------------------
 itg_words itg_infer_col2im(const itg_call *call, itg_tensor *out) {
   TAKES(1, 1, 1);
   const itg_attrs_col2im *attrs = call->attrs;
@@ -161,13 +176,15 @@ itg_words itg_infer_col2im(const itg_call *call, itg_tensor *out) {
   REFUSE(n < 1 || n > 6 || attrs->n_block != n, "image and block must have one to six axes");
   int64_t counts[6], windows = 1, block = 1;
   for (int i = 0; i < n; i++) REFUSE(attrs->image[i] < 0, "image must not be negative");
-  itg_words wrong =
-      itg_window_shape((int)n, attrs->image, attrs->block, attrs->stride, attrs->pad, attrs->dilation, counts);
+  itg_words wrong = itg_window_shape((int)n, attrs->image, attrs->block, attrs->stride, attrs->pad,
+                                     attrs->dilation, counts);
   if (wrong) return wrong;
   for (int i = 0; i < n; i++)
     REFUSE(__builtin_mul_overflow(windows, counts[i], &windows) ||
-               __builtin_mul_overflow(block, attrs->block[i], &block), "there are too many windows");
-  REFUSE(x->shape[1] % block || x->shape[2] != windows, "the data does not hold the windows of that image");
+               __builtin_mul_overflow(block, attrs->block[i], &block),
+           "there are too many windows");
+  REFUSE(x->shape[1] % block || x->shape[2] != windows,
+         "the data does not hold the windows of that image");
   itg_set_type(out, x->dtype, (int)n + 2);
   out->shape[0] = x->shape[0];
   out->shape[1] = x->shape[1] / block;
@@ -182,17 +199,20 @@ ITG_FN(col2im, any) {
   const int axes = (int)attrs->n_image;
   const bool real = itg_is_float(x->dtype);
   int64_t counts[6], block = 1, i, end;
-  itg_window_shape(axes, attrs->image, attrs->block, attrs->stride, attrs->pad, attrs->dilation, counts);
+  itg_window_shape(axes, attrs->image, attrs->block, attrs->stride, attrs->pad, attrs->dilation,
+                   counts);
   for (int a = 0; a < axes; a++) block *= attrs->block[a];
   const int64_t image = itg_count_range(out, 2, out->rank), windows = x->shape[2];
   itg_share(itg_count(out), 64, part, parts, &i, &end);
   for (; i < end; i++) {
     double sum = 0;
     int64_t whole = 0;
-    for (int64_t k = 0; k < block; k++) {  // the window whose place k lies on this pixel, if there is one
+    for (int64_t k = 0; k < block;
+         k++) {  // the window whose place k lies on this pixel, if there is one
       int64_t pixel = i % image, place = k, window = 0, step = 1;
       for (int a = axes - 1; a >= 0 && window >= 0; a--) {
-        const int64_t at = pixel % attrs->image[a] + attrs->pad[a] - place % attrs->block[a] * attrs->dilation[a];
+        const int64_t at =
+            pixel % attrs->image[a] + attrs->pad[a] - place % attrs->block[a] * attrs->dilation[a];
         if (at < 0 || at % attrs->stride[a] || at / attrs->stride[a] >= counts[a]) window = -1;
         else window += at / attrs->stride[a] * step;
         step *= counts[a];

@@ -10,7 +10,8 @@ static void mix(const float *x, const itg_interpolation *t, int64_t place, float
   int64_t i = 0;
   for (; i + VL <= t->inner; i += VL) {
     vf sum = vmul(vload(x + index[0] * t->inner + i), vset(weight[0]));
-    for (int64_t k = 1; k < t->taps; k++) sum = vmadd(vload(x + index[k] * t->inner + i), vset(weight[k]), sum);
+    for (int64_t k = 1; k < t->taps; k++)
+      sum = vmadd(vload(x + index[k] * t->inner + i), vset(weight[k]), sum);
     vstore(out + i, sum);
   }
   for (; i < t->inner; i++) {
@@ -20,8 +21,10 @@ static void mix(const float *x, const itg_interpolation *t, int64_t place, float
   }
 }
 
-// The innermost axis itself, one element per place: places [from, to) of `rows` rows, one place after the other.
-static void mix_places(const float *x, const itg_interpolation *t, int64_t from, int64_t to, int64_t rows, float *out) {
+// The innermost axis itself, one element per place: places [from, to) of `rows` rows, one place
+// after the other.
+static void mix_places(const float *x, const itg_interpolation *t, int64_t from, int64_t to,
+                       int64_t rows, float *out) {
   for (int64_t r = 0; r < rows; r++, x += t->extent, out += t->places) {
     const int32_t *index = t->index + from * t->taps;
     const float *weight = t->weight + from * t->taps;
@@ -41,11 +44,16 @@ static void mix_places(const float *x, const itg_interpolation *t, int64_t from,
 #define permute(v, index) _mm256_permutevar8x32_ps(v, index)
 #define load_index(p) _mm256_loadu_si256((const __m256i *)(p))
 #endif
-enum { TAPS = 4, ROWS = 32 };  // taps that registers hold; rows that share the tables of a vector of places
+enum {
+  TAPS = 4,
+  ROWS = 32
+};  // taps that registers hold; rows that share the tables of a vector of places
 
-// VL neighbouring places of a row read inputs that are near each other when an image grows. If all of them lie within one
-// vector of inputs, that vector is loaded once and permuted once per tap; else place after place.
-static void mix_vector(const float *x, const itg_interpolation *t, int64_t from, int64_t n, int64_t rows, float *out) {
+// VL neighbouring places of a row read inputs that are near each other when an image grows. If all
+// of them lie within one vector of inputs, that vector is loaded once and permuted once per tap;
+// else place after place.
+static void mix_vector(const float *x, const itg_interpolation *t, int64_t from, int64_t n,
+                       int64_t rows, float *out) {
   int32_t lanes[TAPS][VL] = {{0}};
   float weights[TAPS][VL] = {{0}};
   int64_t low = t->extent, high = 0;
@@ -54,7 +62,8 @@ static void mix_vector(const float *x, const itg_interpolation *t, int64_t from,
     low = at < low ? at : low;
     high = at > high ? at : high;
   }
-  if (low > t->extent - VL) low = t->extent > VL ? t->extent - VL : 0;  // a whole vector, if the row has one
+  if (low > t->extent - VL)
+    low = t->extent > VL ? t->extent - VL : 0;  // a whole vector, if the row has one
   if (high - low >= VL) {
     mix_places(x, t, from, from + n, rows, out);
     return;
@@ -70,21 +79,23 @@ static void mix_vector(const float *x, const itg_interpolation *t, int64_t from,
   for (int64_t r = 0; r < rows; r++, x += t->extent, out += t->places) {
     const vf v = some >= VL ? vload(x) : vloadn(x, some);
     vf sum = vmul(permute(v, load_index(lanes[0])), vload(weights[0]));
-    for (int64_t k = 1; k < t->taps; k++) sum = vfma(permute(v, load_index(lanes[k])), vload(weights[k]), sum);
+    for (int64_t k = 1; k < t->taps; k++)
+      sum = vfma(permute(v, load_index(lanes[k])), vload(weights[k]), sum);
     if (n == VL) vstore(out, sum);
     else vstoren(out, n, sum);
   }
 }
 
-static void mix_last(const float *x, const itg_interpolation *t, int64_t from, int64_t to, int64_t rows, float *out) {
+static void mix_last(const float *x, const itg_interpolation *t, int64_t from, int64_t to,
+                     int64_t rows, float *out) {
   if (t->taps > TAPS) {
     mix_places(x, t, from, to, rows, out);
     return;
   }
   for (int64_t r = 0; r < rows; r += ROWS)
     for (int64_t p = from; p < to; p += VL)
-      mix_vector(x + r * t->extent, t, p, to - p < VL ? to - p : VL, rows - r < ROWS ? rows - r : ROWS,
-                 out + r * t->places);
+      mix_vector(x + r * t->extent, t, p, to - p < VL ? to - p : VL,
+                 rows - r < ROWS ? rows - r : ROWS, out + r * t->places);
 }
 #else
 #define mix_last mix_places
@@ -97,7 +108,8 @@ ITG_FN(interpolate, f32) {
   itg_words words = itg_check_indices(&t);
   if (words) return words;
   int64_t i, to;
-  if (t.inner == 1 && t.taps > 1) {  // parts take rows, or vectors of places where there are few rows
+  if (t.inner == 1 &&
+      t.taps > 1) {  // parts take rows, or vectors of places where there are few rows
     int64_t row = 0, end = t.outer, from = 0, last = t.places;
     if (t.outer >= 4 * (int64_t)parts) itg_share(t.outer, 1, part, parts, &row, &end);
     else itg_share(t.places, VL, part, parts, &from, &last);
@@ -106,13 +118,16 @@ ITG_FN(interpolate, f32) {
   }
   itg_share(t.outer * t.places, t.inner < 64 ? 64 : 1, part, parts, &i, &to);
   while (i < to) {
-    int64_t outer = i / t.places, from = i % t.places, end = from + to - i < t.places ? from + to - i : t.places;
+    int64_t outer = i / t.places, from = i % t.places,
+            end = from + to - i < t.places ? from + to - i : t.places;
     const float *image = x + outer * t.extent * t.inner;
     if (t.taps == 1) {
       for (int64_t p = from; p < end; p++)
-        memcpy(out + (outer * t.places + p) * t.inner, image + t.index[p] * t.inner, (size_t)t.inner * sizeof *out);
+        memcpy(out + (outer * t.places + p) * t.inner, image + t.index[p] * t.inner,
+               (size_t)t.inner * sizeof *out);
     } else {
-      for (int64_t p = from; p < end; p++) mix(image, &t, p, out + (outer * t.places + p) * t.inner);
+      for (int64_t p = from; p < end; p++)
+        mix(image, &t, p, out + (outer * t.places + p) * t.inner);
     }
     i += end - from;
   }

@@ -1,4 +1,4 @@
-// What interpolation accepts, and interpolation of any element type.
+// Types, shapes and refusals of interpolation, and interpolation of any element type.
 #include "resize.h"
 
 itg_words itg_infer_interpolate(const itg_call *call, itg_tensor *out) {
@@ -28,13 +28,15 @@ itg_words itg_interpolate_any_scalar(const itg_call *call, uint32_t part, uint32
   for (; i < to; i++) {
     const int64_t base = i / t.places * t.extent, place = i % t.places * t.taps;
     if (t.taps == 1) {
-      memcpy((char *)out->data + (size_t)i * row, (const char *)x->data + (size_t)(base + t.index[place]) * row, row);
+      memcpy((char *)out->data + (size_t)i * row,
+             (const char *)x->data + (size_t)(base + t.index[place]) * row, row);
       continue;
     }
     for (int64_t j = 0; j < t.inner; j++) {
       double sum = 0;
       for (int64_t k = 0; k < t.taps; k++)
-        sum += itg_load_f64(x->dtype, x->data, (base + t.index[place + k]) * t.inner + j) * t.weight[place + k];
+        sum += itg_load_f64(x->dtype, x->data, (base + t.index[place + k]) * t.inner + j) *
+               t.weight[place + k];
       itg_store_f64(out->dtype, out->data, i * t.inner + j, sum);
     }
   }

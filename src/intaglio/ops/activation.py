@@ -164,3 +164,20 @@ def _like_data(x: Value, slope: Value) -> Type:
 @widen
 def prelu(x: Array, slope: Array) -> Array:
     return np.where(x < 0, slope * x, x)
+
+
+# Functions of one operand that networks apply to the result of a matmul or convolution.
+UNARY_ACTIVATIONS = (
+    "relu",
+    "clip",
+    "leaky_relu",
+    "sigmoid",
+    "tanh",
+    "swish",
+    "hardswish",
+    "hard_sigmoid",
+    "gelu",
+    "elu",
+    "mish",
+    "softplus",
+)

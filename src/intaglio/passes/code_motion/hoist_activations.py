@@ -11,6 +11,7 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.ir import Array, Node, Value, constant
+from intaglio.ops.activation import UNARY_ACTIVATIONS
 from intaglio.ops.registry import REGISTRY
 from intaglio.passes.canonical.data_movement import BINARY
 from intaglio.passes.permuted_ops import axis_groups, inverse
@@ -21,20 +22,6 @@ MOVES = ("reshape", "transpose")
 MAXIMA = ("max_pool", "reduce_max")
 MEANS = ("avg_pool", "reduce_mean")
 MONOTONIC = ("relu", "clip")  # monotonic, and exact
-ACTIVATIONS = (
-    "relu",
-    "clip",
-    "leaky_relu",
-    "sigmoid",
-    "tanh",
-    "swish",
-    "hardswish",
-    "hard_sigmoid",
-    "gelu",
-    "elu",
-    "mish",
-    "softplus",
-)
 MAX_DEPTH = 4  # ops between an activation and its matmul
 
 
@@ -54,7 +41,7 @@ def leads_to_product(v: Value | None, over: tuple[str, ...], deep: int = MAX_DEP
     return node.op in ("conv", "conv_transpose", "matmul", "gemm")
 
 
-@rule(P.op(ACTIVATIONS, P.op((*MOVES, *MAXIMA), x) @ "move"))
+@rule(P.op(UNARY_ACTIVATIONS, P.op((*MOVES, *MAXIMA), x) @ "move"))
 def hoist_activation(x: Value, move: Node, node: Node) -> Any:
     """Hoist an activation over a reshape, transpose or maximum, to the matmul or convolution before
     it.
@@ -113,7 +100,7 @@ def _before(move: Node, x: Value, c: Value) -> Array | None:
     return full if max(varies) < 2 else None
 
 
-@rule(P.op(ACTIVATIONS, ANY @ "joined"))
+@rule(P.op(UNARY_ACTIVATIONS, ANY @ "joined"))
 def hoist_activation_over_concat(joined: Node, node: Node) -> Any:
     """Apply an activation to every operand of a concat, if a matmul or convolution makes each."""
     if joined.op != "concat" or not all(leads_to_product(v, MOVES) for v in joined.inputs):

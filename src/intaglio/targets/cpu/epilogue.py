@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes, ops
+from intaglio import dtypes, native, ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.precision import SMALL
@@ -22,39 +22,7 @@ from intaglio.ops.registry import REGISTRY
 Floats = tuple[float, ...]
 HALVES = ("bf16", "f16")  # multiplied with f32 sums
 # Activations that an epilogue can apply, by the name of their elementwise op (but see gelu_tanh).
-FUSABLE = (
-    "relu",
-    "clip",
-    "leaky_relu",
-    "sigmoid",
-    "tanh",
-    "swish",
-    "hardswish",
-    "hard_sigmoid",
-    "gelu",
-    "gelu_tanh",
-    "elu",
-    "selu",
-    "celu",
-    "mish",
-    "softplus",
-    "softsign",
-    "thresholded_relu",
-    "shrink",
-    "abs",
-    "neg",
-    "exp",
-    "log",
-    "sqrt",
-    "erf",
-    "sin",
-    "cos",
-    "floor",
-    "ceil",
-    "round",
-    "sign",
-    "reciprocal",
-)
+FUSABLE = native.activations()
 
 
 def activation_of(node: Node) -> tuple[str, Floats] | None:

@@ -1,0 +1,34 @@
+// Which instruction sets this build has kernels for. CMakeLists.txt defines ITG_BUILD_avx2 and so
+// on; a compiler that is called by hand defines none of them, and builds the kernels in plain C
+// alone.
+//
+//   ITG_BUILT(avx2, fn)    fn, or NULL where kernels for AVX2 are not built
+#pragma once
+
+#define ITG_BUILT(isa, fn) ITG_BUILT_##isa(fn)
+#define ITG_BUILT_scalar(fn) fn
+#ifdef ITG_BUILD_avx2
+#define ITG_BUILT_avx2(fn) fn
+#else
+#define ITG_BUILT_avx2(fn) NULL
+#endif
+#ifdef ITG_BUILD_avx512
+#define ITG_BUILT_avx512(fn) fn
+#else
+#define ITG_BUILT_avx512(fn) NULL
+#endif
+#ifdef ITG_BUILD_avx512bf16
+#define ITG_BUILT_avx512bf16(fn) fn
+#else
+#define ITG_BUILT_avx512bf16(fn) NULL
+#endif
+#ifdef ITG_BUILD_avx512vnni
+#define ITG_BUILT_avx512vnni(fn) fn
+#else
+#define ITG_BUILT_avx512vnni(fn) NULL
+#endif
+#ifdef ITG_BUILD_avx512vbmi
+#define ITG_BUILT_avx512vbmi(fn) fn
+#else
+#define ITG_BUILT_avx512vbmi(fn) NULL
+#endif

@@ -1,0 +1,119 @@
+// Interleaves lines of an 8-bit image for a depthwise convolution: four bytes of one channel, from
+// four lines of a window, become the four bytes of a lane (qdepthwise.h). Included by qdepthwise.c.
+#pragma once
+enum {
+  WOVEN = QBYTES / ITG_QBLOCK16,
+  HALVES = ITG_QBLOCK16 / QL
+};  // blocks in a vector of bytes; vectors of sums per block
+
+typedef struct threads {  // four bytes of each place come from four runs of pixels
+  const uint8_t *from[4];
+  int64_t step[4];  // bytes from one place to the next
+} threads;
+
+#if defined(ISA_avx512)
+INLINE vq some_bytes(const uint8_t *p, int64_t n) {
+  return _mm512_maskz_loadu_epi8(~(__mmask64)0 >> (64 - n), p);
+}
+INLINE vq by_fours(vq x) {  // 4 x 4 groups of four bytes, rows to columns
+  return _mm512_permutexvar_epi32(
+      _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), x);
+}
+INLINE void put_four(uint8_t *to, int64_t step, int64_t n, int pixels, vq bytes) {
+  bytes = by_fours(bytes);
+  const __m128i part[4] = {_mm512_castsi512_si128(bytes), _mm512_extracti32x4_epi32(bytes, 1),
+                           _mm512_extracti32x4_epi32(bytes, 2),
+                           _mm512_extracti32x4_epi32(bytes, 3)};
+  if (n >= 16 && pixels >= 4)
+    FOR_UNROLLED (16, int p = 0; p < 4; p++) _mm_storeu_si128((__m128i *)(to + p * step), part[p]);
+  else
+    FOR_UNROLLED (16, int p = 0; p < 4; p++)
+      if (p < pixels)
+        _mm_mask_storeu_epi8(to + p * step, n < 16 ? (__mmask16)((1u << n) - 1) : 0xffff, part[p]);
+}
+#else
+INLINE vq some_bytes(const uint8_t *p, int64_t n) {
+  if (n >= QBYTES) return vq_load(p);
+  uint8_t bytes[QBYTES] = {0};
+  memcpy(bytes, p, (size_t)n);
+  return vq_load(bytes);
+}
+INLINE vq by_fours(vq x) {
+  return _mm256_permutevar8x32_epi32(x, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+}
+INLINE void put_four(uint8_t *to, int64_t step, int64_t n, int pixels, vq bytes) {
+  uint64_t part[4];
+  vq_store(part, _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+  if (n >= 8 && pixels >= 4)
+    FOR_UNROLLED (16, int p = 0; p < 4; p++) memcpy(to + p * step, &part[p], 8);
+  else
+    for (int p = 0; p < 4 && p < pixels; p++)
+      memcpy(to + p * step, &part[p], n < 8 ? (size_t)n : 8);
+}
+#endif
+
+// Four vectors of bytes -> four of lanes; within 128 bits lane i of vector v is byte 4 * v + i.
+INLINE void interleave(vq a, vq b, vq c, vq d, vq *to) {
+  const vq ab = vq_unpacklo8(a, b), cd = vq_unpacklo8(c, d), ab2 = vq_unpackhi8(a, b),
+           cd2 = vq_unpackhi8(c, d);
+  to[0] = vq_unpacklo16(ab, cd);
+  to[1] = vq_unpackhi16(ab, cd);
+  to[2] = vq_unpacklo16(ab2, cd2);
+  to[3] = vq_unpackhi16(ab2, cd2);
+}
+
+// ---- weaving ------------------------------------------------------------------------------------
+// `n` places of `LANES` vectors of lanes, of which `bytes` channels are there.
+INLINE void weave_some(const threads *t, int64_t n, int64_t bytes, int64_t block, int flip_,
+                       uint8_t *to, const int LANES, const int WHOLE) {
+  const vq flip = vq_set((int32_t)(flip_ * 0x01010101u));
+  const uint8_t *a = t->from[0], *b = t->from[1], *c = t->from[2], *d = t->from[3];
+  for (int64_t i = 0; i < n; i++, to += ITG_QPLACE) {
+    vq x[4], lanes[4];
+#define GET(p) by_fours(vq_xor(WHOLE ? vq_load(p) : some_bytes(p, bytes), flip))
+    x[0] = GET(a), x[1] = GET(b), x[2] = GET(c), x[3] = GET(d);
+#undef GET
+    a += t->step[0], b += t->step[1], c += t->step[2], d += t->step[3];
+    interleave(x[0], x[1], x[2], x[3], lanes);
+    FOR_UNROLLED (16, int v = 0; v < LANES; v++)
+      vq_store_halves(to + v / HALVES * block + v % HALVES * (QL * 4), lanes[v]);
+  }
+}
+
+// `n` places of channels [c, c + channels), blocks lying `block` bytes apart.
+static void weave(const threads *all, int64_t c, int64_t channels, int64_t n, int64_t block,
+                  int flip, uint8_t *to) {
+  for (; channels > 0; c += QBYTES, channels -= QBYTES, to += WOVEN * block) {
+    threads t = *all;
+    for (int i = 0; i < 4; i++) t.from[i] += t.step[i] ? c : 0;
+    const int64_t lanes = (channels + QL - 1) / QL;
+    if (channels >= QBYTES) weave_some(&t, n, QBYTES, block, flip, to, 4, 1);
+    else if (lanes <= 1) weave_some(&t, n, channels, block, flip, to, 1, 0);
+    else if (lanes <= 2) weave_some(&t, n, channels, block, flip, to, 2, 0);
+    else if (lanes <= 3) weave_some(&t, n, channels, block, flip, to, 3, 0);
+    else weave_some(&t, n, channels, block, flip, to, 4, 0);
+  }
+}
+
+// The places [0, n) that see pixels first + i of the lines row[k]; outside the image is padding.
+static void weave_line(const task *t, const uint8_t *const *row, int64_t first, int64_t n,
+                       int64_t c, int64_t channels, uint8_t *to) {
+  const int64_t width = t->d.w.in[2], pitch = t->d.channels, block = t->d.columns * ITG_QPLACE;
+  uint8_t fill[QBYTES];
+  memset(fill, t->fill, sizeof fill);
+  int64_t begin = first < 0 ? -first : 0, end = width - first;
+  end = end < 0 ? 0 : end > n ? n : end;
+  begin = begin > end ? end : begin;
+  for (int64_t i = 0; i < n;) {
+    const bool inside = i >= begin && i < end;
+    threads th;
+    for (int k = 0; k < 4; k++) {
+      const int64_t x = first + i;
+      const bool there = row[k] && x >= 0 && x < width;
+      th.from[k] = there ? row[k] + x * pitch : fill;
+      th.step[k] = there ? pitch : 0;
+    }
+    weave(&th, c, channels, inside ? end - i : 1, block, t->flip, to + i * ITG_QPLACE);
+    i = inside ? end : i + 1;
+  }
+}

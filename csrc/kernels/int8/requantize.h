@@ -1,0 +1,111 @@
+// What happens to sums of 8-bit products: scaling, residual, bounds, rounding, lookup. One
+// description for all kernels, and the arithmetic of a single element, which every vector form
+// repeats bit by bit.
+#pragma once
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+// Sums become bytes: clamp(rint(float(sum) * scale) + zero). The bounds are the output's minus its
+// zero, so that one clamp serves overflow, saturation and activations, and what is left fits into
+// 16 bits.
+typedef struct itg_requantize {
+  const int32_t *bias;  // per output channel, with the input's zero folded in
+  const float *scale;
+  float lo, hi;
+  int32_t zero;
+  int high;        // 0x80 where the result is i8: what makes its bytes of those of u8
+  bool small;      // no sum leaves 32 bits when it is scaled
+  bool saturates;  // no sum leaves 32 bits when it is scaled, and the bounds are the type's:
+                   // narrowing does it all
+  enum {
+    ITG_Q_BYTES,
+    ITG_Q_FLOATS,
+    ITG_Q_SUMS
+  } kind;                   // floats are not rounded, sums not even scaled
+  const uint8_t *residual;  // what is added before rounding, laid out like the result: bytes, or
+                            // floats to floats
+  float r_scale;            // f32(byte - its zero) * r_scale
+  int32_t r_zero;
+  int r_high;            // 0x80 where the residual is i8; r_zero is that of u8 then
+  const uint8_t *table;  // maps each number at the end; then `zero` makes numbers start at 0
+  int64_t entries;       // of the table; whole groups of 128 can be read
+  int pieces, shift;     // where it is not one entry per number, but pieces of lines of 2^shift
+                         // numbers; else 0
+  int flip;              // 0x80 where the results of those lines are u8
+} itg_requantize;
+
+static inline itg_requantize itg_requantize_of(const int32_t *bias, const float *scale,
+                                               int64_t channels, int64_t zero, int64_t lo,
+                                               int64_t hi, int64_t low) {
+  int32_t most = 0;  // the bits of |scale| are in the order of the numbers: whole numbers, so that
+                     // this becomes vectors
+  for (int64_t i = 0; i < channels; i++) {
+    int32_t bits;
+    memcpy(&bits, scale + i, sizeof bits);
+    bits &= 0x7fffffff;
+    most = bits > most ? bits : most;
+  }
+  const bool small = most < 0x3f000000;  // 0.5
+  return (itg_requantize){.bias = bias,
+                          .scale = scale,
+                          .lo = (float)(lo - zero),
+                          .hi = (float)(hi - zero),
+                          .zero = (int32_t)zero,
+                          .high = low ? 0x80 : 0,
+                          .small = small,
+                          .saturates = small && hi - lo == 255};
+}
+
+// The same with a residual of bytes; `low` says that it is i8.
+static inline void itg_requantize_residual(itg_requantize *q, const void *bytes, int64_t zero,
+                                           float scale, bool low) {
+  q->residual = bytes;
+  q->r_scale = scale;
+  q->r_high = low ? 0x80 : 0;
+  q->r_zero = (int32_t)zero + q->r_high;
+  q->small &= fabsf(scale) < 1 << 20;
+  q->saturates &= q->small;
+}
+
+static inline uint8_t itg_requantized(const itg_requantize *q, int32_t sum, int64_t channel) {
+  const float y = (float)sum * q->scale[channel], above = y > q->lo ? y : q->lo;
+  return (uint8_t)((int32_t)rintf(above < q->hi ? above : q->hi) + q->zero);
+}
+
+// What the r-th number of piece b becomes: (start + rise * r) >> 7; `table` is all rises, lower and
+// upper bytes of starts. Here starts are moved so that r is the number's lower byte, and the result
+// is signed: two instructions less.
+static inline void itg_q_move_lines(itg_requantize *q, uint8_t *table) {
+  for (int b = 0; b < q->pieces; b++) {
+    uint8_t *low = table + q->pieces + b, *high = low + q->pieces;
+    const int32_t r = (b << q->shift) & 255,
+                  start = (*low | *high << 8) - (int8_t)table[b] * r - (128 << 7);
+    *low = (uint8_t)start;
+    *high = (uint8_t)(start >> 8);
+  }
+}
+
+static inline uint8_t itg_q_on_line(const itg_requantize *q, int32_t number) {
+  const uint8_t *piece = q->table + (number >> q->shift);
+  const int32_t start = piece[q->pieces] | piece[2 * q->pieces] << 8;
+  const int32_t y = (int16_t)(uint16_t)(start + (int8_t)piece[0] * (number & 255)) >> 7;
+  return (uint8_t)(y < -128 ? -128 : y > 127 ? 127 : y) ^ (uint8_t)q->flip;
+}
+
+// The same with all that may follow; `at` is the result's place.
+static inline uint8_t itg_q_byte(const itg_requantize *q, int32_t sum, int64_t channel,
+                                 int64_t at) {
+  float y = (float)sum * q->scale[channel];
+  if (q->residual) y += (float)((q->residual[at] ^ q->r_high) - q->r_zero) * q->r_scale;
+  const float above = y > q->lo ? y : q->lo;
+  const int32_t made = (int32_t)rintf(above < q->hi ? above : q->hi) + q->zero;
+  if (q->pieces) return itg_q_on_line(q, made);
+  return q->table ? q->table[made] : (uint8_t)made;
+}
+
+static inline float itg_q_float(const itg_requantize *q, int32_t sum, int64_t channel, int64_t at) {
+  const float y = (float)sum * q->scale[channel];
+  return q->residual ? y + ((const float *)q->residual)[at] : y;
+}
