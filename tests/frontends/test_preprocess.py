@@ -296,7 +296,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--mean", "1,b"], "--mean takes numbers"),
         (["--letterbox", "24"], "letterbox is [24]"),
         (["--mean", "q=1"], "inputs are x"),
-        (["--mean", "1", "--mean", "2"], "say NAME=1 for each"),
+        (["--mean", "1", "--mean", "2"], "give NAME=1 for each"),
     ):
         code, words = told("inspect", file, *wrong)
         assert code == 2

@@ -39,7 +39,7 @@ def _check_granularity(
         raise BadInput(f"the scale has shape {scale.shape}, {want} is needed for {x.shape}")
 
 
-def spread(p: Array, x: Array, axis: int, block_size: int) -> Array:
+def broadcast_parameter(p: Array, x: Array, axis: int, block_size: int) -> Array:
     """A scale or zero, shaped to broadcast against `x`."""
     if p.size == 1 and not block_size:
         return p.reshape(())
@@ -78,8 +78,10 @@ def quantize_linear(
     saturate: bool = True,
 ) -> Array:
     """clamp(rint(x / scale) + zero), NaN to the lowest integer; float types: x / scale + zero."""
-    ratio = x.astype(np.float32) / spread(scale, x, axis, block_size)
-    offset = None if zero is None else spread(zero, x, axis, block_size).astype(np.float32)
+    ratio = x.astype(np.float32) / broadcast_parameter(scale, x, axis, block_size)
+    offset = (
+        None if zero is None else broadcast_parameter(zero, x, axis, block_size).astype(np.float32)
+    )
     if dtypes.is_float(dtype):
         return to_dtype(ratio if offset is None else ratio + offset, dtype, bool(saturate))
     low, high = dtypes.limits(dtype)
@@ -109,8 +111,8 @@ def dequantize_linear(
     """(x - zero) * scale in f32."""
     real = x.astype(np.float32)
     if zero is not None:
-        real = real - spread(zero, x, axis, block_size).astype(np.float32)
-    return (real * spread(scale, x, axis, block_size)).astype(dtypes.numpy_of(dtype))
+        real = real - broadcast_parameter(zero, x, axis, block_size).astype(np.float32)
+    return (real * broadcast_parameter(scale, x, axis, block_size)).astype(dtypes.numpy_of(dtype))
 
 
 def _dynamic(x: Value) -> list[Type]:

@@ -72,12 +72,12 @@ def _tidy(graph: Graph) -> None:
 
 
 # ---- slices as Gather or Split -------------------------------------------------------------------
-def _picked(reshape: Node) -> tuple[Value, int, int] | None:
+def _picked_index(reshape: Node) -> tuple[Value, int, int] | None:
     """(x, axis, index) if a slice and this reshape of it are x[..., index, ...]."""
     cut = reshape.inputs[0].producer if reshape.inputs[0] is not None else None
     if reshape.op != "reshape" or cut is None or cut.op != "slice":
         return None
-    piece, x = _piece(cut), cut.inputs[0]
+    piece, x = _slice_of_axis(cut), cut.inputs[0]
     if piece is None or x is None or piece[2] - piece[1] != 1:
         return None
     axis, short = piece[0], cut.outputs[0].shape
@@ -85,7 +85,7 @@ def _picked(reshape: Node) -> tuple[Value, int, int] | None:
     return (x, axis, piece[1]) if gone and len(cut.outputs[0].uses) == 1 else None
 
 
-def _piece(cut: Node) -> tuple[int, int, int] | None:
+def _slice_of_axis(cut: Node) -> tuple[int, int, int] | None:
     """(axis, start, stop) of a slice along one axis with step 1; None for other slices."""
     x, a = cut.inputs[0], cut.attrs
     assert x is not None
@@ -99,7 +99,7 @@ def _piece(cut: Node) -> tuple[int, int, int] | None:
 @rule(P.reshape(P.slice(x)))
 def slice_as_gather(node: Node) -> Any:
     """a slice of extent 1 whose axis is dropped, x[:, 0], becomes Gather"""
-    found = _picked(node)
+    found = _picked_index(node)
     if found is None:
         return None
     x, axis, at = found
@@ -109,7 +109,7 @@ def slice_as_gather(node: Node) -> Any:
 @rule(P.slice(x))
 def slices_as_split(x: Value, node: Node) -> Any:
     """slices of one tensor along one axis that do not overlap become one Split"""
-    piece = _piece(node)
+    piece = _slice_of_axis(node)
     if piece is None:
         return None
     axis, start, stop = piece
@@ -118,7 +118,9 @@ def slices_as_split(x: Value, node: Node) -> Any:
             edges = np.cumsum([0, *user.attrs["parts"]]).tolist()
             if (start, stop) in (pairs := list(itertools.pairwise(edges))):
                 return user.outputs[pairs.index((start, stop))]
-    pieces = sorted({p[1:] for u in x.uses if (p := _kept_piece(u)) is not None and p[0] == axis})
+    pieces = sorted(
+        {p[1:] for u in x.uses if (p := _slice_for_split(u)) is not None and p[0] == axis}
+    )
     if len(pieces) < 2 or (start, stop) not in pieces:
         return None
     if any(b[0] < a[1] for a, b in itertools.pairwise(pieces)):
@@ -128,11 +130,11 @@ def slices_as_split(x: Value, node: Node) -> Any:
     return made[edges.index(start)]
 
 
-def _kept_piece(user: Node) -> tuple[int, int, int] | None:
+def _slice_for_split(user: Node) -> tuple[int, int, int] | None:
     """(axis, start, stop) of a slice that does not become a Gather."""
-    if user.op != "slice" or any(_picked(reader) for reader in user.outputs[0].uses):
+    if user.op != "slice" or any(_picked_index(reader) for reader in user.outputs[0].uses):
         return None
-    return _piece(user)
+    return _slice_of_axis(user)
 
 
 # ---- sums and matrix products --------------------------------------------------------------------
@@ -159,16 +161,16 @@ def _matrices(*values: Value) -> bool:
 @rule(P.add(P.matmul(x, y), z))
 def gemm_of_sum(x: Value, y: Value, z: Value, node: Node) -> Any:
     """x @ y + z becomes Gemm"""
-    return _plus(ops.gemm(x, y), z, node) if _matrices(x, y) else None
+    return _gemm_with_addend(ops.gemm(x, y), z, node) if _matrices(x, y) else None
 
 
 @rule(P.add(P.gemm(x, y) @ "gemm", z))
 def sum_into_gemm(gemm: Node, z: Value, node: Node) -> Any:
     """fuse an addition into a Gemm"""
-    return _plus(gemm.outputs[0], z, node)
+    return _gemm_with_addend(gemm.outputs[0], z, node)
 
 
-def _plus(product: Value, z: Value, node: Node) -> Any:
+def _gemm_with_addend(product: Value, z: Value, node: Node) -> Any:
     gemm = product.producer
     assert gemm is not None
     if np.broadcast_shapes(z.shape, product.shape) != product.shape or z.type.rank > 2:

@@ -45,9 +45,9 @@ def detection_output(of: Layer, places: Value, scores: Value, priors: Value) -> 
     table = _without(table, back, 1)  # [n, labels, count]
     if not shared:
         boxes = _without(ops.transpose(boxes, perm=(0, 2, 1, 3)), back, 1)
-    table, boxes = _best(table, boxes, n, len(labels), count, each_kept, shared)
+    table, boxes = _best_per_class(table, boxes, n, len(labels), count, each_kept, shared)
     kept = ops.non_max_suppression(
-        _upright(boxes),
+        _without_reversed(boxes),
         ops.reshape(table, shape=(n * len(labels), 1, each_kept)),
         max_output=each_kept,
         iou_threshold=_threshold(of, nms.number("nms_threshold", 0.3)),
@@ -74,7 +74,7 @@ def _threshold(of: Layer, value: float) -> float:
     return value
 
 
-def _upright(boxes: Value) -> Value:
+def _without_reversed(boxes: Value) -> Value:
     """Boxes with reversed corners get no area, so that they overlap with no other."""
     low, high = ops.part(boxes, 0, 2, axis=2), ops.part(boxes, 2, 4, axis=2)
     return ops.concat(low, ops.maximum(low, high), axis=2)
@@ -99,7 +99,7 @@ def _decoded(of: Layer, places: Value, priors: Value, n: int, count: int, each: 
         raise Unsupported(f"caffe: {of}: code_type {given}; {', '.join(CODES)} are supported")
     rows = ops.reshape(priors, shape=(2, 1, count, 1, 4))
     low, high = (
-        _columns(ops.reshape(ops.part(rows, 0, 1, axis=0), shape=(1, count, 1, 4)), k)
+        _box_columns(ops.reshape(ops.part(rows, 0, 1, axis=0), shape=(1, count, 1, 4)), k)
         for k in (0, 2)
     )
     size = ops.sub(high, low)
@@ -107,7 +107,7 @@ def _decoded(of: Layer, places: Value, priors: Value, n: int, count: int, each: 
     if not p.flag("variance_encoded_in_target", False):
         spread = ops.reshape(ops.part(rows, 1, 2, axis=0), shape=(1, count, 1, 4))
         offsets = ops.mul(offsets, spread)
-    first, second = _columns(offsets, 0), _columns(offsets, 2)
+    first, second = _box_columns(offsets, 0), _box_columns(offsets, 2)
     if code == CODES["CENTER_SIZE"]:
         middle = ops.mul(ops.add(low, high), np.float32(0.5))
         centre = ops.add(ops.mul(first, size), middle)
@@ -122,11 +122,11 @@ def _decoded(of: Layer, places: Value, priors: Value, n: int, count: int, each: 
     return ops.reshape(made, shape=(n, count, 4)) if each == 1 else made
 
 
-def _columns(x: Value, first: int) -> Value:
+def _box_columns(x: Value, first: int) -> Value:
     return ops.part(x, first, first + 2, axis=3)
 
 
-def _best(
+def _best_per_class(
     scores: Value, boxes: Value, n: int, labels: int, count: int, kept: int, shared: bool
 ) -> tuple[Value, Value]:
     """The `kept` best scores of each class and their boxes: [n * labels, kept] and [.., 4]."""

@@ -135,10 +135,10 @@ def pooling(of: Layer, x: Value) -> Value:
         whole = w["kernel"][0] * w["kernel"][1]
         if (counted != whole).any():
             y = ops.mul(y, (whole / counted).astype(np.float32))
-    return _cut(y, len(shares[0]), len(shares[1]))
+    return _cropped_windows(y, len(shares[0]), len(shares[1]))
 
 
-def _cut(y: Value, height: int, width: int) -> Value:
+def _cropped_windows(y: Value, height: int, width: int) -> Value:
     """Crop the extra windows of a longer padding."""
     if y.shape[2:] == (height, width):
         return y

@@ -12,7 +12,7 @@ import numpy as np
 from intaglio import ops
 from intaglio.errors import BadFile
 from intaglio.frontends.darknet.file import Section
-from intaglio.frontends.darknet.layers import Net, centres, layer, rows_of, sized
+from intaglio.frontends.darknet.layers import Net, centres, head_channels, layer, sized
 from intaglio.ir import Value
 
 
@@ -35,7 +35,7 @@ def yolo(net: Net, section: Section, x: Value) -> Value:
         raise BadFile(f"darknet: {section}: Gaussian boxes are not supported; train with [yolo]")
     mask = section.wholes("mask") or list(range(section.whole("num", 1)))
     wide, high = _anchors(section, mask)
-    (tx, ty, tw, th, confidence, classes), h, w = rows_of(x, len(mask), section)
+    (tx, ty, tw, th, confidence, classes), h, w = head_channels(x, len(mask), section)
     across, down = centres(h, w)
     scale, plain = section.real("scale_x_y", 1.0), section.whole("new_coords", 0)
     shift = np.float32((scale - 1) / 2)
@@ -74,7 +74,7 @@ def region(net: Net, section: Section, x: Value) -> Value:
     if section.text("tree"):
         raise BadFile(f"darknet: {section}: class trees are not supported; train without tree=")
     wide, high = _anchors(section, list(range(count)))
-    (tx, ty, tw, th, confidence, classes), h, w = rows_of(x, count, section)
+    (tx, ty, tw, th, confidence, classes), h, w = head_channels(x, count, section)
     across, down = centres(h, w)
     sure = ops.sigmoid(confidence)
     share = ops.softmax(classes, axis=4) if section.whole("softmax", 0) else ops.sigmoid(classes)

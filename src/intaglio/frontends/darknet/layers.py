@@ -352,7 +352,7 @@ def identity(net: Net, section: Section, x: Value) -> Value:
     return x
 
 
-def rows_of(x: Value, anchors: int, section: Section) -> tuple[list[Value], int, int]:
+def head_channels(x: Value, anchors: int, section: Section) -> tuple[list[Value], int, int]:
     """The channels of a head by kind, each [N, H, W, anchors]; and H and W."""
     n, channels, h, w = _image(x, section)
     if anchors < 1 or channels % anchors:

@@ -25,7 +25,7 @@ from intaglio.frontends.onnx.input_binding import (
     chosen_inputs,
 )
 from intaglio.frontends.onnx.scope import Model, Scope, declared_type
-from intaglio.frontends.onnx.topological_order import in_order, reads
+from intaglio.frontends.onnx.topological_order import reads, sorted_nodes
 from intaglio.frontends.options import NO_OPTIONS, ImportOptions
 from intaglio.ir import Graph, Type, Value, constant
 
@@ -125,7 +125,7 @@ def _names_needed(
             )
         return name in given or name in options.values or name in scope.stored
 
-    nodes = in_order(graph.node, outputs, known, lambda name: False)
+    nodes = sorted_nodes(graph.node, outputs, known, lambda name: False)
     return {name for _, n in nodes for name in reads(n)} | set(outputs)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from intaglio.errors import BadInput, option
 from intaglio.frontends.onnx.dynamic_shapes import estimates
 from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
-from intaglio.frontends.onnx.shape import cut
+from intaglio.frontends.onnx.shape import sliced
 from intaglio.ir import Graph, Type, Value
 from intaglio.ops.control import UNBOUNDED, if_, loop, scan
 from intaglio.ops.registry import normalize_axis
@@ -50,7 +50,7 @@ def body_with_fixed_types(
         body, captures = n.graph("body", [*front, *types, *back])
         outs = body.outputs[first_output : first_output + len(types)]
         wider = [
-            _wider(n, i, start, now, v.type, trips)
+            _widened(n, i, start, now, v.type, trips)
             for i, (start, now, v) in enumerate(zip(initial, types, outs, strict=True))
         ]
         if wider == types:
@@ -61,7 +61,7 @@ def body_with_fixed_types(
     )
 
 
-def _wider(n: OnnxNode, i: int, start: Type, now: Type, out: Type, trips: int | None) -> Type:
+def _widened(n: OnnxNode, i: int, start: Type, now: Type, out: Type, trips: int | None) -> Type:
     if out.dtype != now.dtype:
         raise BadInput(
             f"carried value {i} is {now} as input and {out} as output; element types must be equal"
@@ -102,7 +102,7 @@ def _clamped(body: Graph, first: int, types: Sequence[Type]) -> Graph:
 
 
 # ---- loop ----------------------------------------------------------------------------------------
-def _one(n: OnnxNode, i: int, dtype: str) -> Type:
+def _scalar_type(n: OnnxNode, i: int, dtype: str) -> Type:
     """The type of a scalar input of the body; models declare it with rank 0 or 1."""
     rank = len(n.attr("body").input[i].type.tensor_type.shape.dim)
     return Type(dtype, (1,) * rank)
@@ -112,8 +112,8 @@ def _one(n: OnnxNode, i: int, dtype: str) -> Type:
 def import_loop(n: OnnxNode) -> list[Value]:
     trip, cond = n.input(0), n.input(1)
     carried = [v for v in n.inputs[2:] if v is not None]
-    trips = _trips(n)
-    front = [_one(n, 0, "i64"), _one(n, 1, "bool")]
+    trips = _max_trips(n)
+    front = [_scalar_type(n, 0, "i64"), _scalar_type(n, 1, "bool")]
     body, captures = body_with_fixed_types(n, front, [v.type for v in carried], [], 1, trips)
     collects = len(body.outputs) - 1 > len(carried)
     if trips is None and collects:
@@ -123,7 +123,7 @@ def import_loop(n: OnnxNode) -> list[Value]:
     return made if isinstance(made, list) else [made]
 
 
-def _trips(n: OnnxNode) -> int | None:
+def _max_trips(n: OnnxNode) -> int | None:
     """Upper bound of the trip count, if it is known."""
     if n.is_const(1) and not scalar(n.const(1)):
         return 0
@@ -230,20 +230,20 @@ def import_scan_8(n: OnnxNode) -> list[Value]:
     lengths = np.full(batch, steps) if n.input(0) is None else n.const(0).reshape(-1)
     rows: list[list[Value]] = []
     for b, length in enumerate(lengths.tolist()):
-        one = [_entry(v, b) for v in given]
-        scanned = [cut(v, [0], [length], [0]) for v in one[states:]]
+        one = [_batch_entry(v, b) for v in given]
+        scanned = [sliced(v, [0], [length], [0]) for v in one[states:]]
         made = _scan(n, one[:states], scanned, reverse, 0)
-        collected = [_filled(v, steps) for v in made[states:]]
+        collected = [_zero_padded(v, steps) for v in made[states:]]
         rows.append([reshape(v, shape=(1, *v.shape)) for v in (*made[:states], *collected)])
     return [column[0] if batch == 1 else concat(*column, axis=0) for column in zip(*rows)]  # noqa: B905
 
 
-def _entry(v: Value, b: int) -> Value:
+def _batch_entry(v: Value, b: int) -> Value:
     """Entry `b` of the batch, without the batch axis."""
-    return reshape(cut(v, [b], [b + 1], [0]), shape=v.shape[1:])
+    return reshape(sliced(v, [b], [b + 1], [0]), shape=v.shape[1:])
 
 
-def _filled(v: Value, steps: int) -> Value:
+def _zero_padded(v: Value, steps: int) -> Value:
     """Zeros behind the last step of a shorter sequence."""
     if v.shape[0] == steps:
         return v

@@ -58,7 +58,7 @@ def _at(value: Value, less: int, known: dict[Value, Array | None], deep: int = 0
     return known[value]
 
 
-def settled(value: Value) -> Value:
+def constant_if_fixed(value: Value) -> Value:
     """A constant if `value` is computed from extents and does not vary with them."""
     found = estimates(value) if value.data is None else None
     if found is None or not np.array_equal(*found):
@@ -66,7 +66,9 @@ def settled(value: Value) -> Value:
     return constant(found[0])
 
 
-def bound_of(n: OnnxNode, i: int, shape: Callable[[Array], Sequence[int]]) -> tuple[Shape, Shape]:
+def output_bound(
+    n: OnnxNode, i: int, shape: Callable[[Array], Sequence[int]]
+) -> tuple[Shape, Shape]:
     """Upper bound and dynamic axes of output 0, whose shape depends on operand `i`.
 
     `shape` computes the output's shape from a value of that operand. Without an estimate, the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from intaglio.frontends.onnx.dynamic_shapes import reshaped, settled
+from intaglio.frontends.onnx.dynamic_shapes import constant_if_fixed, reshaped
 from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
 from intaglio.ir import Value
 from intaglio.ops.index import (
@@ -27,7 +27,7 @@ def _flat(x: Value) -> Value:
 
 @importer("Gather")
 def import_gather(n: OnnxNode) -> Value:
-    return settled(gather(n.required(0), n.required(1), axis=n.attr("axis", 0)))
+    return constant_if_fixed(gather(n.required(0), n.required(1), axis=n.attr("axis", 0)))
 
 
 @importer("Scatter")

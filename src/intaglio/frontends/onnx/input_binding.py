@@ -113,8 +113,9 @@ def bind_dims(infos: Sequence[Any], options: ImportOptions) -> tuple[dict[str, i
             if info.name in options.values:
                 continue
             raise BadInput(
-                f"onnx: shape {_x(given)} for input '{info.name}' has {len(given)} dimensions, "
-                f"the model declares {_x(declared)}; give {len(declared)}"
+                f"onnx: shape {_shape_text(given)} for input '{info.name}' has {len(given)} "
+                "dimensions, "
+                f"the model declares {_shape_text(declared)}; give {len(declared)}"
             )
         for symbol, extent in zip(declared, given, strict=True):
             if isinstance(symbol, int):
@@ -157,14 +158,15 @@ def bind_inputs(
     return made
 
 
-def _x(shape: Sequence[Any]) -> str:
+def _shape_text(shape: Sequence[Any]) -> str:
     return "x".join(str(d) if d != "" else "?" for d in shape) or "a scalar"
 
 
 def _unbound(inputs: Mapping[str, Shape | None]) -> str:
     """The error message for open dimensions, with the option that binds them."""
     what = ", ".join(
-        f"'{name}' {'(no shape declared)' if s is None else _x(s)}" for name, s in inputs.items()
+        f"'{name}' {'(no shape declared)' if s is None else _shape_text(s)}"
+        for name, s in inputs.items()
     )
     dims: dict[str, int] = {}
     shapes: dict[str, tuple[int, ...]] = {}
@@ -205,8 +207,8 @@ def bound_array(name: str, given: Any, dtype: str, declared: Shape | None) -> Ar
         fits = [d if isinstance(d, int) else array.size for d in declared]
         if math.prod(fits) != array.size:
             raise BadInput(
-                f"onnx: value of '{name}' has shape {_x(array.shape)}, the model declares "
-                f"{_x(declared)}"
+                f"onnx: value of '{name}' has shape {_shape_text(array.shape)}, the model declares "
+                f"{_shape_text(declared)}"
             )
         return cast.reshape(fits)
     return cast

@@ -133,7 +133,7 @@ _SOFT = {"Softmax": ops.softmax, "LogSoftmax": ops.log_softmax, "Hardmax": ops.h
 
 
 @importer(*_SOFT)
-def softmax_of_rows(n: OnnxNode) -> Value:
+def flattened_softmax(n: OnnxNode) -> Value:
     return softmax_rows(_SOFT[n.op_type], n.required(0), n.attr("axis", 1))
 
 

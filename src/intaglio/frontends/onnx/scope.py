@@ -13,7 +13,7 @@ from intaglio.frontends.onnx.constant_folding import Folder
 from intaglio.frontends.onnx.functions import Function, find_function
 from intaglio.frontends.onnx.importer import OnnxNode, find_importer
 from intaglio.frontends.onnx.schema import check_schema
-from intaglio.frontends.onnx.topological_order import in_order, names_read
+from intaglio.frontends.onnx.topological_order import names_read, sorted_nodes
 from intaglio.frontends.onnx.unsupported_ops import READS_SEQUENCES, REASONS, why_unsupported
 from intaglio.ir import Graph, Type, Value, constant
 
@@ -193,7 +193,7 @@ class Scope:
         """Import the nodes that `outputs` need; returns the Values of `outputs`."""
         self.read |= names_read(nodes) | set(outputs)
         outer = self.parent.is_known if self.parent else lambda name: False
-        for index, proto in in_order(nodes, outputs, self.is_local, outer):
+        for index, proto in sorted_nodes(nodes, outputs, self.is_local, outer):
             origin = self.prefix + (proto.name or f"{proto.op_type}_{index}")
             while origin in self.model.origins:  # origins must be unique, node names need not
                 origin += f"_{index}"

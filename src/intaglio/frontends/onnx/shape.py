@@ -11,10 +11,10 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.errors import BadInput
 from intaglio.frontends.onnx.dynamic_shapes import (
-    bound_of,
+    constant_if_fixed,
+    output_bound,
     reshaped,
     resolved,
-    settled,
     steps_between,
 )
 from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
@@ -38,7 +38,7 @@ def i64(v: Value) -> Value:
     return v if v.dtype == "i64" else cast(v, dtype="i64")
 
 
-def given(n: OnnxNode, name: str, i: int) -> tuple[int, ...] | None:
+def attribute_or_operand(n: OnnxNode, name: str, i: int) -> tuple[int, ...] | None:
     """A list that is attribute `name` in old opsets and constant operand `i` in new ones."""
     if name in n.attrs:
         return tuple(n.attr(name))
@@ -64,13 +64,13 @@ def import_reshape(n: OnnxNode) -> Value:
     x, allowzero = n.required(0), bool(n.attr("allowzero", 0))
     if "shape" not in n.attrs and not n.is_const(1):
         return _reshape_at_run_time(n, x, allowzero)
-    shape = given(n, "shape", 1) or ()
+    shape = attribute_or_operand(n, "shape", 1) or ()
     return reshaped(x, lambda extents: resolved(shape, extents, allowzero))
 
 
 def _reshape_at_run_time(n: OnnxNode, x: Value, allowzero: bool) -> Value:
     shape = i64(n.required(1))
-    bound, dynamic = bound_of(n, 1, lambda s: resolved(ints(s), x.shape, allowzero))
+    bound, dynamic = output_bound(n, 1, lambda s: resolved(ints(s), x.shape, allowzero))
     if not allowzero:  # 0 keeps the extent of x
         count = shape.shape[0]
         own = concat(shape_of(x), np.zeros(count, np.int64), axis=0)
@@ -90,7 +90,7 @@ def flatten(n: OnnxNode) -> Value:
 @importer("Squeeze")
 def squeeze(n: OnnxNode) -> Value:
     x = n.required(0)
-    axes = given(n, "axes", 1)
+    axes = attribute_or_operand(n, "axes", 1)
     if axes is None:
         axes = tuple(i for i, d in enumerate(x.shape) if d == 1 and i not in x.type.dynamic)
     gone = axes_of(axes, x.type.rank)
@@ -103,7 +103,7 @@ def squeeze(n: OnnxNode) -> Value:
 @importer("Unsqueeze")
 def unsqueeze(n: OnnxNode) -> Value:
     x = n.required(0)
-    axes = given(n, "axes", 1)
+    axes = attribute_or_operand(n, "axes", 1)
     if axes is None:
         raise BadInput("axes are missing; Unsqueeze needs them")
     rank = x.type.rank + len(axes)
@@ -128,7 +128,7 @@ def import_transpose(n: OnnxNode) -> Value:
 def import_expand(n: OnnxNode) -> Value:
     x = n.required(0)
     if not n.is_const(1):
-        bound, dynamic = bound_of(n, 1, lambda s: np.broadcast_shapes(x.shape, ints(s)))
+        bound, dynamic = output_bound(n, 1, lambda s: np.broadcast_shapes(x.shape, ints(s)))
         return expand_to(x, i64(n.required(1)), bound=bound, dynamic=dynamic)
     shape = ints(n.const(1))
     if x.type.dynamic:
@@ -157,16 +157,18 @@ def import_slice(n: OnnxNode) -> Value:
     x = n.required(0)
     if "starts" in n.attrs:
         starts, stops = n.attr("starts"), n.attr("ends")
-        return cut(x, starts, stops, n.attr("axes", range(len(starts))))
+        return sliced(x, starts, stops, n.attr("axes", range(len(starts))))
     count = n.required(1).type.size
-    axes = axes_of(given(n, "axes", 3) or range(count), x.type.rank)
+    axes = axes_of(attribute_or_operand(n, "axes", 3) or range(count), x.type.rank)
     if not (n.is_const(1) and n.is_const(2) and (n.input(4) is None or n.is_const(4))):
         steps = n.input(4) or constant(np.ones(count, np.int64))
         return _slice_at_run_time(n, x, steps, axes)
-    return settled(cut(x, ints(n.const(1)), ints(n.const(2)), axes, given(n, "steps", 4)))
+    return constant_if_fixed(
+        sliced(x, ints(n.const(1)), ints(n.const(2)), axes, attribute_or_operand(n, "steps", 4))
+    )
 
 
-def cut(
+def sliced(
     x: Value,
     starts: Sequence[int],
     stops: Sequence[int],
@@ -201,7 +203,7 @@ def _slice_at_run_time(n: OnnxNode, x: Value, steps: Value, axes: tuple[int, ...
 def split(n: OnnxNode) -> list[Value]:
     x = n.required(0)
     axis = normalize_axis(n.attr("axis", 0), x.type.rank)
-    parts = given(n, "split", 1)
+    parts = attribute_or_operand(n, "split", 1)
     extent = x.shape[axis]
     if parts is None:
         count = n.attr("num_outputs", n.n_outputs)
@@ -217,17 +219,17 @@ def split_into(x: Value, parts: Sequence[int], axis: int) -> list[Value]:
     if sum(parts) != x.shape[axis] or min(parts, default=0) < 0:
         raise BadInput(f"axis {axis} of {x.type} cannot be split into {tuple(parts)}")
     ends = np.cumsum(parts).tolist()
-    return [cut(x, [e - p], [e], [axis]) for e, p in zip(ends, parts, strict=True)]
+    return [sliced(x, [e - p], [e], [axis]) for e, p in zip(ends, parts, strict=True)]
 
 
 @importer("Pad")
 def import_pad(n: OnnxNode) -> Value:
     x = n.required(0)
     rank, mode = x.type.rank, n.attr("mode", "constant")
-    pads = given(n, "pads", 1)
+    pads = attribute_or_operand(n, "pads", 1)
     if pads is None:
         raise BadInput("pads are missing; Pad needs them")
-    axes = axes_of(given(n, "axes", 3) or range(rank), rank)
+    axes = axes_of(attribute_or_operand(n, "axes", 3) or range(rank), rank)
     if len(pads) != 2 * len(axes):
         raise BadInput(f"pads {pads} do not have two entries per axis of {axes}")
     before, after = [0] * rank, [0] * rank
@@ -263,7 +265,7 @@ def center_crop_pad(n: OnnxNode) -> Value:
         else:
             start[axis] = -missing // 2
             stop[axis] = start[axis] + want
-    x = cut(x, start, stop, range(x.type.rank))
+    x = sliced(x, start, stop, range(x.type.rank))
     if not any(before) and not any(after):
         return x
     return pad(x, before=tuple(before), after=tuple(after))
@@ -275,7 +277,7 @@ def import_shape(n: OnnxNode) -> Value:
     x = n.required(0)
     start, end, _ = slice(n.attr("start", 0), n.attr("end"), 1).indices(x.type.rank)
     if any(start <= i < end for i in x.type.dynamic):
-        return cut(shape_of(x), [start], [end], [0])
+        return sliced(shape_of(x), [start], [end], [0])
     return constant(np.array(x.shape[start:end], np.int64))
 
 
@@ -307,7 +309,7 @@ def constant_of_shape(n: OnnxNode) -> Value:
     value = np.asarray(n.attr("value", np.zeros(1, np.float32))).reshape(-1)[:1]
     if n.is_const(0):  # a large one stays an expand node
         return expand(constant(value[0]), shape=ints(n.const(0)))
-    bound, dynamic = bound_of(n, 0, ints)
+    bound, dynamic = output_bound(n, 0, ints)
     return expand_to(constant(value), i64(n.required(0)), bound=bound, dynamic=dynamic)
 
 
@@ -337,7 +339,7 @@ def import_range(n: OnnxNode) -> Value:
             first, step = scalar(n.const(0)), scalar(n.const(2))
             return (max(math.ceil((scalar(limit) - first) / step), 0),)
 
-        return range_(*scalars, bound=bound_of(n, 1, count)[0])
+        return range_(*scalars, bound=output_bound(n, 1, count)[0])
     declared = n.declared(0)
     if declared is None:
         n.const(unknown[0])

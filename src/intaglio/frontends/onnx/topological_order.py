@@ -41,7 +41,7 @@ def names_read(nodes: Iterable[Any]) -> set[str]:
     return {name for n in nodes for name in reads(n)}
 
 
-def in_order(
+def sorted_nodes(
     nodes: Sequence[Any],
     outputs: Sequence[str],
     given: Callable[[str], bool],

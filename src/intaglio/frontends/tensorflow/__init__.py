@@ -31,7 +31,7 @@ from intaglio.frontends.tensorflow.checkpoint_variables import keys_of
 from intaglio.frontends.tensorflow.file import Port, parse_graph, parse_saved, read
 from intaglio.frontends.tensorflow.node import DEAD, TfNode, importer
 from intaglio.frontends.tensorflow.scope import Model, Scope, dtype_of
-from intaglio.frontends.tensorflow.state import carried
+from intaglio.frontends.tensorflow.state import collect_states
 from intaglio.ir import Graph, Type, Value, constant
 
 MAX_RANK, MAX_EXTENT = 8, 1 << 24  # of an input
@@ -168,7 +168,9 @@ class _Import:
             self.scope.bound[self.scope.resolve(port.tensor)] = self.input(name, port)
         self.model.input = lambda name: self.input(name, self._port(name))
         made = {n: self.scope.get(t) for n, t in self.outputs.items()}
-        befores, afters, initial = carried(self.model) if not self.model.unknown else ([], [], {})
+        befores, afters, initial = (
+            collect_states(self.model) if not self.model.unknown else ([], [], {})
+        )
         self._refuse_unknown()
         results = []
         for name, edge in made.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from intaglio import ops
 from intaglio.errors import BadFile, BadInput
-from intaglio.frontends.tensorflow.dynamic_shapes import always
+from intaglio.frontends.tensorflow.dynamic_shapes import constant_condition
 from intaglio.frontends.tensorflow.file import Body, Function, Node
 from intaglio.frontends.tensorflow.loops import bodies, build_loop
 from intaglio.frontends.tensorflow.node import (
@@ -17,7 +17,7 @@ from intaglio.frontends.tensorflow.node import (
     importer,
 )
 from intaglio.frontends.tensorflow.scope import Capture, Scope
-from intaglio.frontends.tensorflow.state import after, assigned_before
+from intaglio.frontends.tensorflow.state import assigned_before, assigned_value
 from intaglio.frontends.tensorflow.tensor import Tensor, read_strings, read_tensor
 from intaglio.ir import Value, constant
 
@@ -71,7 +71,7 @@ def var_handle(n: TfNode) -> EdgeValue:
 
 @importer("VariableV2", "Variable")
 def variable(n: TfNode) -> Value:
-    return stored(n, Variable(n.node.name))
+    return variable_value(n, Variable(n.node.name))
 
 
 @importer("ReadVariableOp")
@@ -79,7 +79,7 @@ def read_variable(n: TfNode) -> Value:
     held = n.operand(0)
     if not isinstance(held, Variable):
         raise BadInput("its operand is not a variable")
-    return stored(n, held)
+    return variable_value(n, held)
 
 
 @importer("VariableShape")
@@ -87,15 +87,15 @@ def variable_shape(n: TfNode) -> Value:
     return constant(list(read_variable(n).shape), dtype=n.dtype("out_type", "i32"))
 
 
-def stored(n: TfNode, variable: Variable) -> Value:
+def variable_value(n: TfNode, variable: Variable) -> Value:
     """The value of a variable: from the checkpoint, or its state."""
     model, name = n.scope.model, variable.name
     if name in model.written:
-        return _state(n, variable)
+        return _state_value(n, variable)
     return _from_checkpoint(n, name)
 
 
-def _state(n: TfNode, variable: Variable) -> Value:
+def _state_value(n: TfNode, variable: Variable) -> Value:
     """The value of a variable that the model assigns: a state input, or the last assigned value."""
     model, name = n.scope.model, variable.name
     if model.inside:
@@ -111,7 +111,9 @@ def _state(n: TfNode, variable: Variable) -> Value:
         wanted = f"state.{label}" if label and f"state.{label}" not in taken else f"state.{name}"
         model.states[name] = Value(held.type, wanted)
     place = assigned_before(n.scope, n.node, variable)
-    return model.states[name] if place is None else after(n.scope, place, model.states[name])
+    return (
+        model.states[name] if place is None else assigned_value(n.scope, place, model.states[name])
+    )
 
 
 def _from_checkpoint(n: TfNode, name: str) -> Value:
@@ -221,13 +223,13 @@ def while_(n: TfNode) -> list[EdgeValue]:
             made[0] = _truth(made[0])
         return made[0]
 
-    fixed = {i for i in range(len(n.inputs)) if _stays(inner, i)}
+    fixed = {i for i in range(len(n.inputs)) if _is_invariant(inner, i)}
     return build_loop(
         n, n.inputs, fixed, condition, lambda edges, _: n.scope.call(step, edges, n.origin)
     )
 
 
-def _stays(body: Body, i: int) -> bool:
+def _is_invariant(body: Body, i: int) -> bool:
     """Whether a function returns its argument `i` unchanged as result `i`."""
     if i >= min(len(body.results), len(body.args)):
         return False
@@ -253,7 +255,7 @@ def switch(n: TfNode) -> list[EdgeValue]:
         held = n.const(1).reshape(-1)
         taken: bool | None = bool(len(held) and held[0])
     else:
-        taken = always(n.value(1))
+        taken = constant_condition(n.value(1))
     if taken is None:
         return [x, x]
     return [DEAD, x] if taken else [x, DEAD]

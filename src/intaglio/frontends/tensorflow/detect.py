@@ -6,16 +6,16 @@ import numpy as np
 
 from intaglio import ops
 from intaglio.errors import BadInput
-from intaglio.frontends.tensorflow.dynamic_shapes import at_most
+from intaglio.frontends.tensorflow.dynamic_shapes import min_with_extent
 from intaglio.frontends.tensorflow.node import TfNode, importer
 from intaglio.frontends.tensorflow.shape import extents
 from intaglio.ir import Value, constant
 
 
-def _kept(n: TfNode, iou: float, score: float) -> Value:
+def _kept_boxes(n: TfNode, iou: float, score: float) -> Value:
     """Indices of the kept boxes; their number is known only at run time."""
     boxes, scores = n.value(0), n.value(1)
-    most = at_most(n.value(2), scores)
+    most = min_with_extent(n.value(2), scores)
     most = n.whole(2) if most is None else most
     if boxes.type.rank != 2 or scores.type.rank != 1 or most < 0:
         n.unsupported(
@@ -36,17 +36,17 @@ def _kept(n: TfNode, iou: float, score: float) -> Value:
 
 @importer("NonMaxSuppression")
 def non_max_suppression(n: TfNode) -> Value:
-    return _kept(n, n.attr("iou_threshold", 0.5), -np.inf)
+    return _kept_boxes(n, n.attr("iou_threshold", 0.5), -np.inf)
 
 
 @importer("NonMaxSuppressionV2")
 def non_max_suppression_v2(n: TfNode) -> Value:
-    return _kept(n, n.number(3), -np.inf)
+    return _kept_boxes(n, n.number(3), -np.inf)
 
 
 @importer("NonMaxSuppressionV3")
 def non_max_suppression_v3(n: TfNode) -> Value:
-    return _kept(n, n.number(3), n.number(4))
+    return _kept_boxes(n, n.number(3), n.number(4))
 
 
 @importer("NonMaxSuppressionV4", "NonMaxSuppressionV5")
@@ -56,7 +56,7 @@ def non_max_suppression_v5(n: TfNode) -> list[Value]:
         n.unsupported(f"soft NMS (sigma {n.number(5)}) is not supported")
     if n.attr("pad_to_max_output_size", False):
         n.unsupported("pad_to_max_output_size is not supported; export it without")
-    found = _kept(n, n.number(3), n.number(4))
+    found = _kept_boxes(n, n.number(3), n.number(4))
     count = ops.reshape(extents(n, found, "i32"), shape=())
     if n.op.endswith("4"):
         return [found, count]

@@ -13,7 +13,7 @@ MAX_TRIED = 1024  # extents that are all tried, for an exact result
 SAMPLED = 65  # extents that are tried for a bound, which the runtime checks
 
 
-def at(value: Value, less: int) -> Array | None:
+def estimate(value: Value, less: int) -> Array | None:
     """`value` with every run-time extent `less` below its bound; None if other data decides it."""
     known: dict[Value, Array | None] = {}
 
@@ -42,7 +42,7 @@ def at(value: Value, less: int) -> Array | None:
     return compute(value, 0)
 
 
-def at_most(value: Value, x: Value) -> int | None:
+def min_with_extent(value: Value, x: Value) -> int | None:
     """C if a count is min(C, first extent of x); None otherwise."""
     bound = x.shape[0]
     if value.data is not None:
@@ -51,7 +51,7 @@ def at_most(value: Value, x: Value) -> int | None:
         return None
     seen = {}
     for less in {0, 1, bound // 2, max(bound - 1, 0)}:
-        found = at(value, less)
+        found = estimate(value, less)
         if found is None:
             return None
         seen[max(bound - less, 0)] = int(found.reshape(-1)[0])
@@ -59,7 +59,7 @@ def at_most(value: Value, x: Value) -> int | None:
     return most if all(k == min(most, n) for n, k in seen.items()) else None
 
 
-def always(flag: Value) -> bool | None:
+def constant_condition(flag: Value) -> bool | None:
     """The value of a condition that is equal for all values of a run-time extent; else None."""
     sources = sources_of(flag)
     if len(sources) != 1 or flag.type.size != 1:
@@ -67,7 +67,7 @@ def always(flag: Value) -> bool | None:
     t = sources.pop().type
     if len(t.dynamic) != 1 or t.shape[t.dynamic[0]] > MAX_TRIED:
         return None
-    found = {_truth(at(flag, less)) for less in range(t.shape[t.dynamic[0]] + 1)}
+    found = {_truth(estimate(flag, less)) for less in range(t.shape[t.dynamic[0]] + 1)}
     return found.pop() if len(found) == 1 else None
 
 
@@ -92,16 +92,16 @@ def sources_of(value: Value) -> set[Value]:
     return sources
 
 
-def largest(value: Value) -> Array | None:
+def upper_bounds(value: Value) -> Array | None:
     """Upper bounds of numbers computed from extents; None if other data decides them."""
     longest = max((max(v.shape) for v in sources_of(value)), default=0)
     points = np.unique(np.linspace(0, longest, SAMPLED).astype(int)).tolist()
-    found = [at(value, less) for less in points]
+    found = [estimate(value, less) for less in points]
     kept = [a for a in found if a is not None]
     return np.maximum.reduce(kept) if kept and len(kept) == len(found) else None
 
 
-def completed(x: Value, more: Value) -> Value | None:
+def padded_concat(x: Value, more: Value) -> Value | None:
     """x padded with equal rows to a fixed number of rows; None if this concat is not that."""
     node = more.producer
     if node is None or node.op != "expand_to" or x.type.dynamic != (0,) or x.shape[0] > MAX_TRIED:
@@ -111,19 +111,21 @@ def completed(x: Value, more: Value) -> Value | None:
         return None
     totals = set()
     for less in range(x.shape[0] + 1):
-        rows = at(shape, less)
+        rows = estimate(shape, less)
         totals.add(None if rows is None else x.shape[0] - less + int(rows[0]))
     total = totals.pop()
-    return None if totals or total is None else filled(x, total, float(fill.data.reshape(-1)[0]))
+    return (
+        None if totals or total is None else padded_rows(x, total, float(fill.data.reshape(-1)[0]))
+    )
 
 
-def count_of(x: Value) -> Value:
+def row_count(x: Value) -> Value:
     """The number of rows as a tensor."""
     made: Value = ops.reshape(ops.part(ops.shape_of(x), 0, 1, axis=0), shape=())
     return made
 
 
-def filled(x: Value, rows: int, fill: float) -> Value:
+def padded_rows(x: Value, rows: int, fill: float) -> Value:
     """x padded to exactly `rows` rows with a constant."""
     start = np.full((rows, *x.shape[1:]), fill, np.float32)
     whole = constant(start, dtype=x.dtype)
@@ -131,6 +133,6 @@ def filled(x: Value, rows: int, fill: float) -> Value:
         made: Value = ops.concat(x, constant(start[x.shape[0] :], dtype=x.dtype), axis=0)
         return made
     zero, one = constant(0, dtype="i64"), constant(1, dtype="i64")
-    places = ops.range_(zero, count_of(x), one, bound=(x.shape[0],))
+    places = ops.range_(zero, row_count(x), one, bound=(x.shape[0],))
     made = ops.scatter_nd(whole, ops.reshape(places, shape=(-1, 1)), x)
     return made

@@ -6,7 +6,7 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput
-from intaglio.frontends.tensorflow.control import stored
+from intaglio.frontends.tensorflow.control import variable_value
 from intaglio.frontends.tensorflow.node import TfNode, Variable, importer
 from intaglio.ir import Value, constant
 from intaglio.ops.registry import normalize_axis
@@ -54,7 +54,7 @@ def resource_gather(n: TfNode) -> Value:
     held = n.operand(0)
     if not isinstance(held, Variable):
         raise BadInput("its operand is not a variable")
-    return _gathered(n, stored(n, held), _indices(n.value(1)), 0, n.attr("batch_dims", 0))
+    return _gathered(n, variable_value(n, held), _indices(n.value(1)), 0, n.attr("batch_dims", 0))
 
 
 @importer("GatherNd")

@@ -71,7 +71,7 @@ def _built(
         steady = True
         for i in range(len(start)):
             if i not in fixed:
-                start[i], same = _fitting(n, i, start[i], given[i], after[i])
+                start[i], same = _stable_initial(n, i, start[i], given[i], after[i])
                 steady = steady and same
         if steady:
             break
@@ -91,7 +91,7 @@ def _built(
         again = constant(True)
     made = _loop(n, carried, start, given, after, capture, trips, first, again)
     return [
-        _wrapped(start[i], made[carried.index(i)]) if i in carried else start[i]
+        _like_edge(start[i], made[carried.index(i)]) if i in carried else start[i]
         for i in range(len(start))
     ]
 
@@ -107,8 +107,8 @@ def _loop(
     first: Value,
     again: Value,
 ) -> list[Value]:
-    inside = [_held(given[i]) for i in carried]
-    leaving = [_held(after[i]) for i in carried]
+    inside = [_tensor_of(given[i]) for i in carried]
+    leaving = [_tensor_of(after[i]) for i in carried]
     number, go = Value(Type("i64", ()), "iteration"), Value(Type("bool", ()), "again")
     inner = Graph(
         [number, go, *inside, *capture.inside.values()],
@@ -121,7 +121,7 @@ def _loop(
     made = ops.loop(
         trip,
         None if trips is not None else ops.reshape(first, shape=()),
-        *(_held(start[i]) for i in carried),
+        *(_tensor_of(start[i]) for i in carried),
         *capture.inside,
         body=inner,
         carried=len(carried),
@@ -130,14 +130,14 @@ def _loop(
     return made if isinstance(made, list) else [made]
 
 
-def _held(edge: EdgeValue) -> Value:
+def _tensor_of(edge: EdgeValue) -> Value:
     v = edge.value if isinstance(edge, TensorList) else edge
     if not isinstance(v, Value):
         raise BadInput("a loop carries a value that is not a tensor, or a list without elements")
     return v
 
 
-def _wrapped(like: EdgeValue, v: Value) -> EdgeValue:
+def _like_edge(like: EdgeValue, v: Value) -> EdgeValue:
     return (
         TensorList(v, like.count, like.dtype, like.element) if isinstance(like, TensorList) else v
     )
@@ -147,11 +147,11 @@ def _variable(edge: EdgeValue, i: int) -> EdgeValue:
     """The body's input for a carried value."""
     if isinstance(edge, TensorList) and edge.value is None:
         return edge
-    held = _held(edge)
-    return _wrapped(edge, Value(held.type.but(dynamic=()), held.name or f"carried_{i}"))
+    held = _tensor_of(edge)
+    return _like_edge(edge, Value(held.type.but(dynamic=()), held.name or f"carried_{i}"))
 
 
-def _fitting(
+def _stable_initial(
     n: TfNode, i: int, start: EdgeValue, given: EdgeValue, after: EdgeValue
 ) -> tuple[EdgeValue, bool]:
     """The initial value, and whether the body keeps its type."""
@@ -162,7 +162,7 @@ def _fitting(
             return TensorList(held, after.count, after.value.dtype, after.value.shape[1:]), False
         if after.value is None:
             return start, True
-    a, b = _held(given), _held(after)
+    a, b = _tensor_of(given), _tensor_of(after)
     if a.type.dynamic or b.type.dynamic or a.type != b.type:
         n.unsupported(
             f"carried value {i} is {a.type} as input and {b.type} as output; "
@@ -187,7 +187,7 @@ def _count(
     todo: list[Value] = [now]
     while todo:
         v = todo.pop()
-        for leaf in _leaves(v):
+        for leaf in _inputs_of(v):
             if id(leaf) not in place:
                 return None
             i = place[id(leaf)]
@@ -196,10 +196,10 @@ def _count(
                 return None
             if i not in needed:
                 needed[i] = None
-                todo.append(_held(then))
+                todo.append(_tensor_of(then))
     inputs: list[Any] = [given[i] for i in needed]
-    steps = Graph(inputs, [now, *(_held(after[i]) for i in needed)], ["go", *map(str, needed)])
-    held: list[Array] = [_held(start[i]).data for i in needed]  # type: ignore[misc]
+    steps = Graph(inputs, [now, *(_tensor_of(after[i]) for i in needed)], ["go", *map(str, needed)])
+    held: list[Array] = [_tensor_of(start[i]).data for i in needed]  # type: ignore[misc]
     for count in range(MAX_COUNTED):
         go, *held = evaluate(steps, held)
         if not go.reshape(-1)[0]:
@@ -207,7 +207,7 @@ def _count(
     return None
 
 
-def _leaves(v: Value) -> list[Value]:
+def _inputs_of(v: Value) -> list[Value]:
     """The inputs that `v` depends on."""
     found, seen, stack = [], set(), [v]
     while stack:
@@ -232,7 +232,7 @@ def bodies(
     made = []
     for results, capture in graphs:
         inputs = [capture.inside.get(v) or Value(v.type, v.name) for v in outer]
-        values = [folded(_held(r), origin, {}) for r in results]
+        values = [folded(_tensor_of(r), origin, {}) for r in results]
         graph = Graph(inputs, values, [f"result_{i}" for i in range(len(values))], origin)
         graph.tidy()
         made.append(graph)

@@ -56,7 +56,7 @@ def entries(scope: Scope, leave: Node) -> list[Node]:
     return [v.enter for v in _frame(scope, leave)[1]]
 
 
-def _stays(scope: Scope, v: Loop) -> bool:
+def _is_invariant(scope: Scope, v: Loop) -> bool:
     """Whether the loop never changes the variable."""
     ref = v.back.inputs[0]
     while True:
@@ -67,7 +67,7 @@ def _stays(scope: Scope, v: Loop) -> bool:
 
 
 @importer("Exit", "RefExit")
-def leave(n: TfNode) -> EdgeValue:
+def exit_(n: TfNode) -> EdgeValue:
     scope = n.scope
     condition, variables = _frame(scope, n.node)
     if condition not in scope.frames:
@@ -83,7 +83,7 @@ def leave(n: TfNode) -> EdgeValue:
         made = build_loop(
             n,
             initial,
-            {i for i, v in enumerate(variables) if _stays(scope, v)},
+            {i for i, v in enumerate(variables) if _is_invariant(scope, v)},
             lambda edges, capture: inside(edges, capture).get(scope.nodes[condition].inputs[0]),
             lambda edges, capture: _next(inside(edges, capture), variables),
         )

@@ -8,7 +8,7 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput
-from intaglio.frontends.tensorflow.dynamic_shapes import at_most, count_of, filled
+from intaglio.frontends.tensorflow.dynamic_shapes import min_with_extent, padded_rows, row_count
 from intaglio.frontends.tensorflow.node import TfNode, importer
 from intaglio.ir import Value, constant
 from intaglio.ops.registry import normalize_axis
@@ -67,17 +67,17 @@ def cumulative(n: TfNode) -> Value:
     return made
 
 
-def _best(n: TfNode, x: Value) -> list[Value]:
+def _top_k_of_dynamic(n: TfNode, x: Value) -> list[Value]:
     """TopK of a run-time number of elements: pad with the lowest value, then slice the result."""
-    most = at_most(n.value(1), x)
+    most = min_with_extent(n.value(1), x)
     if most is None or not dtypes.is_float(x.dtype):
         n.unsupported(
             "k is known only at run time, and is not the minimum of a constant and the "
             "number of elements"
         )
     most = min(most, x.shape[0])
-    values, places = ops.topk(filled(x, x.shape[0], -np.inf), k=most, axis=0)
-    count = ops.minimum(count_of(x), constant(most, dtype="i64"))
+    values, places = ops.topk(padded_rows(x, x.shape[0], -np.inf), k=most, axis=0)
+    count = ops.minimum(row_count(x), constant(most, dtype="i64"))
     first, step = constant(np.zeros(1, np.int64)), constant(np.ones(1, np.int64))
     stop = ops.reshape(count, shape=(1,))
     cut = [ops.slice_to(v, first, stop, step, axes=(0,), bound=(most,)) for v in (values, places)]
@@ -88,7 +88,7 @@ def _best(n: TfNode, x: Value) -> list[Value]:
 def top_k(n: TfNode) -> list[Value]:
     x = n.value(0)
     if n.op == "TopKV2" and x.type.dynamic == (0,) and x.type.rank == 1:
-        return _best(n, x)
+        return _top_k_of_dynamic(n, x)
     k = n.whole(1) if n.op == "TopKV2" else n.attr("k", 1)
     values, places = ops.topk(x, k=k, axis=-1, sorted=n.attr("sorted", True))
     return [values, ops.cast(places, dtype=n.dtype("index_type", "i32"))]

@@ -8,7 +8,12 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput
-from intaglio.frontends.tensorflow.dynamic_shapes import at, completed, filled, largest
+from intaglio.frontends.tensorflow.dynamic_shapes import (
+    estimate,
+    padded_concat,
+    padded_rows,
+    upper_bounds,
+)
 from intaglio.frontends.tensorflow.node import EdgeValue, TensorList, TfNode, importer
 from intaglio.ir import Value, constant
 from intaglio.ops.registry import normalize_axis
@@ -138,7 +143,7 @@ def transpose(n: TfNode) -> Value:
 @importer("ConcatV2")
 def concat_v2(n: TfNode) -> Value:
     parts, axis = n.values()[:-1], n.whole(-1)
-    if len(parts) == 2 and axis == 0 and (whole := completed(*parts)) is not None:
+    if len(parts) == 2 and axis == 0 and (whole := padded_concat(*parts)) is not None:
         return whole
     made: Value = ops.concat(*parts, axis=axis)
     return made
@@ -199,17 +204,17 @@ def pad(n: TfNode) -> Value:
     x = n.value(0)
     value = n.number(2) if len(n.inputs) > 2 else 0.0
     if not n.is_const(1) and x.type.dynamic == (0,):
-        return _filled_up(n, x, value)
+        return _padded_to_fixed(n, x, value)
     around = n.ints(1)
     made: Value = ops.pad(x, before=around[::2], after=around[1::2], value=value)
     return made
 
 
-def _filled_up(n: TfNode, x: Value, value: float) -> Value:
+def _padded_to_fixed(n: TfNode, x: Value, value: float) -> Value:
     """Pad a run-time number of rows to a fixed one."""
     totals = set()
     for less in (0, 1, x.shape[0] // 2, x.shape[0]):
-        around = at(n.value(1), less)
+        around = estimate(n.value(1), less)
         if around is None or around.size != 2 * x.type.rank or np.any(around.reshape(-1)[2:]):
             n.const(1)  # raises with the remedy
         else:
@@ -217,7 +222,7 @@ def _filled_up(n: TfNode, x: Value, value: float) -> Value:
             totals.add((before, x.shape[0] - less + after))
     if len(totals) != 1 or next(iter(totals))[0]:
         n.const(1)
-    return filled(x, next(iter(totals))[1], value)
+    return padded_rows(x, next(iter(totals))[1], value)
 
 
 @importer("MirrorPad")
@@ -256,8 +261,8 @@ def broadcast_to(n: TfNode) -> Value:
 
 @importer("Fill")
 def fill(n: TfNode) -> Value:
-    if not n.is_const(0) and (most := largest(n.value(0))) is not None:
-        return _filled_by_extent(n, tuple(max(int(d), 0) for d in most.reshape(-1)))
+    if not n.is_const(0) and (most := upper_bounds(n.value(0))) is not None:
+        return _fill_of_dynamic(n, tuple(max(int(d), 0) for d in most.reshape(-1)))
     shape = n.ints(0)
     if min(shape, default=0) < 0:
         raise BadInput(f"its shape is {shape}; extents must not be negative")
@@ -265,9 +270,9 @@ def fill(n: TfNode) -> Value:
     return made
 
 
-def _filled_by_extent(n: TfNode, most: tuple[int, ...]) -> Value:
+def _fill_of_dynamic(n: TfNode, most: tuple[int, ...]) -> Value:
     shape = n.value(0)
-    near = [at(shape, less) for less in (0, 1)]
+    near = [estimate(shape, less) for less in (0, 1)]
     varies = tuple(
         i for i in range(len(most)) if len({int(a[i]) for a in near if a is not None}) > 1
     )
@@ -278,7 +283,7 @@ def _filled_by_extent(n: TfNode, most: tuple[int, ...]) -> Value:
 
 
 @importer("ZerosLike", "OnesLike")
-def alike(n: TfNode) -> EdgeValue:
+def zeros_or_ones_like(n: TfNode) -> EdgeValue:
     x = n.operand(0)
     if isinstance(x, TensorList):
         return TensorList(None, x.count, x.dtype, x.element)
@@ -307,7 +312,7 @@ def broadcast_args(n: TfNode) -> Value:
 def range_(n: TfNode) -> Value:
     start = n.value(0)
     if not all(n.is_const(i) for i in range(3)):
-        return _counted(n)
+        return _range_to_extent(n)
     first, last, step = (n.number(i) for i in range(3))
     if not step or not abs((last - first) / step) < 1 << 24:
         raise BadInput(f"the range from {first} to {last} by {step} is invalid")
@@ -317,9 +322,9 @@ def range_(n: TfNode) -> Value:
     return constant(np.arange(n.whole(0), n.whole(1), n.whole(2)), dtype=start.dtype)
 
 
-def _counted(n: TfNode) -> Value:
+def _range_to_extent(n: TfNode) -> Value:
     """A range up to a run-time extent."""
-    ends = [largest(n.value(i)) for i in range(3)]
+    ends = [upper_bounds(n.value(i)) for i in range(3)]
     if any(e is None for e in ends):
         n.unsupported("its length is known only at run time, and depends on more than extents")
     first, last, step = (float(e.reshape(-1)[0]) for e in ends if e is not None)

@@ -65,7 +65,7 @@ def assigned_before(scope: Scope, node: Node, variable: Variable) -> Node | None
     return None
 
 
-def after(scope: Scope, node: Node, before: Value) -> Value:
+def assigned_value(scope: Scope, node: Node, before: Value) -> Value:
     """The value of a variable after an assignment."""
     made = scope.get(node.inputs[1]) if len(node.inputs) > 1 else None
     if not isinstance(made, Value):
@@ -75,7 +75,7 @@ def after(scope: Scope, node: Node, before: Value) -> Value:
     return made
 
 
-def carried(model: Model) -> tuple[list[Value], list[Value], dict[str, Array | None]]:
+def collect_states(model: Model) -> tuple[list[Value], list[Value], dict[str, Array | None]]:
     """The state inputs of the graph, their values after a call, and their initial values."""
     befores, afters = [], []
     initial: dict[str, Array | None] = {}
@@ -91,7 +91,7 @@ def carried(model: Model) -> tuple[list[Value], list[Value], dict[str, Array | N
                 f"tensorflow: variable '{name}' is state between calls, but {why}; "
                 "choose other outputs, or export the model without it"
             )
-        new = after(*places[0], before)
+        new = assigned_value(*places[0], before)
         if new.type != before.type:
             kinds = f"{before.type} and becomes {new.type}"
             raise Unsupported(f"tensorflow: variable '{name}' is {kinds}; its type must not change")

@@ -19,7 +19,7 @@ def slice_(n: TfNode) -> Value:
     if len(size) != x.type.rank:
         raise BadInput(f"{len(size)} sizes do not fit {x.type}; one per axis is needed")
     if not n.is_const(1):
-        return _moving(n, x, size)
+        return _slice_at_run_time(n, x, size)
     start = n.ints(1)
     stop = tuple(d if s < 0 else b + s for b, s, d in zip(start, size, x.shape, strict=True))
     if any(not 0 <= b <= e <= d for b, e, d in zip(start, stop, x.shape, strict=True)):
@@ -28,7 +28,7 @@ def slice_(n: TfNode) -> Value:
     return made
 
 
-def _moving(n: TfNode, x: Value, size: tuple[int, ...]) -> Value:
+def _slice_at_run_time(n: TfNode, x: Value, size: tuple[int, ...]) -> Value:
     """A slice of fixed size at a run-time position, as a gather per axis."""
     places = entries(n.value(1))
     if places is None or len(places) != x.type.rank:
@@ -65,7 +65,7 @@ class _Axis:
 @importer("StridedSlice")
 def strided_slice(n: TfNode) -> Value:
     x = n.value(0)
-    axes, shape = _read(n, x)
+    axes, shape = _slices_of(n, x)
     made: Value = ops.slice_(
         x,
         start=tuple(a.start for a in axes),
@@ -79,7 +79,7 @@ def strided_slice(n: TfNode) -> Value:
     return made if shape == tuple(range(x.type.rank)) else reshaped(made, shape)
 
 
-def _read(n: TfNode, x: Value) -> tuple[list[_Axis], tuple[int, ...]]:
+def _slices_of(n: TfNode, x: Value) -> tuple[list[_Axis], tuple[int, ...]]:
     """The slice of every axis, and the axes of the result, -1 for new ones."""
     begin, end = (entries(n.value(i)) for i in (1, 2))
     step = n.ints(3)
@@ -109,7 +109,7 @@ def _read(n: TfNode, x: Value) -> tuple[list[_Axis], tuple[int, ...]]:
         else:
             if len(axes) >= x.type.rank:
                 raise BadInput(f"it slices more axes than {x.type} has")
-            axis = _cut(n, begin[i], end[i], step[i], x.shape[len(axes)], bit)
+            axis = _axis_slice(n, begin[i], end[i], step[i], x.shape[len(axes)], bit)
             if not axis.single:
                 shape.append(len(axes))
             axes.append(axis)
@@ -119,7 +119,9 @@ def _read(n: TfNode, x: Value) -> tuple[list[_Axis], tuple[int, ...]]:
     return axes, tuple(shape)
 
 
-def _cut(n: TfNode, begin: Value, end: Value, step: int, d: int, bit: dict[str, bool]) -> _Axis:
+def _axis_slice(
+    n: TfNode, begin: Value, end: Value, step: int, d: int, bit: dict[str, bool]
+) -> _Axis:
     if bit["shrink_axis"]:
         if begin.data is None:
             return _Axis(0, d, 1, begin, True)

@@ -12,7 +12,7 @@ from intaglio.ir import Value, constant
 MAX_LENGTH = 1 << 20  # of a list
 
 
-def _rows(n: TfNode, i: int) -> TensorList:
+def _list_operand(n: TfNode, i: int) -> TensorList:
     held = n.operand(i)
     if not isinstance(held, TensorList):
         raise BadInput(f"operand {i} is not a list")
@@ -34,7 +34,7 @@ def _shape(n: TfNode, i: int) -> tuple[int, ...] | None:
     return None if min(shape, default=0) < 0 else shape
 
 
-def _made(n: TfNode, rows: TensorList, element: tuple[int, ...] | None = None) -> Value:
+def _stacked(n: TfNode, rows: TensorList, element: tuple[int, ...] | None = None) -> Value:
     """The stacked tensor of a list; zeros before the first write."""
     if rows.value is not None:
         return rows.value
@@ -46,16 +46,16 @@ def _made(n: TfNode, rows: TensorList, element: tuple[int, ...] | None = None) -
     return constant(np.zeros((rows.count, *shape), dtypes.numpy_of(rows.dtype)))
 
 
-def _of(v: Value) -> TensorList:
+def _list_of(v: Value) -> TensorList:
     if not v.type.rank:
         raise BadInput("a list is made from a scalar; an axis of elements is needed")
     return TensorList(v, v.shape[0], v.dtype, v.shape[1:])
 
 
 def _written(n: TfNode, rows: TensorList, index: Value, item: Value) -> TensorList:
-    held = _made(n, rows, item.shape)
+    held = _stacked(n, rows, item.shape)
     place = ops.reshape(index, shape=(1, 1))
-    return _of(ops.scatter_nd(held, place, ops.reshape(item, shape=(1, *item.shape))))
+    return _list_of(ops.scatter_nd(held, place, ops.reshape(item, shape=(1, *item.shape))))
 
 
 # ---- TensorFlow 1: a handle, and a flow value that orders its uses ------------------------------
@@ -69,28 +69,30 @@ def tensor_array(n: TfNode) -> list[EdgeValue]:
 
 @importer("TensorArrayScatterV3")
 def tensor_array_scatter(n: TfNode) -> EdgeValue:
-    x, rows = n.value(2), _rows(n, 3)
+    x, rows = n.value(2), _list_operand(n, 3)
     order = n.ints(1)
     if order == tuple(range(len(order))) and len(order) == rows.count:
-        return _of(x)
-    held = _made(n, rows, x.shape[1:])
-    return _of(ops.scatter_nd(held, constant(np.array(order).reshape(-1, 1)), x))
+        return _list_of(x)
+    held = _stacked(n, rows, x.shape[1:])
+    return _list_of(ops.scatter_nd(held, constant(np.array(order).reshape(-1, 1)), x))
 
 
 @importer("TensorArrayReadV3")
 def tensor_array_read(n: TfNode) -> Value:
-    made: Value = ops.gather(_made(n, _rows(n, 2)), ops.reshape(n.value(1), shape=()), axis=0)
+    made: Value = ops.gather(
+        _stacked(n, _list_operand(n, 2)), ops.reshape(n.value(1), shape=()), axis=0
+    )
     return made
 
 
 @importer("TensorArrayWriteV3")
 def tensor_array_write(n: TfNode) -> EdgeValue:
-    return _written(n, _rows(n, 3), n.value(1), n.value(2))
+    return _written(n, _list_operand(n, 3), n.value(1), n.value(2))
 
 
 @importer("TensorArrayGatherV3")
 def tensor_array_gather(n: TfNode) -> Value:
-    held, order = _made(n, _rows(n, 2)), n.ints(1)
+    held, order = _stacked(n, _list_operand(n, 2)), n.ints(1)
     if order == tuple(range(held.shape[0])):
         return held
     made: Value = ops.gather(held, constant(np.array(order, np.int64)), axis=0)
@@ -99,7 +101,7 @@ def tensor_array_gather(n: TfNode) -> Value:
 
 @importer("TensorArraySizeV3")
 def tensor_array_size(n: TfNode) -> Value:
-    return constant(_rows(n, 1).count, dtype="i32")
+    return constant(_list_operand(n, 1).count, dtype="i32")
 
 
 # ---- TensorFlow 2: a list is a value -------------------------------------------------------------
@@ -115,47 +117,47 @@ def empty_tensor_list(n: TfNode) -> EdgeValue:
 
 @importer("TensorListFromTensor")
 def tensor_list_from_tensor(n: TfNode) -> EdgeValue:
-    return _of(n.value(0))
+    return _list_of(n.value(0))
 
 
 @importer("TensorListGetItem")
 def tensor_list_get_item(n: TfNode) -> Value:
-    held = _made(n, _rows(n, 0), _shape(n, 2))
+    held = _stacked(n, _list_operand(n, 0), _shape(n, 2))
     made: Value = ops.gather(held, ops.reshape(n.value(1), shape=()), axis=0)
     return made
 
 
 @importer("TensorListSetItem")
 def tensor_list_set_item(n: TfNode) -> EdgeValue:
-    return _written(n, _rows(n, 0), n.value(1), n.value(2))
+    return _written(n, _list_operand(n, 0), n.value(1), n.value(2))
 
 
 @importer("TensorListPushBack")
 def tensor_list_push_back(n: TfNode) -> EdgeValue:
-    rows, item = _rows(n, 0), n.value(1)
+    rows, item = _list_operand(n, 0), n.value(1)
     one = ops.reshape(item, shape=(1, *item.shape))
-    return _of(one if rows.count == 0 else ops.concat(_made(n, rows), one, axis=0))
+    return _list_of(one if rows.count == 0 else ops.concat(_stacked(n, rows), one, axis=0))
 
 
 @importer("TensorListStack")
 def tensor_list_stack(n: TfNode) -> Value:
-    return _made(n, _rows(n, 0), _shape(n, 1))
+    return _stacked(n, _list_operand(n, 0), _shape(n, 1))
 
 
 @importer("TensorListGather")
 def tensor_list_gather(n: TfNode) -> Value:
-    made: Value = ops.gather(_made(n, _rows(n, 0), _shape(n, 2)), n.value(1), axis=0)
+    made: Value = ops.gather(_stacked(n, _list_operand(n, 0), _shape(n, 2)), n.value(1), axis=0)
     return made
 
 
 @importer("TensorListLength")
 def tensor_list_length(n: TfNode) -> Value:
-    return constant(_rows(n, 0).count, dtype="i32")
+    return constant(_list_operand(n, 0).count, dtype="i32")
 
 
 @importer("TensorListElementShape")
 def tensor_list_element_shape(n: TfNode) -> Value:
-    rows = _rows(n, 0)
+    rows = _list_operand(n, 0)
     if rows.element is None:
         n.unsupported("the shape of its elements is unknown")
     return constant(list(rows.element), dtype=n.dtype("shape_type", "i32"))

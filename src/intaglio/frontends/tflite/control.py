@@ -12,7 +12,7 @@ from intaglio.ir import Graph, Type, Value, constant
 from intaglio.ops.control import UNBOUNDED
 
 
-def _ends(values: Sequence[Value]) -> list[Value]:
+def _new_inputs(values: Sequence[Value]) -> list[Value]:
     """New graph inputs with the types of these values."""
     return [Value(Type(v.dtype, v.shape), f"operand_{i}") for i, v in enumerate(values)]
 
@@ -32,7 +32,7 @@ def if_(n: TfliteNode) -> list[Value]:
         return n.scope.call(sides[0 if cond.data.item() else 1], given)
     bodies = []
     for side in sides:
-        inputs = _ends(given)
+        inputs = _new_inputs(given)
         bodies.append(Graph(inputs, n.scope.body(side, inputs)).copy())
     return _all(ops.if_.node(cond, *given, then_graph=bodies[0], else_graph=bodies[1]))
 
@@ -44,7 +44,7 @@ def while_(n: TfliteNode) -> list[Value]:
     test, body = n.option("CondSubgraphIndex", 0), n.option("BodySubgraphIndex", 0)
     first = _condition(n, n.scope.call(test, given)[0])
     round_, go = Value(Type("i64", ()), "round"), Value(Type("bool", ()), "go")
-    states = _ends(given)
+    states = _new_inputs(given)
     after = n.scope.body(body, states)
     if len(after) != len(states):
         n.unsupported(

@@ -101,14 +101,14 @@ def _inverse(a: Fixed) -> Fixed:
     return x
 
 
-def _every(bits: int) -> Fixed:
+def _all_inputs(bits: int) -> Fixed:
     return Fixed(np.arange(LOW, HIGH + 1, dtype=np.int64), bits)
 
 
 @functools.cache
-def sigmoids() -> Array:
+def sigmoid_table() -> Array:
     """sigmoid of all 16-bit numbers with 3 integer bits, ascending, in units of 2^-15."""
-    a = _every(3)
+    a = _all_inputs(3)
     x = _inverse(_exp(Fixed(-np.minimum(np.abs(a.raw), HIGH + 1), 3)))
     above = Fixed(x.raw, 1).rescaled(0).raw  # half of it
     made = np.where(a.raw > 0, above, HIGH - above)
@@ -116,9 +116,9 @@ def sigmoids() -> Array:
 
 
 @functools.cache
-def tanhs(bits: int) -> Array:
+def tanh_table(bits: int) -> Array:
     """tanh of all 16-bit numbers with `bits` integer bits, ascending, in units of 2^-15."""
-    a = _every(bits)
+    a = _all_inputs(bits)
     x = _inverse(_exp(Fixed(-np.minimum(np.abs(a.raw), HIGH + 1), bits + 1)))
     size = (x - _one(2)).rescaled(0).raw
     made = np.where(a.raw < 0, -size, size)

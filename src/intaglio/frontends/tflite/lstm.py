@@ -15,7 +15,7 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.frontends.tflite.file import Tensor
-from intaglio.frontends.tflite.fixed_point import HIGH, sigmoids, tanhs
+from intaglio.frontends.tflite.fixed_point import HIGH, sigmoid_table, tanh_table
 from intaglio.frontends.tflite.node import TfliteNode, parameters, real
 from intaglio.ir import Array, Graph, Quant, Type, Value, constant
 
@@ -267,7 +267,7 @@ class Lstm:
         return self._word(z if b is None else ops.add(z, b))
 
     def _sigmoid(self, v: Value) -> Value:
-        made: Value = _looked_up(v, GATE, sigmoids()) if self.integer else ops.sigmoid(v)
+        made: Value = _by_table(v, GATE, sigmoid_table()) if self.integer else ops.sigmoid(v)
         return made
 
     def _act(self, v: Value, unit: Quant | None) -> Value:
@@ -278,7 +278,7 @@ class Lstm:
                 self.n.unsupported(
                     f"activation {self.activation} of integers in steps of {unit} is not supported"
                 )
-            return _looked_up(v, unit, tanhs(int(bits)))
+            return _by_table(v, unit, tanh_table(int(bits)))
         if self.activation in (0, 1, 3):
             ends = {0: (-np.inf, np.inf), 1: (0.0, np.inf), 3: (0.0, 6.0)}[self.activation]
             return v if self.activation == 0 else ops.clip(v, lo=ends[0], hi=ends[1])
@@ -299,8 +299,8 @@ class Lstm:
         fine = [2.0 ** max(-e, 0) for _, e in parts]  # resolution before the shift
         by = [round(m * 2**31) * 2.0 ** (e - 31) * f for (m, e), f in zip(parts, fine, strict=True)]
         total = ops.round(ops.div(z, self._columns(units, "f32")))  # the integer accumulators
-        scaled = _whole(ops.mul(ops.cast(total, dtype="f64"), self._columns(by, "f64")))
-        return _in_steps(_whole(ops.div(scaled, self._columns(fine, "f64"))), "i16", GATE)
+        scaled = _rounded(ops.mul(ops.cast(total, dtype="f64"), self._columns(by, "f64")))
+        return _clamped_steps(_rounded(ops.div(scaled, self._columns(fine, "f64"))), "i16", GATE)
 
     def _columns(self, values: Sequence[float], dtype: str) -> Value:
         """One number per gate, repeated for its columns."""
@@ -313,7 +313,7 @@ class Lstm:
             return made
         exact = ops.mul(ops.cast(a, dtype="f64"), ops.cast(b, dtype="f64"))
         unit = constant(kind.quant.scale[0], dtype="f64")
-        return _in_steps(_whole(ops.div(exact, unit)), kind.dtype, kind.quant)
+        return _clamped_steps(_rounded(ops.div(exact, unit)), kind.dtype, kind.quant)
 
     def _word(self, v: Value) -> Value:
         return WORD.real(WORD.store(v)) if self.integer else v
@@ -322,13 +322,13 @@ class Lstm:
         return self.c.real(self.c.store(v)) if self.integer else v
 
 
-def _whole(v: Value) -> Value:
+def _rounded(v: Value) -> Value:
     """Round to integers, ties away from zero."""
     made: Value = ops.mul(ops.sign(v), ops.floor(ops.add(ops.abs(v), constant(0.5, dtype="f64"))))
     return made
 
 
-def _in_steps(whole: Value, dtype: str, q: Quant) -> Value:
+def _clamped_steps(whole: Value, dtype: str, q: Quant) -> Value:
     """Steps * unit, with the steps clamped to the element type."""
     low, high = (end - q.zero[0] for end in dtypes.limits(dtype))
     made = ops.cast(ops.clip(whole, lo=float(low), hi=float(high)), dtype="f32")
@@ -336,7 +336,7 @@ def _in_steps(whole: Value, dtype: str, q: Quant) -> Value:
     return made
 
 
-def _looked_up(v: Value, unit: Quant, table: Array) -> Value:
+def _by_table(v: Value, unit: Quant, table: Array) -> Value:
     """A function of multiples of `unit`, as a lookup in a table of all 16-bit numbers."""
     at = ops.add(
         ops.cast(Stored("i16", unit).store(v), dtype="i32"), constant(1 << 15, dtype="i32")

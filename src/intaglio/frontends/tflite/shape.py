@@ -22,11 +22,11 @@ def reshape(n: TfliteNode) -> Value:
         shape = tuple(int(n.op.options.NewShape(i)) for i in range(n.op.options.NewShapeLength()))
     else:
         shape = n.out().shape
-    y: Value = ops.reshape(x, shape=_of_size(n, shape, x.type.size))
+    y: Value = ops.reshape(x, shape=_resolved_shape(n, shape, x.type.size))
     return y
 
 
-def _of_size(n: TfliteNode, shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+def _resolved_shape(n: TfliteNode, shape: tuple[int, ...], size: int) -> tuple[int, ...]:
     """The shape with -1 resolved; a shape for batch 1 is adapted to a larger batch."""
     if shape.count(-1) == 1:
         rest = int(np.prod([d for d in shape if d >= 0], dtype=np.int64))
@@ -125,7 +125,7 @@ def strided_slice(n: TfliteNode) -> Value:
     masks = {m: n.option(f"{m}Mask", 0) for m in ("Begin", "End", "ShrinkAxis")}
     new, rest = n.option("NewAxisMask", 0), n.option("EllipsisMask", 0)
     if new or rest:
-        x, (begin, end, step), masks = _aligned(n, x, (begin, end, step), masks, new, rest)
+        x, (begin, end, step), masks = _explicit_slice(n, x, (begin, end, step), masks, new, rest)
     starts, stops, steps, shape = [], [], [], []
     for i, d in enumerate(x.shape):
         b, e, s = (v[i] if i < len(v) else None for v in (begin, end, step))
@@ -147,7 +147,7 @@ def strided_slice(n: TfliteNode) -> Value:
     return y if len(shape) == x.type.rank else ops.reshape(y, shape=tuple(shape))
 
 
-def _aligned(
+def _explicit_slice(
     n: TfliteNode,
     x: Value,
     bounds: Sequence[Sequence[int]],

@@ -18,12 +18,18 @@ from intaglio.errors import BadFile, IntaglioError, Unsupported
 from intaglio.frontends.options import NO_OPTIONS, ImportOptions
 from intaglio.frontends.torch.archive import Archive
 from intaglio.frontends.torch.exported_program import is_exported, load_exported
-from intaglio.frontends.torch.inputs import Inputs, finished, results, state_results, warn_of_state
+from intaglio.frontends.torch.inputs import (
+    Inputs,
+    build_graph,
+    named_results,
+    state_results,
+    warn_of_state,
+)
 from intaglio.frontends.torch.mutable_tensor import MutableTensor
-from intaglio.frontends.torch.program import DAMAGE, Program, one_line
+from intaglio.frontends.torch.program import DAMAGE, Program, printable_errors
 from intaglio.frontends.torch.script import Script
 from intaglio.frontends.torch.script_interpreter import Interpreter
-from intaglio.frontends.torch.state_dict import explain, explain_old
+from intaglio.frontends.torch.state_dict import raise_legacy_file, raise_no_network
 from intaglio.ir import Array, Graph, Type, Value
 
 
@@ -38,11 +44,11 @@ def load_torch(model: str | Path | bytes, options: ImportOptions = NO_OPTIONS) -
     """A Graph from a TorchScript archive or an exported program, a path or bytes."""
     _import_families()
     what = "the bytes given" if isinstance(model, bytes) else f"'{model}'"
-    with one_line():
+    with printable_errors():
         try:
             source = model if isinstance(model, bytes) else Path(model)
             if isinstance(source, Path) and not zipfile.is_zipfile(source):
-                explain_old(what)
+                raise_legacy_file(what)
             return _load(Archive(source, what), options)
         except IntaglioError:
             raise
@@ -55,7 +61,7 @@ def _load(archive: Archive, options: ImportOptions) -> Graph:
     if is_exported(archive):
         return load_exported(archive, options)
     if not any(n.startswith("code/") for n in archive.names):
-        explain(archive)
+        raise_no_network(archive)
     return _load_script(archive, options)
 
 
@@ -133,6 +139,6 @@ class _ScriptRun:
             owner = self.script.module(path.rpartition(".")[0])
             now = owner.attributes[path.rpartition(".")[2]] if owner else None
             pairs[path] = (kind, after.get(path, now))
-        outputs = results(self.made) + state_results(pairs)
+        outputs = named_results(self.made) + state_results(pairs)
         name = self.script.root.kind.rpartition(".")[2]
-        return finished(self.inputs, outputs, name, {"producer": "TorchScript"}, self.initial)
+        return build_graph(self.inputs, outputs, name, {"producer": "TorchScript"}, self.initial)

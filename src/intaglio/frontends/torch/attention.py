@@ -38,16 +38,16 @@ def scaled_dot_product_attention(
     if mask is not None and mask.dtype != "bool":
         mask = as_dtype(mask, query.dtype)
     rank = query.type.rank
-    q, k, v = (_four(x) for x in (query, key, value))
+    q, k, v = (_as_rank_4(x) for x in (query, key, value))
     if mask is not None and rank > 4:
-        mask = _four(ops.expand(mask, shape=(*query.shape[:-1], key.shape[-2])))
+        mask = _as_rank_4(ops.expand(mask, shape=(*query.shape[:-1], key.shape[-2])))
     if mask is not None and rank == 3 and mask.type.rank == 3:
         mask = reshaped(mask, (1, *mask.shape))
     y: Value = ops.attention(q, k, v, mask, scale=by)
     return reshaped(y, (*query.shape[:-1], value.shape[-1]))
 
 
-def _four(x: Value) -> Value:
+def _as_rank_4(x: Value) -> Value:
     """x reshaped to [batch, heads, length, size]."""
     lead = x.shape[:-2]
     if len(lead) == 2:

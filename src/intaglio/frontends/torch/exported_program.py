@@ -19,7 +19,13 @@ from intaglio.frontends.torch.exported_json import (
 )
 from intaglio.frontends.torch.exported_weights import LEGACY_PROGRAM, ExportedWeights
 from intaglio.frontends.torch.importer import as_dtype
-from intaglio.frontends.torch.inputs import Inputs, finished, results, state_results, warn_of_state
+from intaglio.frontends.torch.inputs import (
+    Inputs,
+    build_graph,
+    named_results,
+    state_results,
+    warn_of_state,
+)
 from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.program import UNKNOWN, Program
 from intaglio.frontends.torch.scalars import Device
@@ -115,9 +121,9 @@ class _ExportedProgram:
         }
         version = str(self.stored.get("torch_version", ""))[:40]
         metadata = {"producer": f"torch.export {version}".strip()}
-        outputs = results(made) + state_results(pairs)
+        outputs = named_results(made) + state_results(pairs)
         state = {f"state.{n}": self.stored_state.get(n) for n in pairs}
-        return finished(self.inputs, outputs, self.name, metadata, state)
+        return build_graph(self.inputs, outputs, self.name, metadata, state)
 
     # ---- shapes ----
     def _bind(self, graph: dict[str, Any], signature: dict[str, Any]) -> None:
@@ -221,7 +227,7 @@ class _ExportedProgram:
                 return self._inner(graph["as_graph"]["graph"], rest, env)
         if name == "cond" and len(args) >= 4:
             test = self._argument(args[0], env)
-            operands = [_wrap(x) for x in self._argument(args[3], env)]
+            operands = [_as_argument(x) for x in self._argument(args[3], env)]
             if not isinstance(test, MutableTensor):
                 return self._inner(args[1 if test else 2]["as_graph"]["graph"], operands, env)
             sides = [self._inner(a["as_graph"]["graph"], operands, env) for a in args[1:3]]
@@ -323,5 +329,5 @@ class _ExportedProgram:
             env[name] = item
 
 
-def _wrap(x: Any) -> dict[str, Any]:
+def _as_argument(x: Any) -> dict[str, Any]:
     return {"value": x}

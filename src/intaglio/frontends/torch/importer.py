@@ -163,7 +163,7 @@ def tensors(xs: Any) -> list[Value]:
 def integer(x: Any) -> int:
     """An integer: a Python number, or a constant tensor of one element."""
     if isinstance(x, Value):
-        x = known(x).reshape(-1)[0].item() if x.type.size == 1 else None
+        x = constant_elements(x).reshape(-1)[0].item() if x.type.size == 1 else None
     if not isinstance(x, int | float):
         raise BadInput(f"an argument is {x!r}; an integer is needed"[:120])
     return int(x)
@@ -179,7 +179,7 @@ def ints(xs: Any, count: int | None = None) -> tuple[int, ...]:
     return tuple(integer(x) for x in items)
 
 
-def known(x: Value, what: str = "a tensor that decides a shape or a branch") -> Array:
+def constant_elements(x: Value, what: str = "a tensor that decides a shape or a branch") -> Array:
     """The elements of a tensor that must be constant."""
     if x.data is None:
         raise Unsupported(
@@ -245,6 +245,6 @@ def quantized(x: Value, scale: Any, zero: Any, dtype: str, axis: int | None = No
     return Quantized(stored, scales, zeros, axis)
 
 
-def like(x: Value, q: Quantized) -> Quantized:
+def quantized_like(x: Value, q: Quantized) -> Quantized:
     """Real numbers quantised with the scale of `q`."""
     return quantized(x, q.scale, q.zero, q.stored.dtype, q.axis)

@@ -12,12 +12,12 @@ from intaglio import dtypes, ops
 from intaglio.errors import BadInput, Unsupported, option
 from intaglio.frontends.torch.compare import as_bool
 from intaglio.frontends.torch.importer import as_dtype, axis_of, importer, permuted, reshaped
-from intaglio.frontends.torch.mutable_tensor import written
+from intaglio.frontends.torch.mutable_tensor import with_slice_replaced
 from intaglio.ir import Value, constant
 from intaglio.ops.registry import broadcast_shapes
 
 
-def whole(index: Value) -> Value:
+def integer_index(index: Value) -> Value:
     """`index`, which must be an integer tensor."""
     if dtypes.is_float(index.dtype):
         raise BadInput(
@@ -35,7 +35,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Value:
-    made: Value = ops.gather(weight, whole(indices), axis=0)
+    made: Value = ops.gather(weight, integer_index(indices), axis=0)
     return made
 
 
@@ -67,7 +67,7 @@ def embedding_bag(
 
 @importer("index_select")
 def index_select(self: Value, dim: int, index: Value) -> Value:
-    flat = whole(index)
+    flat = integer_index(index)
     if not flat.type.rank:
         flat = reshaped(flat, (1,))
     made: Value = ops.gather(self, flat, axis=axis_of(dim, self))
@@ -76,7 +76,7 @@ def index_select(self: Value, dim: int, index: Value) -> Value:
 
 @importer("gather")
 def gather(self: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
-    made: Value = ops.gather_elements(self, whole(index), axis=axis_of(dim, self))
+    made: Value = ops.gather_elements(self, integer_index(index), axis=axis_of(dim, self))
     return made
 
 
@@ -95,7 +95,7 @@ def take_along_dim(self: Value, indices: Value, dim: int | None = None) -> Value
 
 @importer("take")
 def take(self: Value, index: Value) -> Value:
-    made: Value = ops.gather(reshaped(self, (self.type.size,)), whole(index), axis=0)
+    made: Value = ops.gather(reshaped(self, (self.type.size,)), integer_index(index), axis=0)
     return made
 
 
@@ -107,7 +107,7 @@ def index(self: Value, indices: Any) -> Value:
     if not axes:
         return x
     if len(axes) == 1:
-        made: Value = ops.gather(x, whole(given[axes[0]]), axis=axes[0])
+        made: Value = ops.gather(x, integer_index(given[axes[0]]), axis=axes[0])
         return made
     together = axes == list(range(axes[0], axes[-1] + 1))
     first = axes[0] if together else 0
@@ -126,7 +126,7 @@ def _flat_index(x: Value, given: list[Any], axes: list[int]) -> Value:
     shape = broadcast_shapes(*given)
     total: Value | None = None
     for v, a in zip(given, axes, strict=True):
-        at, extent = as_dtype(whole(v), "i64"), x.shape[a]
+        at, extent = as_dtype(integer_index(v), "i64"), x.shape[a]
         wrapped = ops.where(ops.add(at, np.int64(extent)), at, ops.less(at, np.int64(0)))
         total = wrapped if total is None else ops.add(ops.mul(total, np.int64(extent)), wrapped)
     assert total is not None
@@ -146,11 +146,11 @@ def _masks(x: Value, given: list[Any]) -> tuple[Value, list[Any]]:
                 "a mask that is known only at run time selects elements, so that the shape of "
                 "the result is unknown; use where() or masked_fill()"
             )
-        made += [tensor_of(p) for p in np.nonzero(v.data)]
+        made += [index_constant(p) for p in np.nonzero(v.data)]
     return x, made
 
 
-def tensor_of(array: Any) -> Value:
+def index_constant(array: Any) -> Value:
     return constant(np.asarray(array, np.int64))
 
 
@@ -240,7 +240,7 @@ def _scattered(x: Value, dim: int, index: Value, src: Any, reduce: str | None) -
     }
     if reduce not in kinds:
         raise Unsupported(f"scatter with reduction '{reduce}' is not supported")
-    at, new = whole(index), as_dtype(src, x.dtype)
+    at, new = integer_index(index), as_dtype(src, x.dtype)
     if not new.type.rank:
         new = ops.expand(new, shape=at.shape)
     for axis in range(at.type.rank):
@@ -273,7 +273,7 @@ def slice_scatter(
 ) -> Value:
     axis = axis_of(dim, self)
     a, b, s = slice(start, end, step).indices(self.shape[axis])
-    return written(self, src, axis, a, b, s)
+    return with_slice_replaced(self, src, axis, a, b, s)
 
 
 @importer("select_scatter")
@@ -281,7 +281,7 @@ def select_scatter(self: Value, src: Value, dim: int, index: int) -> Value:
     axis = axis_of(dim, self)
     at = index % self.shape[axis]
     row = reshaped(src, (*self.shape[:axis], 1, *self.shape[axis + 1 :]))
-    return written(self, row, axis, at, at + 1)
+    return with_slice_replaced(self, row, axis, at, at + 1)
 
 
 @importer("bucketize")

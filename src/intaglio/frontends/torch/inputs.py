@@ -14,7 +14,7 @@ from intaglio.errors import BadInput, Unsupported, option
 from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.torch.importer import real
 from intaglio.frontends.torch.mutable_tensor import MutableTensor
-from intaglio.frontends.torch.program import UNKNOWN, Program, leaves
+from intaglio.frontends.torch.program import UNKNOWN, Program, flat_items
 from intaglio.frontends.torch.tensors import Quantized
 from intaglio.frontends.torch.unpickle import Stored
 from intaglio.ir import Array, Graph, Type, Value, constant
@@ -184,9 +184,9 @@ def state_results(pairs: Mapping[str, tuple[Type, Any]]) -> list[tuple[str, Valu
     return made
 
 
-def results(made: Any, name: str = "output") -> list[tuple[str, Value]]:
+def named_results(made: Any, name: str = "output") -> list[tuple[str, Value]]:
     """The tensors that a model returns, flattened, by name."""
-    leaves(made)
+    flat_items(made)
     if isinstance(made, MutableTensor):
         held = made.held
         return [(name, real(held) if isinstance(held, Quantized) else held)]
@@ -194,13 +194,13 @@ def results(made: Any, name: str = "output") -> list[tuple[str, Value]]:
         front = "" if name == "output" and len(made) > 1 else name
         flat = []
         for i, m in enumerate(made):
-            flat += results(m, f"{name}.{i}" if front else f"output.{i}")
-        return flat if len(made) != 1 else results(made[0], name)
+            flat += named_results(m, f"{name}.{i}" if front else f"output.{i}")
+        return flat if len(made) != 1 else named_results(made[0], name)
     if isinstance(made, dict):
         return [
             r
             for k, m in made.items()
-            for r in results(m, str(k) if name == "output" else f"{name}.{k}")
+            for r in named_results(m, str(k) if name == "output" else f"{name}.{k}")
         ]
     if made is UNKNOWN:
         return []
@@ -209,7 +209,7 @@ def results(made: Any, name: str = "output") -> list[tuple[str, Value]]:
     return []
 
 
-def finished(
+def build_graph(
     inputs: Inputs,
     made: list[tuple[str, Value]],
     name: str,
@@ -228,7 +228,7 @@ def finished(
     names, values = zip(*chosen, strict=True)
     graph = Graph(inputs.made, list(values), list(names), name, metadata)
     if options.inputs is not None:
-        graph = _started(graph, [(n, _named(n, by_name)) for n in options.inputs])
+        graph = _cut_at_inputs(graph, [(n, _named(n, by_name)) for n in options.inputs])
     ends = {v.name for v in graph.inputs} & set(graph.output_names)
     graph.state = {n: a for n, a in state.items() if n in ends}
     return graph
@@ -243,7 +243,7 @@ def _named(name: str, by_name: dict[str, Value]) -> Value:
     return by_name[name]
 
 
-def _started(graph: Graph, at: list[tuple[str, Value]]) -> Graph:
+def _cut_at_inputs(graph: Graph, at: list[tuple[str, Value]]) -> Graph:
     """The graph with these tensors as its inputs."""
     fresh = []
     for name, v in at:

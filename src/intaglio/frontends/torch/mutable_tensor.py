@@ -75,7 +75,9 @@ class MutableTensor:
         return tensor
 
 
-def written(base: Value, new: Value, axis: int, start: int, stop: int, step: int = 1) -> Value:
+def with_slice_replaced(
+    base: Value, new: Value, axis: int, start: int, stop: int, step: int = 1
+) -> Value:
     """`base` with the indices start, start + step, ... below stop of `axis` replaced by `new`."""
     extent = base.shape[axis]
     places = list(range(start, min(stop, extent), step))

@@ -47,13 +47,13 @@ def state_of(packed: Any) -> Any:
     return packed.state
 
 
-def held(x: Any) -> Any:
+def value_of(x: Any) -> Any:
     """The value of a MutableTensor; any other object unchanged."""
     return x.held if isinstance(x, MutableTensor) else x
 
 
 def _bias(x: Any) -> Value | None:
-    bias = held(x)
+    bias = value_of(x)
     if bias is not None and not isinstance(bias, Value):
         raise BadFile("a packed bias is not a tensor; the file is damaged")
     return bias
@@ -68,7 +68,7 @@ def linear_params(packed: Any) -> tuple[Quantized | Value, Value | None]:
         state = state[0]
     if not isinstance(state, tuple | list) or len(state) < 2:
         raise BadFile("packed weights of a linear layer are damaged")
-    weight = held(state[0])
+    weight = value_of(state[0])
     if not isinstance(weight, Quantized | Value):
         raise BadFile("packed weights of a linear layer are not a tensor; the file is damaged")
     return weight, _bias(state[1])
@@ -85,10 +85,10 @@ def conv_params(packed: Any) -> ConvParams:
             "save the model again with a newer version"
         )
     if str(state[0]) == "2":
-        numbers, weight, bias = held(state[1][0]), held(state[1][1]), _bias(state[2][0])
+        numbers, weight, bias = value_of(state[1][0]), value_of(state[1][1]), _bias(state[2][0])
         given = [int(v) for v in np.asarray(numbers.data).reshape(-1)]
     elif str(state[0]) == "3":
-        given, weight, bias = [int(v) for v in state[1]], held(state[2][1]), _bias(state[2][2])
+        given, weight, bias = [int(v) for v in state[1]], value_of(state[2][1]), _bias(state[2][2])
     else:
         raise Unsupported(f"packed weights of version {state[0]!r:.20} are not supported")
     if not isinstance(weight, Quantized | Value) or not given:

@@ -24,7 +24,7 @@ def _unbatched(y: Value, lone: bool) -> Value:
     return reshaped(y, y.shape[1:]) if lone else y
 
 
-def _ends(
+def _end_padding(
     extents: Ints, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints, ceil: bool
 ) -> tuple[Ints, Ints]:
     """Padding at the end, and the part of it that ceil_mode adds."""
@@ -56,7 +56,7 @@ def max_pooled(
     kernel = ints(kernel_size, n)
     steps = ints(stride, n) if stride else kernel
     pad, wide = ints(padding, n), ints(dilation, n)
-    ends, _ = _ends(x.shape[2:], kernel, steps, pad, wide, bool(ceil_mode))
+    ends, _ = _end_padding(x.shape[2:], kernel, steps, pad, wide, bool(ceil_mode))
     made = ops.max_pool(
         x, kernel=kernel, stride=steps, pad=(*pad, *ends), dilation=wide, with_indices=indices
     )
@@ -125,7 +125,7 @@ def avg_pool(
     pad, ones = ints(padding, n), (1,) * n
     if divisor_override:
         raise Unsupported("divisor_override of an average pool is not supported")
-    ends, more = _ends(x.shape[2:], kernel, steps, pad, ones, bool(ceil_mode))
+    ends, more = _end_padding(x.shape[2:], kernel, steps, pad, ones, bool(ceil_mode))
     count = bool(count_include_pad)
     begin: Ints = pad
     if count and any(more):  # padding that ceil_mode adds does not count: pad explicitly

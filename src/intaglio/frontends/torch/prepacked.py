@@ -9,7 +9,7 @@ from intaglio.frontends.torch.compare import clamp
 from intaglio.frontends.torch.conv import convolved, spread
 from intaglio.frontends.torch.importer import importer
 from intaglio.frontends.torch.linear import linear
-from intaglio.frontends.torch.packed_params import held, state_of
+from intaglio.frontends.torch.packed_params import state_of, value_of
 from intaglio.ir import Value
 
 
@@ -18,7 +18,7 @@ def _unpacked(packed: Any, count: int) -> list[Any]:
     state = state_of(packed)
     if not isinstance(state, tuple | list) or len(state) != count:
         raise BadFile(f"a packed layer has {len(state)} items; {count} are needed")
-    return [held(x) for x in state]
+    return [value_of(x) for x in state]
 
 
 def _clamped(y: Value, low: Any, high: Any) -> Value:

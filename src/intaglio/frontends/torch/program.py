@@ -16,7 +16,7 @@ from intaglio.frontends.torch.importer import (
     Import,
     as_dtype,
     find_importer,
-    like,
+    quantized_like,
     real,
     signature_of,
 )
@@ -61,7 +61,7 @@ class Unknown:
 UNKNOWN = Unknown()
 
 
-def leaves(x: Any) -> list[Any]:
+def flat_items(x: Any) -> list[Any]:
     """All items of nested lists and mappings; BadFile if there are too many (shared or cyclic)."""
     made: list[Any] = []
     stack, seen = [x], 0
@@ -95,7 +95,7 @@ class Program:
 
     def call(self, name: str, args: list[Any], kwargs: dict[str, Any], label: str) -> Any:
         """The result of an operator; `name` has no overload: "conv2d", "quantized::add"."""
-        flat = leaves([args, kwargs])
+        flat = flat_items([args, kwargs])
         with_tensors = any(isinstance(x, MutableTensor | Complex) for x in flat)
         poisoned = any(x is UNKNOWN for x in flat)
         try:
@@ -184,7 +184,7 @@ class Program:
         return self._wrapped(made, label)
 
     def _grid(self, args: list[Any]) -> Quantized | None:
-        for x in leaves(args):
+        for x in flat_items(args):
             if isinstance(x, MutableTensor) and isinstance(x.held, Quantized):
                 return x.held
         return None
@@ -202,7 +202,7 @@ class Program:
         if isinstance(made, list | tuple):
             return type(made)(self._on_grid(m, grid) for m in made)
         if isinstance(made, Value) and dtypes.is_float(made.dtype):
-            return like(made, grid)
+            return quantized_like(made, grid)
         return made
 
     def _overwrite(self, cell: Any, made: Any) -> Any:
@@ -302,7 +302,7 @@ class Program:
 
 
 @contextlib.contextmanager
-def one_line() -> Iterator[None]:
+def printable_errors() -> Iterator[None]:
     """Make error messages printable: names in a file may hold anything."""
     try:
         yield

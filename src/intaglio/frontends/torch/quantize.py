@@ -11,10 +11,10 @@ from intaglio.frontends.torch.conv import convolved, spread
 from intaglio.frontends.torch.importer import (
     as_dtype,
     axis_of,
+    constant_elements,
     importer,
     integer,
     ints,
-    known,
     quantized,
     real,
     tensor,
@@ -40,11 +40,11 @@ def floats(x: Any) -> Value:
 
 def _float(x: Any) -> float:
     if isinstance(x, Value):
-        return float(known(x, "a scale").reshape(-1)[0])
+        return float(constant_elements(x, "a scale").reshape(-1)[0])
     return float(x)
 
 
-def grid(x: Value, scale: Any, zero_point: Any, like: Any) -> Quantized:
+def requantized(x: Value, scale: Any, zero_point: Any, like: Any) -> Quantized:
     """`y` quantised with the operator's output scale, in the element type of its input."""
     dtype = like.stored.dtype if isinstance(like, Quantized) else "u8"
     return quantized(x, _float(scale), integer(zero_point), dtype)
@@ -59,7 +59,7 @@ def quantize_per_tensor(self: Value, scale: Any, zero_point: Any, dtype: int) ->
 def quantize_per_channel(
     self: Value, scales: Value, zero_points: Value, axis: int, dtype: int
 ) -> Quantized:
-    s, z = known(scales, "a scale"), known(zero_points, "a zero point")
+    s, z = constant_elements(scales, "a scale"), constant_elements(zero_points, "a zero point")
     return quantized(
         self,
         tuple(s.tolist()),
@@ -120,7 +120,7 @@ def _conv(relu: bool) -> Any:
         scale = rest[-2] if output_scale is None else output_scale
         zero = rest[-1] if output_zero_point is None else output_zero_point
         y = _product(floats(qx), p)
-        return grid(ops.relu(y) if relu else y, scale, zero, qx)
+        return requantized(ops.relu(y) if relu else y, scale, zero, qx)
 
     return function
 
@@ -169,19 +169,19 @@ def linear_prepack(W: Any, B: Value | None = None) -> LinearParams:
 @importer("quantized::linear", raw=True)
 def quantized_linear(X: Q, W_prepack: Any, Y_scale_i: Any, Y_zero_point_i: Any) -> Quantized:
     weight, bias = linear_params(W_prepack)
-    return grid(linear(floats(X), floats(weight), bias), Y_scale_i, Y_zero_point_i, X)
+    return requantized(linear(floats(X), floats(weight), bias), Y_scale_i, Y_zero_point_i, X)
 
 
 @importer("quantized::linear_relu", raw=True)
 def quantized_linear_relu(X: Q, W_prepack: Any, Y_scale_i: Any, Y_zero_point_i: Any) -> Quantized:
     weight, bias = linear_params(W_prepack)
     y = ops.relu(linear(floats(X), floats(weight), bias))
-    return grid(y, Y_scale_i, Y_zero_point_i, X)
+    return requantized(y, Y_scale_i, Y_zero_point_i, X)
 
 
 @importer("quantized::matmul", raw=True)
 def quantized_matmul(qa: Q, qb: Q, scale: Any, zero_point: Any) -> Quantized:
-    return grid(matmul(floats(qa), floats(qb)), scale, zero_point, qa)
+    return requantized(matmul(floats(qa), floats(qb)), scale, zero_point, qa)
 
 
 def dynamic(x: Value, most: int) -> Value:
@@ -212,17 +212,17 @@ def linear_dynamic_fp16(X: Value, W_prepack: Any) -> Value:
 
 
 # ---- arithmetic, activations, normalisation ------------------------------------------------------
-def _pair(op: Any, relu: bool) -> Any:
+def _binary(op: Any, relu: bool) -> Any:
     def function(qa: Q, qb: Q, scale: Any, zero_point: Any) -> Quantized:
         y = op(floats(qa), floats(qb))
-        return grid(ops.relu(y) if relu else y, scale, zero_point, qa)
+        return requantized(ops.relu(y) if relu else y, scale, zero_point, qa)
 
     return function
 
 
 for _name, _op in (("add", ops.add), ("mul", ops.mul)):
-    importer(f"quantized::{_name}", raw=True)(_pair(_op, relu=False))
-    importer(f"quantized::{_name}_relu", raw=True)(_pair(_op, relu=True))
+    importer(f"quantized::{_name}", raw=True)(_binary(_op, relu=False))
+    importer(f"quantized::{_name}_relu", raw=True)(_binary(_op, relu=True))
 
 
 @importer("quantized::add_scalar", "quantized::add_scalar_relu", raw=True)
@@ -247,12 +247,12 @@ def mul_scalar(qa: Q, b: Any) -> Quantized:
 def cat(qx: Any, dim: int, scale: Any, zero_point: Any) -> Quantized:
     values = [floats(x) for x in qx]
     y = ops.concat(*values, axis=axis_of(dim, values[0])) if len(values) > 1 else values[0]
-    return grid(y, scale, zero_point, qx[0])
+    return requantized(y, scale, zero_point, qx[0])
 
 
 def _unary(op: Any) -> Any:
     def function(qx: Q, output_scale: Any, output_zero_point: Any) -> Quantized:
-        return grid(op(floats(qx)), output_scale, output_zero_point, qx)
+        return requantized(op(floats(qx)), output_scale, output_zero_point, qx)
 
     return function
 
@@ -262,7 +262,7 @@ for _name, _op in named("torch_quantized").items():
 importer("quantized::hardsigmoid", raw=True)(_unary(activation.hardsigmoid))
 
 
-def _fixed(op: Any, scale: float, zero: tuple[int, int]) -> Any:
+def _fixed_range(op: Any, scale: float, zero: tuple[int, int]) -> Any:
     """A function with a fixed range, whose quantised result has a fixed scale."""
 
     def function(self: Any) -> Any:
@@ -275,13 +275,13 @@ def _fixed(op: Any, scale: float, zero: tuple[int, int]) -> Any:
     return function
 
 
-importer("sigmoid", raw=True)(_fixed(ops.sigmoid, 1 / 256, (0, -128)))
-importer("tanh", raw=True)(_fixed(ops.tanh, 2 / 256, (128, 0)))
+importer("sigmoid", raw=True)(_fixed_range(ops.sigmoid, 1 / 256, (0, -128)))
+importer("tanh", raw=True)(_fixed_range(ops.tanh, 2 / 256, (128, 0)))
 
 
 @importer("quantized::leaky_relu", raw=True)
 def leaky_relu(qx: Q, negative_slope: Any, inplace: bool, scale: Any, zero_point: Any) -> Quantized:
-    return grid(activation.leaky_relu(floats(qx), negative_slope), scale, zero_point, qx)
+    return requantized(activation.leaky_relu(floats(qx), negative_slope), scale, zero_point, qx)
 
 
 @importer("quantized::elu", raw=True)
@@ -294,17 +294,17 @@ def elu(
     input_scale: Any = 1,
 ) -> Quantized:
     y = activation.elu(floats(self), alpha, scale, input_scale)
-    return grid(y, output_scale, output_zero_point, self)
+    return requantized(y, output_scale, output_zero_point, self)
 
 
 @importer("quantized::prelu", raw=True)
 def prelu(qx: Q, weight: Any, scale: Any, zero_point: Any) -> Quantized:
-    return grid(activation.prelu(floats(qx), floats(weight)), scale, zero_point, qx)
+    return requantized(activation.prelu(floats(qx), floats(weight)), scale, zero_point, qx)
 
 
 @importer("quantized::softmax", raw=True)
 def softmax(qx: Q, dim: int, scale: Any, zero_point: Any) -> Quantized:
-    return grid(normalize.softmax(floats(qx), dim), scale, zero_point, qx)
+    return requantized(normalize.softmax(floats(qx), dim), scale, zero_point, qx)
 
 
 @importer("quantized::relu6", raw=True)
@@ -328,7 +328,7 @@ def layer_norm(
     output_zero_point: Any,
 ) -> Quantized:
     y = normalize.layer_norm(floats(input), normalized_shape, weight, bias, eps)
-    return grid(y, output_scale, output_zero_point, input)
+    return requantized(y, output_scale, output_zero_point, input)
 
 
 @importer("quantized::group_norm", raw=True)
@@ -342,7 +342,7 @@ def group_norm(
     output_zero_point: Any,
 ) -> Quantized:
     y = normalize.group_norm(floats(input), num_groups, weight, bias, eps)
-    return grid(y, output_scale, output_zero_point, input)
+    return requantized(y, output_scale, output_zero_point, input)
 
 
 @importer("quantized::instance_norm", raw=True)
@@ -350,7 +350,7 @@ def instance_norm(
     input: Q, weight: Any, bias: Any, eps: float, output_scale: Any, output_zero_point: Any
 ) -> Quantized:
     y = normalize.instance_norm(floats(input), weight, bias, None, None, True, 0.0, eps)
-    return grid(y, output_scale, output_zero_point, input)
+    return requantized(y, output_scale, output_zero_point, input)
 
 
 def _batch_norm(relu: bool) -> Any:
@@ -365,7 +365,7 @@ def _batch_norm(relu: bool) -> Any:
         output_zero_point: Any,
     ) -> Quantized:
         y = normalize.batch_norm(floats(qx), weight, bias, mean, var, eps=eps)
-        return grid(ops.relu(y) if relu else y, output_scale, output_zero_point, qx)
+        return requantized(ops.relu(y) if relu else y, output_scale, output_zero_point, qx)
 
     return function
 

@@ -63,7 +63,7 @@ importer("amax")(_extreme(ops.reduce_max))
 importer("amin")(_extreme(ops.reduce_min))
 
 
-def _largest(reduce: Any, place: Any, pair: Any) -> Any:
+def _max_or_min(reduce: Any, place: Any, pair: Any) -> Any:
     def function(self: Value, dim: Any = None, keepdim: bool = False) -> Any:
         if isinstance(dim, Value):  # max(a, b)
             return pair(*promoted(self, dim))
@@ -80,11 +80,11 @@ def _largest(reduce: Any, place: Any, pair: Any) -> Any:
     return function
 
 
-importer("max")(_largest(ops.reduce_max, ops.argmax, ops.maximum))
-importer("min")(_largest(ops.reduce_min, ops.argmin, ops.minimum))
+importer("max")(_max_or_min(ops.reduce_max, ops.argmax, ops.maximum))
+importer("min")(_max_or_min(ops.reduce_min, ops.argmin, ops.minimum))
 
 
-def _place(op: Any) -> Any:
+def _arg_extreme(op: Any) -> Any:
     def function(self: Value, dim: Any = None, keepdim: bool = False) -> Value:
         if dim is None:
             flat = reshaped(self, (self.type.size,))
@@ -96,8 +96,8 @@ def _place(op: Any) -> Any:
     return function
 
 
-importer("argmax")(_place(ops.argmax))
-importer("argmin")(_place(ops.argmin))
+importer("argmax")(_arg_extreme(ops.argmax))
+importer("argmin")(_arg_extreme(ops.argmin))
 
 
 def variance(x: Value, axes: tuple[int, ...], correction: Any, keepdim: bool) -> Value:
@@ -109,7 +109,7 @@ def variance(x: Value, axes: tuple[int, ...], correction: Any, keepdim: bool) ->
     return made
 
 
-def _spread(
+def _variance_arguments(
     self: Value, args: tuple[Any, ...], unbiased: Any, correction: Any, keepdim: Any
 ) -> tuple[Value, tuple[int, ...], Any, bool]:
     """The forms (x, unbiased), (x, dims, unbiased, keepdim) and (x, dims, correction=...)."""
@@ -135,7 +135,7 @@ def var(
     keepdim: bool = False,
 ) -> Value:
     given = args if dim is None else (dim, *args)
-    x, axes, by, keep = _spread(self, given, unbiased, correction, keepdim)
+    x, axes, by, keep = _variance_arguments(self, given, unbiased, correction, keepdim)
     return variance(x, axes, by, keep)
 
 
@@ -164,7 +164,7 @@ def var_mean(
     keepdim: bool = False,
 ) -> Any:
     given = args if dim is None else (dim, *args)
-    x, axes, by, keep = _spread(self, given, unbiased, correction, keepdim)
+    x, axes, by, keep = _variance_arguments(self, given, unbiased, correction, keepdim)
     return variance(x, axes, by, keep), ops.reduce_mean(x, axes=axes, keepdims=keep)
 
 

@@ -80,7 +80,7 @@ def _factors(scales: tuple[Any, ...], named: Any, h: Any, w: Any) -> Any:
     return list(scales) if any(s is not None for s in scales) else None
 
 
-def _way(align_corners: bool) -> str:
+def _coordinate_mode(align_corners: bool) -> str:
     return "align_corners" if align_corners else "half_pixel"
 
 
@@ -95,7 +95,7 @@ def upsample_linear(
     scales_w: Any = None,
 ) -> Value:
     factors = _factors(scales, scale_factors, scales_h, scales_w)
-    return resized(self, output_size, factors, "linear", _way(align_corners))
+    return resized(self, output_size, factors, "linear", _coordinate_mode(align_corners))
 
 
 @importer("upsample_bicubic2d")
@@ -109,7 +109,9 @@ def upsample_bicubic(
     scales_w: Any = None,
 ) -> Value:
     factors = _factors(scales, scale_factors, scales_h, scales_w)
-    return resized(self, output_size, factors, "cubic", _way(align_corners), cubic_coeff_a=-0.75)
+    return resized(
+        self, output_size, factors, "cubic", _coordinate_mode(align_corners), cubic_coeff_a=-0.75
+    )
 
 
 @importer("__interpolate")
@@ -129,9 +131,9 @@ def interpolate(
     if mode == "nearest":
         return resized(input, sizes, scale_factor, "nearest", "asymmetric", nearest_mode="floor")
     if mode in ("linear", "bilinear", "trilinear"):
-        return resized(input, sizes, scale_factor, "linear", _way(bool(align_corners)))
+        return resized(input, sizes, scale_factor, "linear", _coordinate_mode(bool(align_corners)))
     if mode == "bicubic":
-        return resized(input, sizes, scale_factor, "cubic", _way(bool(align_corners)))
+        return resized(input, sizes, scale_factor, "cubic", _coordinate_mode(bool(align_corners)))
     raise Unsupported(f"interpolation mode '{mode}' is not supported")
 
 

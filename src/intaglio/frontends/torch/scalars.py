@@ -14,7 +14,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, Unsupported, option
-from intaglio.frontends.torch.importer import known
+from intaglio.frontends.torch.importer import constant_elements
 from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.tensors import CODE_OF, Quantized
 from intaglio.ir import Array, Type, constant
@@ -51,7 +51,7 @@ def elements(c: Any) -> Array:
     held = c.held
     if isinstance(held, Quantized):
         raise Unsupported("the model reads elements of a quantised tensor; dequantise it first")
-    return known(held)
+    return constant_elements(held)
 
 
 def to_number(x: Any, kind: Callable[[Any], Any]) -> Any:

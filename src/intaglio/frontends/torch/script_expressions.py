@@ -73,10 +73,10 @@ class RunTimeCondition:
         self.value = value
 
 
-def _is_a(x: Any, kind: ast.expr) -> bool:
+def _is_instance(x: Any, kind: ast.expr) -> bool:
     """isinstance for the types of TorchScript."""
     if isinstance(kind, ast.Tuple | ast.List):
-        return any(_is_a(x, k) for k in kind.elts)
+        return any(_is_instance(x, k) for k in kind.elts)
     name = ast.unparse(kind).split("[")[0].rpartition(".")[2]
     if isinstance(x, Module):
         return x.kind.rpartition(".")[2] == name
@@ -240,7 +240,7 @@ class Expressions:
             case "str":
                 return str(args[0])[:1000]
             case "isinstance":
-                return _is_a(args[0], x.args[1])
+                return _is_instance(args[0], x.args[1])
             case "len" | "list" | "ord" | "chr" | "abs" | "min" | "max" | "round" | "pow":
                 return self.interpreter.program.call(name, args, {}, self.label())
         raise Unsupported(f"torch: the built-in function '{name}' is not supported")

@@ -15,7 +15,7 @@ from intaglio.frontends.torch.tensors import Complex, number
 from intaglio.ir import Value
 
 
-def part(x: Complex, i: int) -> Value:
+def complex_part(x: Complex, i: int) -> Value:
     """The real (0) or imaginary (1) parts."""
     pairs = x.pairs
     one = ops.part(pairs, i, i + 1, axis=pairs.type.rank - 1)
@@ -48,12 +48,12 @@ def polar(abs: Value, angle: Value) -> Complex:
 
 @importer("real")
 def real(self: Any) -> Value:
-    return part(self, 0) if isinstance(self, Complex) else tensor(self)
+    return complex_part(self, 0) if isinstance(self, Complex) else tensor(self)
 
 
 @importer("imag")
 def imag(self: Complex) -> Value:
-    return part(self, 1)
+    return complex_part(self, 1)
 
 
 @importer("abs", "absolute")
@@ -67,7 +67,7 @@ def abs_(self: Any) -> Value:
 
 @importer("angle")
 def angle(self: Complex) -> Value:
-    return atan2(part(self, 1), part(self, 0))
+    return atan2(complex_part(self, 1), complex_part(self, 0))
 
 
 @importer("stft")
@@ -162,7 +162,7 @@ def fft_irfft(self: Any, n: Any = None, dim: int = -1, norm: str | None = None) 
     return reshaped(y, y.shape[:-1])
 
 
-def _lone(dim: Any) -> Any:
+def _single_axis(dim: Any) -> Any:
     if len(dim) != 1:
         raise Unsupported(f"a transform over the axes {dim}; only one axis is supported")
     return dim[0]
@@ -171,27 +171,27 @@ def _lone(dim: Any) -> Any:
 @importer("_fft_r2c")
 def fft_r2c(self: Value, dim: Any, normalization: int, onesided: bool) -> Complex:
     norm = (None, "ortho", "forward")[normalization]
-    return Complex(_spectrum(self, _lone(dim), None, norm, onesided=bool(onesided)))
+    return Complex(_spectrum(self, _single_axis(dim), None, norm, onesided=bool(onesided)))
 
 
 @importer("_fft_c2r")
 def fft_c2r(self: Any, dim: Any, normalization: int, last_dim_size: Any) -> Value:
     norm = ("forward", "ortho", None)[normalization]
-    y = _spectrum(self, _lone(dim), last_dim_size, norm, inverse=True, onesided=True)
+    y = _spectrum(self, _single_axis(dim), last_dim_size, norm, inverse=True, onesided=True)
     return reshaped(y, y.shape[:-1])
 
 
 @importer("hamming_window")
 def hamming_window(window_length: Any, periodic: bool = True, *args: Any, **kwargs: Any) -> Value:
-    return _cosines(window_length, periodic, 0.54, 0.46)
+    return _cosine_window(window_length, periodic, 0.54, 0.46)
 
 
 @importer("hann_window")
 def hann_window(window_length: Any, periodic: bool = True, *args: Any, **kwargs: Any) -> Value:
-    return _cosines(window_length, periodic, 0.5, 0.5)
+    return _cosine_window(window_length, periodic, 0.5, 0.5)
 
 
-def _cosines(length: Any, periodic: Any, a: float, b: float) -> Value:
+def _cosine_window(length: Any, periodic: Any, a: float, b: float) -> Value:
     count = integer(length)
     if not 1 <= count <= 1 << 24:
         raise BadInput(f"the window has {count} samples, which is too large or negative")

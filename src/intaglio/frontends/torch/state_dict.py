@@ -18,7 +18,7 @@ ADVICE = (
 )
 
 
-def explain(archive: Archive) -> NoReturn:
+def raise_no_network(archive: Archive) -> NoReturn:
     """Raise Unsupported: a file of torch.save has tensors, but no network."""
     name = next((n for n in archive.names if n.endswith("data.pkl")), "data.pkl")
     stored = unpickle(archive.read(name), archive.what, outline=True)
@@ -28,7 +28,7 @@ def explain(archive: Archive) -> NoReturn:
     )
 
 
-def explain_old(what: str) -> NoReturn:
+def raise_legacy_file(what: str) -> NoReturn:
     raise Unsupported(
         f"{what} was written by torch.save before PyTorch 1.6: it holds weights, or "
         f"a pickled Python object, but no network; {ADVICE}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from intaglio.frontends.torch.importer import axis_of, integer, permuted, reshaped
-from intaglio.frontends.torch.mutable_tensor import Backward, MutableTensor, written
+from intaglio.frontends.torch.mutable_tensor import Backward, MutableTensor, with_slice_replaced
 from intaglio.frontends.torch.tensors import Quantized
 from intaglio.ir import Value
 
@@ -41,7 +41,7 @@ def _slice(x: Value, args: list[Any], kwargs: dict[str, Any]) -> Backward:
     step = integer(given.get("step", 1))
     ends = (None if low is None else integer(low), None if high is None else integer(high))
     start, stop, _ = slice(*ends, step).indices(x.shape[axis])
-    return lambda base, new: written(base, new, axis, start, stop, step)
+    return lambda base, new: with_slice_replaced(base, new, axis, start, stop, step)
 
 
 def _select(x: Value, args: list[Any], kwargs: dict[str, Any]) -> Backward:
@@ -51,7 +51,7 @@ def _select(x: Value, args: list[Any], kwargs: dict[str, Any]) -> Backward:
 
     def back(base: Value, new: Value) -> Value:
         row = reshaped(new, (*base.shape[:axis], 1, *base.shape[axis + 1 :]))
-        return written(base, row, axis, at, at + 1)
+        return with_slice_replaced(base, row, axis, at, at + 1)
 
     return back
 
@@ -59,7 +59,7 @@ def _select(x: Value, args: list[Any], kwargs: dict[str, Any]) -> Backward:
 def _narrow(x: Value, args: list[Any], kwargs: dict[str, Any]) -> Backward:
     axis, start, length = axis_of(args[0], x), integer(args[1]), integer(args[2])
     start += x.shape[axis] if start < 0 else 0
-    return lambda base, new: written(base, new, axis, start, start + length)
+    return lambda base, new: with_slice_replaced(base, new, axis, start, start + length)
 
 
 def _none(x: Value, args: list[Any], kwargs: dict[str, Any]) -> None:
