@@ -85,7 +85,7 @@ def quantized(one: Case, per: str | None = None, activations: str = "int8") -> G
         method="minmax",
         accuracy=None,
         rounding="nearest",
-        correct=False,
+        bias_correction=False,
         per=per,
         activations=activations,
     )

@@ -172,7 +172,7 @@ def test_nothing_to_quantise_is_said():
         ({"activations": "f8"}, "activations is 'f8'; known are"),
         ({"mode": "hybrid"}, "mode is 'hybrid'; known are static, dynamic, weights"),
         ({"accuracy": "high"}, "accuracy is 'high'; give a cosine"),
-        ({"room": 0.5}, "room is 0.5; give a factor from 1 to 16, or None"),
+        ({"headroom": 0.5}, "headroom is 0.5; give a factor from 1 to 16, or None"),
         ({"layers": "head"}, "layers is 'head'; give a dict by name"),
         ({"limit": 0}, "limit is 0; give a number of samples from 1 on"),
         ({"limit": "10"}, "limit is '10'"),

@@ -74,7 +74,7 @@ def integer_model(
     if any(n.op.startswith(("quantize", "dequantize", "qlinear")) for n in graph.nodes()):
         return Model(graph, by_layer, as_vendor)
     samples = [usable_inputs(graph, seed)[0] for seed in (0, 1)]
-    how = Options(method="minmax", accuracy=None, rounding="nearest", correct=False)
+    how = Options(method="minmax", accuracy=None, rounding="nearest", bias_correction=False)
     quiet: Any = lambda words: None  # noqa: E731  # a prediction of speed needs no accuracy
 
     @functools.cache

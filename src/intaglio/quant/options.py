@@ -41,9 +41,9 @@ STATIC = (
     "weight_zeros",
     "floats",
     "layers",
-    "room",
+    "headroom",
     "rounding",
-    "correct",
+    "bias_correction",
     "resume",
     "equalize",
     "smooth",
@@ -60,7 +60,7 @@ class Options:
     # "percentile:99.9". "auto" tries several and keeps the one with the least output error.
     method: str = "auto"
     methods: Mapping[str, str] = field(default_factory=dict)  # other methods, by tensor
-    room: float | None = None  # headroom: factor on the observed range; None: found by "auto"
+    headroom: float | None = None  # factor on the observed range; None: found by "auto"
 
     # Accuracy: the cosine that every part of every output keeps. Layers that stand in the way
     # compute in a wider type. None: no layer does.
@@ -79,7 +79,7 @@ class Options:
 
     # Weights
     rounding: str = "auto"  # one of ROUNDINGS; "auto" is squant, or data where it matters
-    correct: bool = True  # bias correction
+    bias_correction: bool = True  # subtract the mean error that rounded weights cause
     equalize: bool = False  # cross-layer equalisation between convolutions
     smooth: bool = False  # move outlier channels after norms into the weights that read them
 
@@ -149,8 +149,10 @@ class Options:
         """Numbers are numbers, and within their bounds."""
         if self.accuracy is not None and not (_is_number(self.accuracy) and 0 < self.accuracy < 1):
             raise BadInput(f"accuracy is {self.accuracy!r}; give a cosine such as 0.99, or None")
-        if self.room is not None and not (_is_number(self.room) and 1 <= self.room <= 16):
-            raise BadInput(f"room is {self.room!r}; give a factor from 1 to 16, or None")
+        if self.headroom is not None and not (
+            _is_number(self.headroom) and 1 <= self.headroom <= 16
+        ):
+            raise BadInput(f"headroom is {self.headroom!r}; give a factor from 1 to 16, or None")
         for name in ("methods", "layers"):
             if not isinstance(getattr(self, name), Mapping):
                 raise BadInput(f"{name} is {getattr(self, name)!r}; give a dict by name")

@@ -43,7 +43,7 @@ STEPS = (
     Step("compile the trial model", steps.compile_trial),
     Step("observe ranges", steps.observe_ranges),
     Step("round weights by data", steps.round_weights_by_data, lambda o: o.rounding == "data"),
-    Step("correct biases", steps.correct_biases, when=lambda o: o.correct),
+    Step("correct biases", steps.correct_biases, when=lambda o: o.bias_correction),
     Step("search settings", steps.search_settings),
     Step("promote layers", steps.promote_layers),
     Step("insert quantize and dequantize nodes", steps.insert_qdq),

@@ -140,7 +140,7 @@ class Calibration:
             v: o.range(by.methods.get(v.name, usual), dtype, symmetric) for v, o in seen.items()
         }
         every = self.observations if of is None else of
-        return headroom.with_headroom(found, every, by.room or 1.0)
+        return headroom.with_headroom(found, every, by.headroom or 1.0)
 
     def schemes(self, ranges: Mapping[Value, tuple[float, float]]) -> dict[str, TensorScheme]:
         """Type, scale and zero point of tensors with these ranges, unless the user fixed them."""

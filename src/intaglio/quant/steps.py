@@ -167,7 +167,7 @@ def search_settings(c: Calibration) -> None:
     """Choose range methods, headroom and mixed precision by the error of the outputs."""
     c.found = found = choose_settings(c, c.reference, c.trial)
     methods = {**found.methods, **c.options.methods}
-    c.options = replace(c.options, methods=methods, room=found.room)
+    c.options = replace(c.options, methods=methods, headroom=found.headroom)
 
 
 def promote_layers(c: Calibration) -> None:
@@ -203,7 +203,7 @@ def insert_qdq(c: Calibration) -> None:
         scheme.tensors[n.inputs[1].name] = made  # type: ignore[union-attr]
     floats = {n.outputs[0].name: why for n, why in placement.floats.items()}
     observations = {v.name: o for v, o in c.observations.items()}
-    if c.options.correct:
+    if c.options.bias_correction:
         _shift_biases(c, weights)
     insert(graph, placement, tensors, weights)
     round_half_layers(placement)

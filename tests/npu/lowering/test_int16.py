@@ -38,7 +38,7 @@ def test_an_int16_network(chip, weights):
         method="minmax",
         accuracy=None,
         rounding="nearest",
-        correct=False,
+        bias_correction=False,
         activations="int16",
         weights=weights,
     )

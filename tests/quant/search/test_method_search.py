@@ -91,7 +91,7 @@ def test_weights_of_promoted_layers_are_not_rounded_in_trials():
 def test_what_other_options_found_is_not_taken_for_these(tmp_path):
     graph, data, file = network(False), samples(), str(tmp_path / "tried.json")
     calibrate(graph, data, options=Options(resume=file))
-    for change in ({"weights": "int4"}, {"correct": False}, {"per": "tensor"}):
+    for change in ({"weights": "int4"}, {"bias_correction": False}, {"per": "tensor"}):
         own = Options(**change, rounding="squant", accuracy=0.98)
         plain = calibrate(graph, data, options=own)
         again = calibrate(graph, data, options=replace(own, resume=file))
@@ -105,7 +105,7 @@ def test_trials_are_what_the_built_model_does():
     made = calibrate(
         graph,
         data,
-        options=Options(method="minmax", accuracy=None, correct=False, rounding="nearest"),
+        options=Options(method="minmax", accuracy=None, bias_correction=False, rounding="nearest"),
     )
     from intaglio.quant.weights.integers import from_integers
     from intaglio.quant.weights.storage import stored_weights

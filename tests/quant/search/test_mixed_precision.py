@@ -153,8 +153,8 @@ def test_room_is_what_errs_least_on_samples_left_out():
 
 
 def test_room_is_a_factor():
-    with pytest.raises(BadInput, match=r"room is 0\.5"):
-        Options(room=0.5)
+    with pytest.raises(BadInput, match=r"headroom is 0\.5"):
+        Options(headroom=0.5)
 
 
 def test_weights_are_rounded_by_data_where_they_stand_in_the_way():

@@ -20,8 +20,8 @@ def test_the_best_strategy_is_kept_and_all_are_told():
     graph, data = network(False), samples(8)
     steps = (
         ("minmax", {"method": "minmax"}),
-        ("default again", {"correct": True}),
-        ("worse", {"correct": False, "rounding": "nearest"}),
+        ("default again", {"bias_correction": True}),
+        ("worse", {"bias_correction": False, "rounding": "nearest"}),
     )
     found = auto(graph, data, options=Options(method="moving"), strategies=steps)
     assert [t.name for t in found.tried] == ["default", "minmax", "worse"]

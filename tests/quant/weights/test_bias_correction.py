@@ -119,7 +119,9 @@ def test_quantize_corrects_by_default(net):
     error = {}
     for correct_it in (False, True):
         made = calibrate(
-            graph, samples, options=Options(method="minmax", rounding="nearest", correct=correct_it)
+            graph,
+            samples,
+            options=Options(method="minmax", rounding="nearest", bias_correction=correct_it),
         )
         found, exact = (first_means(g, samples) for g in (made.graph, made.float_graph))
         error[correct_it] = np.linalg.norm(found - exact)
@@ -136,7 +138,7 @@ def test_rounding_errs_less_together_than_each_to_the_nearest():
     exact = y.producer.inputs[1].data
     errors = {}
     for rounding in ("nearest", "squant", "data"):
-        options = Options(method="minmax", accuracy=None, rounding=rounding, correct=False)
+        options = Options(method="minmax", accuracy=None, rounding=rounding, bias_correction=False)
         made = calibrate(graph, samples, options=options)
         stored = next(n for n in made.graph.nodes() if n.op == "conv").inputs[1].producer
         w = stored.inputs[0].data * stored.inputs[1].data.reshape(-1, 1, 1, 1)

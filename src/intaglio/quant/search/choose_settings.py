@@ -31,12 +31,12 @@ def choose_settings(
     """
     options = calibration.options
     if not worth_trying(calibration):
-        return Found(room=options.room or 1.0)
+        return Found(headroom=options.headroom or 1.0)
     trials = Trials(calibration, reference, ahead)
     try:
         trials.choose_methods()
         if options.accuracy is None:
-            return Found(trials.methods, options.room or 1.0)
+            return Found(trials.methods, options.headroom or 1.0)
         precisions = trials.mixed_precision()
         if options.rounding == "auto" and precisions.weights_matter():
             trials.round_by_data()
@@ -100,11 +100,13 @@ class Trials:
     ) -> dict[str, TensorScheme]:
         """Schemes by these range methods, with headroom `more`, without one fold of the samples."""
         calibration, options = self.calibration, self.calibration.options
-        by = replace(options, methods={**methods, **options.methods}, room=1.0)
+        by = replace(options, methods={**methods, **options.methods}, headroom=1.0)
         ranges = calibration.ranges(by)
         if left_out is not None:
             ranges = headroom.without_fold(ranges, calibration.observations, left_out)
-        wide = headroom.with_headroom(ranges, calibration.observations, more or options.room or 1.0)
+        wide = headroom.with_headroom(
+            ranges, calibration.observations, more or options.headroom or 1.0
+        )
         return {name: t for name, t in calibration.schemes(wide).items() if t.scale}
 
     def choose_methods(self) -> None:
@@ -124,7 +126,7 @@ class Trials:
         """Round weights by the samples: least output error of every product."""
         c = self.calibration
         c.weights |= rounded_by_data(c.graph, c.weights, c.samples, c.options, c.progress)
-        if c.options.correct:
+        if c.options.bias_correction:
             c.bias_shifts |= bias_shifts(c.weights, c.observations)
         self.search.trial.close()
         self.search.trial = self.trial()
@@ -134,11 +136,13 @@ class Trials:
     def with_headroom(self, precisions: MixedPrecision, found: Found) -> Found:
         """The settings with the range methods, and the headroom that suits unseen samples."""
         options = self.calibration.options
-        found.methods, found.room = self.methods, options.room or 1.0
-        if self.auto and options.room is None:
+        found.methods, found.headroom = self.methods, options.headroom or 1.0
+        if self.auto and options.headroom is None:
 
             def kept(more: float, fold: int) -> dict[str, TensorScheme]:
                 return precisions.kept(self.schemes(self.methods, more, fold), found.layers)
 
-            found.room = headroom.choose_factor(self.search, self.calibration.sample_count, kept)
+            found.headroom = headroom.choose_factor(
+                self.search, self.calibration.sample_count, kept
+            )
         return found

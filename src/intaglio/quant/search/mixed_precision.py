@@ -34,7 +34,7 @@ class Found:
     """The settings that a search chose."""
 
     methods: dict[str, str] = field(default_factory=dict)  # range method by tensor
-    room: float = 1.0  # factor by which ranges exceed the observed ones
+    headroom: float = 1.0  # factor by which ranges exceed the observed ones
     layers: dict[str, str] = field(default_factory=dict)  # precision of promoted layers
     cosine: float = 1.0  # of the worst part of an output
     curve: list[Point] = field(default_factory=list)  # every combination that was tried

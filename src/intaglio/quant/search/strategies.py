@@ -40,7 +40,7 @@ STRATEGIES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("smooth", {"smooth": True}),
     ("equalize", {"equalize": True}),
     ("rounding by data", {"rounding": "data"}),
-    ("no bias correction", {"correct": False}),
+    ("no bias correction", {"bias_correction": False}),
     ("minmax", {"method": "minmax"}),
     ("kl", {"method": "kl"}),
 )

@@ -53,7 +53,7 @@ def rounded_by_data(
     """Weights as integers with the least output error of every product on the samples."""
     free = [n for n, (_, scheme) in weights.items() if scheme.block == 0]
     few = evenly_spaced(samples, 32)
-    every = grams(graph, free, few, progress=progress, centered=options.correct)
+    every = grams(graph, free, few, progress=progress, centered=options.bias_correction)
     return {n: (fitted_integers(n, weights[n][1], gram), weights[n][1]) for n, gram in every}
 
 
