@@ -43,7 +43,13 @@ because the rule would compute them twice; `&` marks inner nodes that may have o
 
 MAX_COLUMNS = 150  # of a printed pattern
 # The op that each helper function builds.
-MADE = {"shaped": "reshape", "turned": "transpose", "cut": "slice", "again": "the same op"}
+BUILDERS = {
+    "reshaped": "reshape",
+    "transposed": "transpose",
+    "sliced": "slice",
+    "cut": "slice",
+    "rebuilt": "the same op",
+}
 
 
 @dataclass
@@ -180,7 +186,7 @@ def _picture(e: ast.expr) -> str:
         return "…"
     made = e.args
     if isinstance(e.func, ast.Name):  # the first argument is the operand, the rest are options
-        made = e.args[1:] if e.func.id == "again" else e.args[:1]
+        made = e.args[1:] if e.func.id == "rebuilt" else e.args[:1]
     args = [_picture(a) for a in made]
     args += [
         f"{k.arg}={k.value.value!s}"
@@ -194,7 +200,7 @@ def _called(e: ast.Call) -> str | None:
     """The op of the node that a call builds, or None."""
     f = e.func
     if isinstance(f, ast.Name):
-        return MADE.get(f.id)
+        return BUILDERS.get(f.id)
     if isinstance(f, ast.Subscript) and ast.unparse(f.value).endswith("REGISTRY"):
         return "the same op"
     if isinstance(f, ast.Attribute) and ast.unparse(f.value) == "ops":

@@ -98,7 +98,7 @@ def constants_into_bodies(node: Node) -> Any:
         copied = body.copy()
         shift = len(node.inputs) - len(copied.inputs)  # captures are the last inputs of both
         for i in const:
-            copied.replace(copied.inputs[i - shift], _again(node.inputs[i]))
+            copied.replace(copied.inputs[i - shift], _rebuilt(node.inputs[i]))
         copied.inputs = [v for j, v in enumerate(copied.inputs) if j + shift not in const]
         attrs[name] = copied
     kept = [v for i, v in enumerate(node.inputs) if i not in const]
@@ -116,7 +116,7 @@ def captures(node: Node) -> int | None:
     return None
 
 
-def _again(v: Value | None) -> Value:
+def _rebuilt(v: Value | None) -> Value:
     assert v is not None
     return Value(v.type, v.name, v.data)
 

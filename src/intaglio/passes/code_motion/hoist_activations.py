@@ -155,7 +155,7 @@ def cancel_reshapes(x: Value, node: Node) -> Any:
     shape = (*out.shape[:-1], source.shape[-1]) if rows else out.shape
     made: Value = source if source.shape == shape else ops.reshape(source, shape=shape)
     for inner, k in reversed(chain):
-        made = _again(inner, k, made)
+        made = _rebuilt(inner, k, made)
     return made
 
 
@@ -186,7 +186,7 @@ def _is_scalar_work(found: tuple[Node, int]) -> bool:
     return REGISTRY[node.op].elementwise and all(v is None or v.type.size == 1 for v in rest)
 
 
-def _again(node: Node, k: int, v: Value) -> Value:
+def _rebuilt(node: Node, k: int, v: Value) -> Value:
     """The same row-wise op on `v`, which has other leading axes."""
     ins = list(node.inputs)
     ins[k] = v

@@ -159,7 +159,7 @@ class Product(Flow):
         if not columns.all():
             _, data = self._constants(kept.known)
             shift = self.moved_shift(~columns, data)[rows]
-        return self._again(kept, inputs, left, pick[0], pick[1], np.flatnonzero(rows), shift)
+        return self._rebuilt(kept, inputs, left, pick[0], pick[1], np.flatnonzero(rows), shift)
 
     def _columns_of(self, kept: Kept) -> Mask:
         """The operand channels that stay."""
@@ -167,7 +167,7 @@ class Product(Flow):
         every = self.weights.shape[0] * self.weights.shape[2]
         return np.ones(every, bool) if columns is None else columns
 
-    def _again(
+    def _rebuilt(
         self,
         kept: Kept,
         inputs: list[Any],
@@ -209,7 +209,7 @@ class Convolution(Product):
         if self.reads and node.attrs.get("offset_groups", 1) > 1:
             self.reads, self.stops[0] = False, f"{name_of(node)} has several offset groups"
 
-    def _again(
+    def _rebuilt(
         self,
         kept: Kept,
         inputs: list[Any],
@@ -236,14 +236,14 @@ class Convolution(Product):
 
     def _cut(self, groups: Array, rows: Array, columns: Array, one: int, times: Array) -> Array:
         """The weights of the kept channels; channel `one` takes over `times` each other channel."""
-        data, turned = self.operands[1].data, self.node.op == "conv_transpose"  # type: ignore[union-attr]
+        data, transposed = self.operands[1].data, self.node.op == "conv_transpose"  # type: ignore[union-attr]
         assert data is not None
         if times.any():
-            wide = np.moveaxis(data, 0 if turned else 1, -1).astype(np.float64)
+            wide = np.moveaxis(data, 0 if transposed else 1, -1).astype(np.float64)
             wide[..., one] += wide @ times
-            data = np.moveaxis(wide, -1, 0 if turned else 1).astype(data.dtype)
+            data = np.moveaxis(wide, -1, 0 if transposed else 1).astype(data.dtype)
         split = data.reshape(self.node.attrs["groups"], -1, *data.shape[1:])
-        first, second = (columns, rows) if turned else (rows, columns)
+        first, second = (columns, rows) if transposed else (rows, columns)
         cut = split[groups[:, None, None], first[:, :, None], second[:, None, :]]
         return np.asarray(cut.reshape(-1, *cut.shape[2:]))
 
@@ -258,8 +258,8 @@ class Matrix(Product):
         assert w.data is not None
         rank = node.outputs[0].type.rank
         super().__init__(node, rank - 1, x.type.rank - 1, axes)
-        self.turned = bool(node.attrs.get("trans_b", False))
-        matrix = w.data if self.turned else w.data.T
+        self.transposed = bool(node.attrs.get("trans_b", False))
+        matrix = w.data if self.transposed else w.data.T
         self.weights = matrix[None, :, :, None]
         self.factor = float(node.attrs.get("alpha", 1.0))
         self.shift = np.zeros(self.count)
@@ -274,7 +274,7 @@ class Matrix(Product):
                 why = f"{name_of(node)} adds '{c.name or 'a tensor'}' to them"
                 self.fixed = np.ones(self.count, bool), why
 
-    def _again(
+    def _rebuilt(
         self,
         kept: Kept,
         inputs: list[Any],
@@ -288,7 +288,7 @@ class Matrix(Product):
         assert w is not None
         assert w.data is not None
         data, how = w.data, (rows.tobytes(), columns.tobytes())
-        picked = np.ix_(rows[0], columns[0]) if self.turned else np.ix_(columns[0], rows[0])
+        picked = np.ix_(rows[0], columns[0]) if self.transposed else np.ix_(columns[0], rows[0])
         inputs[1] = kept.cuts.once(w, how, lambda: data[picked])
         c = inputs[2] if self.node.op == "gemm" else None
         if c is not None and c.data is not None and c.type.rank and c.shape[-1] == self.count > 1:

@@ -113,7 +113,7 @@ def hardmax_of_equal(x: Value, top: Node, c: Value, node: Node) -> Any:
 
 
 # ---- norms as sums -------------------------------------------------------------------------------
-def _again(op: Any, x: Value, total: Node) -> Any:
+def _rebuilt(op: Any, x: Value, total: Node) -> Any:
     return op(x, **total.attrs) if dtypes.is_float(x.dtype) else None
 
 
@@ -123,13 +123,13 @@ SQUARE = P.one_of(P.mul(x, x), P.pow(x, 2.0))
 @rule(P.sqrt(P.reduce_sum(SQUARE) @ "total"))
 def l2_of_sum(x: Value, total: Node) -> Any:
     """sqrt(sum(x^2))"""
-    return _again(ops.reduce_l2, x, total)
+    return _rebuilt(ops.reduce_l2, x, total)
 
 
 @rule(P.reduce_sum(P.abs(x)) @ "total")
 def l1_of_sum(x: Value, total: Node) -> Any:
     """sum(|x|)"""
-    return _again(ops.reduce_l1, x, total)
+    return _rebuilt(ops.reduce_l1, x, total)
 
 
 SOFTMAXES = [

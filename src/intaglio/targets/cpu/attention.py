@@ -210,9 +210,9 @@ VIEWS = ("reshape", "transpose", "slice", "expand")
 
 def _readable(view: View) -> bool:
     """Can the kernel read it: contiguous rows that do not overlap?"""
-    near = view.shape[3] == 1 or view.steps[3] == 1
-    apart = view.shape[2] == 1 or view.steps[2] >= view.shape[3]
-    return near and apart and min(view.steps) >= 0
+    contiguous = view.shape[3] == 1 or view.steps[3] == 1
+    disjoint = view.shape[2] == 1 or view.steps[2] >= view.shape[3]
+    return contiguous and disjoint and min(view.steps) >= 0
 
 
 def view_of(v: Value) -> tuple[Value, Ints]:
@@ -262,8 +262,8 @@ def _in_place(
         v_view=v_view,
         **node.attrs,
     )
-    turned: Value = ops.transpose(made, perm=HEADS)
-    return turned
+    transposed: Value = ops.transpose(made, perm=HEADS)
+    return transposed
 
 
 @rule(P.attention(q, k, v, mask))

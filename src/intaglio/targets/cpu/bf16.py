@@ -26,16 +26,16 @@ MAX_VISITED = 64  # values that the search may visit
 
 def _products_before(v: Value | None, most: int) -> int:
     """The number of products on the longest path from a graph input to `v`, up to `most`."""
-    found, steps, ways = 0, 0, [(v, 0)]
-    while ways and found < most:
-        v, count = ways.pop()
+    found, steps, paths = 0, 0, [(v, 0)]
+    while paths and found < most:
+        v, count = paths.pop()
         found, steps = max(found, count), steps + 1
         if v is None or v.producer is None:
             continue
         if steps > MAX_VISITED:
             return most
         count += v.producer.op in PRODUCTS
-        ways += [(i, count) for i in v.producer.inputs if i is not None and i.data is None]
+        paths += [(i, count) for i in v.producer.inputs if i is not None and i.data is None]
     return min(found, most)
 
 

@@ -39,7 +39,7 @@ def per_channel(v: Value, channels: int) -> Value | None:
     return flat if flat.shape == (channels,) else expand(flat, shape=(channels,))
 
 
-def _again(
+def _rebuilt(
     before: Node,
     *,
     bias: Value | None = None,
@@ -66,7 +66,7 @@ def activation_into_epilogue(node: Node, before: Node) -> Value | No | None:
         return no("only f32 has a fused activation")
     if before.attrs["act"] != "none":
         return no(f"the epilogue already applies {before.attrs['act']}")
-    return _again(before, act=found[0], act_args=found[1])
+    return _rebuilt(before, act=found[0], act_args=found[1])
 
 
 @rule(P.prelu(product, y))
@@ -78,7 +78,7 @@ def prelu_into_epilogue(before: Node, y: Value) -> Value | No:
     vector = per_channel(y, out.shape[-1])
     if vector is None:
         return no(f"the slopes are {y.type}, not one per channel of {out.type}")
-    return _again(before, slope=vector, act="prelu", act_args=())
+    return _rebuilt(before, slope=vector, act="prelu", act_args=())
 
 
 @rule(P.add(product, y))
@@ -90,14 +90,14 @@ def add_into_epilogue(before: Node, y: Value) -> Value | No:
         if plain and ins[3] is None:
             if ins[2] is not None:
                 vector = add(ins[2], vector)
-            return _again(before, bias=vector)
+            return _rebuilt(before, bias=vector)
         if y.shape != out.shape:
             return no("a bias cannot be added after the activation or the residual")
     if y.shape != out.shape:
         return no(f"the addend is {y.type}, the result {out.type}")
     if ins[3] is not None:
         return no("the op already has a residual")
-    return _again(before, residual=y, add_last=not plain)
+    return _rebuilt(before, residual=y, add_last=not plain)
 
 
 @rule(P.op(tuple(n for n in FUSABLE if n != "gelu_tanh"), P.reshape(product)))

@@ -134,8 +134,8 @@ def share_cast(node: Node, x: Value) -> Any:
 def _paired(w: Array) -> Array:
     """`in_pairs` of a constant."""
     *lead, k, tile = w.shape
-    turned = w.reshape(*lead, k // 2, 2, tile).swapaxes(-1, -2)
-    return np.ascontiguousarray(turned).reshape(*lead, k // 2, 2 * tile)
+    transposed = w.reshape(*lead, k // 2, 2, tile).swapaxes(-1, -2)
+    return np.ascontiguousarray(transposed).reshape(*lead, k // 2, 2 * tile)
 
 
 def layer_of(dtype: str) -> Rule:

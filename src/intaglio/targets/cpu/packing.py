@@ -67,8 +67,8 @@ def in_pairs(b: Value) -> Value:
     *lead, k, tile = b.shape
     axes = tuple(range(len(lead)))
     split = ops.reshape(b, shape=(*lead, k // 2, 2, tile))
-    turned = ops.transpose(split, perm=(*axes, len(axes), len(axes) + 2, len(axes) + 1))
-    made: Value = ops.reshape(turned, shape=(*lead, k // 2, 2 * tile))
+    transposed = ops.transpose(split, perm=(*axes, len(axes), len(axes) + 2, len(axes) + 1))
+    made: Value = ops.reshape(transposed, shape=(*lead, k // 2, 2 * tile))
     return made
 
 

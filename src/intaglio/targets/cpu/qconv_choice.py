@@ -134,11 +134,11 @@ def _before_depth_to_space(x: Value) -> Value | None:
     n, high, wide, deep = x.shape
     joined = _reads(x, "reshape")
     moved = _reads(joined.inputs[0], "transpose") if joined else None
-    apart = _reads(moved.inputs[0], "reshape") if moved else None
-    if moved is None or apart is None or moved.attrs["perm"] != (0, 1, 3, 2, 4, 5):
+    split = _reads(moved.inputs[0], "reshape") if moved else None
+    if moved is None or split is None or moved.attrs["perm"] != (0, 1, 3, 2, 4, 5):
         return None
-    whole, square = apart.inputs[0], (n, high // 2, wide // 2, 2, 2, deep)
-    if whole is None or apart.outputs[0].shape != square:
+    whole, square = split.inputs[0], (n, high // 2, wide // 2, 2, 2, deep)
+    if whole is None or split.outputs[0].shape != square:
         return None
     return whole if whole.shape == (*square[:3], 4 * deep) else None
 

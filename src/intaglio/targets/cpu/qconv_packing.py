@@ -48,8 +48,8 @@ def unpacked(w: Array, deep: int, per: int, kernel: Ints, run: str = "tap") -> A
     words = np.ascontiguousarray(w).view(np.uint32).reshape(groups, panels, rows, PANEL)
     full = np.ascontiguousarray(words.swapaxes(2, 3)).view(np.int8)
     runs = full.reshape(groups, panels * PANEL, math.prod(kernel) * deep // size, -1)
-    turned = runs[:, :per, :, :size].reshape(groups * per, *kernel, deep)
-    return np.moveaxis(turned, -1, 1)
+    transposed = runs[:, :per, :, :size].reshape(groups * per, *kernel, deep)
+    return np.moveaxis(transposed, -1, 1)
 
 
 def best_run(deep: int, kernel: Ints, dilation: Ints, groups: int) -> str:

@@ -14,7 +14,7 @@ DEPTHWISE = P.any("cpu.qdepthwise") @ "before"
 (t,) = P["t!"]
 
 
-def _again(before: Node, table: Value | None = None, **changes: Any) -> Value:
+def _rebuilt(before: Node, table: Value | None = None, **changes: Any) -> Value:
     made: Value = qdepthwise(*before.inputs[:4], table, **{**before.attrs, **changes})
     return made
 
@@ -29,7 +29,7 @@ def clip_into_qdepthwise(node: Node, before: Node) -> Value | No:
     lo, hi = max(before.attrs["lo"], math.ceil(lo)), min(before.attrs["hi"], math.floor(hi))
     if lo > hi:
         return no(f"the range from {node.attrs['lo']} to {node.attrs['hi']} is empty")
-    return _again(before, lo=lo, hi=hi)
+    return _rebuilt(before, lo=lo, hi=hi)
 
 
 @rule(P.lookup(DEPTHWISE, t))
@@ -39,7 +39,7 @@ def table_into_qdepthwise(before: Node, t: Value) -> Value | No:
         return no("the convolution already applies a table")
     if t.dtype not in ("i8", "u8"):
         return no(f"the table makes {t.dtype}; the convolution stores 8 bits")
-    return _again(before, t)
+    return _rebuilt(before, t)
 
 
 QDEPTHWISE_FUSE: tuple[Rule, ...] = (clip_into_qdepthwise, table_into_qdepthwise)

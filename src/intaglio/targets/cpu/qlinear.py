@@ -341,7 +341,7 @@ INT8: tuple[Rule, ...] = (
 BEFORE = P.any("cpu.qconv", "cpu.qwinograd") @ "before"
 
 
-def _again(before: Node, table: Value | None = None, **changes: Any) -> Value:
+def _rebuilt(before: Node, table: Value | None = None, **changes: Any) -> Value:
     ins = list(before.inputs)
     ins[5] = table
     made: Value = REGISTRY[before.op](*ins, origin=before.origin, **{**before.attrs, **changes})
@@ -361,7 +361,7 @@ def clip_into_qconv(node: Node, before: Node) -> Value | No | None:
     lo, hi = max(a["lo"], int(np.ceil(first))), min(a["hi"], int(np.floor(last)))
     if lo > hi:
         return no(f"the range from {node.attrs['lo']} to {node.attrs['hi']} is empty")
-    return _again(before, lo=lo, hi=hi)
+    return _rebuilt(before, lo=lo, hi=hi)
 
 
 @rule(P.lookup(BEFORE, t))
@@ -375,7 +375,7 @@ def table_into_qconv(before: Node, t: Value) -> Value | No | None:
     numbers = np.arange(a["lo"], a["hi"] + 1)
     table = constant(np.ascontiguousarray(_data(t)[numbers & 255]))
     assert table.type.size <= MAX_ENTRIES
-    return _again(before, table, dtype=t.dtype)
+    return _rebuilt(before, table, dtype=t.dtype)
 
 
 @rule(P.any("cpu.qconv", "cpu.qwinograd"))
@@ -387,7 +387,7 @@ def table_as_piecewise_lines(node: Node) -> Value | No | None:
     lines = lines_of(_data(table))
     if lines is None:
         return no(f"no lines reproduce the {table.type.size} entries")
-    return _again(node, constant(lines))
+    return _rebuilt(node, constant(lines))
 
 
 FUSE_INT8: tuple[Rule, ...] = (clip_into_qconv, table_into_qconv)

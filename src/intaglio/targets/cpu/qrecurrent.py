@@ -132,8 +132,8 @@ def blocked(a: Array, count: int, hidden: int) -> Array:
     d, rest, blocks = a.shape[0], a.shape[2:], -(-hidden // UNITS)
     full = np.zeros((d, count, blocks * UNITS, *rest), a.dtype)
     full[:, :, :hidden] = a.reshape(d, count, hidden, *rest)
-    turned = full.reshape(d, count, blocks, UNITS, *rest).swapaxes(1, 2)
-    return np.ascontiguousarray(turned).reshape(d, blocks, count * UNITS, *rest)
+    transposed = full.reshape(d, count, blocks, UNITS, *rest).swapaxes(1, 2)
+    return np.ascontiguousarray(transposed).reshape(d, blocks, count * UNITS, *rest)
 
 
 def _inputs(x: Value, w: Array, ws: Array, bias: Array, count: int, hidden: int) -> Value:

@@ -243,8 +243,8 @@ def _blocked(v: Value, count: int, hidden: int) -> Value:
     if blocks * UNITS > hidden:
         split = pad(split, before=(0,) * 4, after=(0, 0, blocks * UNITS - hidden, 0))
     split = reshape(split, shape=(d, count, blocks, UNITS, n))
-    turned = transpose(split, perm=(0, 2, 4, 1, 3))
-    made: Value = reshape(turned, shape=(d, blocks, n, count * UNITS))
+    transposed = transpose(split, perm=(0, 2, 4, 1, 3))
+    made: Value = reshape(transposed, shape=(d, blocks, n, count * UNITS))
     return made
 
 

@@ -113,16 +113,20 @@ def fuse_separable(node: Node, taps: Node, pick: Any) -> Value | No:
         return no("the depthwise result is also the residual")
     pair = Block(taps, node, None)
     before = _expansion(taps.inputs[0])
-    ways = {PAIR: pair} if before is None else {PAIR: pair, BLOCK: Block(taps, node, before)}
-    worth = [way for way, block in ways.items() if block.pays()]
-    guess = max(worth, key=lambda way: ways[way].between, default=UNFUSED)
+    choices = {PAIR: pair} if before is None else {PAIR: pair, BLOCK: Block(taps, node, before)}
+    paying = [choice for choice, block in choices.items() if block.pays()]
+    guess = max(paying, key=lambda choice: choices[choice].between, default=UNFUSED)
     after = _next(node)
-    if after is not None and after.pays() and after.between > max(b.between for b in ways.values()):
+    if (
+        after is not None
+        and after.pays()
+        and after.between > max(b.between for b in choices.values())
+    ):
         return no(f"the block that begins here saves more: {after.between / 1e6:.2g} MB")
-    way = pick((UNFUSED, *ways), guess)
-    if way == UNFUSED:
+    choice = pick((UNFUSED, *choices), guess)
+    if choice == UNFUSED:
         return no(f"{pair.between / 1e6:.2g} MB between the layers cost no time")
-    return _made(ways[way])
+    return _made(choices[choice])
 
 
 def _made(block: Block) -> Value:

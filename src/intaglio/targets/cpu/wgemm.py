@@ -109,10 +109,10 @@ def _stored(q: Array, bits: int) -> Array:
     return _panels(up[::2] | up[1::2] << 4)
 
 
-def _grains(p: Array, real: Node, turned: bool, k: int, n: int) -> tuple[Array, int] | No:
+def _grains(p: Array, real: Node, transposed: bool, k: int, n: int) -> tuple[Array, int] | No:
     """Scales or zero points as [blocks, n], and the rows per block."""
     axis, block = real.attrs["axis"] % 2, real.attrs["block_size"]
-    columns = 0 if turned else 1
+    columns = 0 if transposed else 1
     if p.size == 1 and not block:
         return np.broadcast_to(p.reshape(1, 1), (1, n)), k
     if not block:
@@ -121,11 +121,11 @@ def _grains(p: Array, real: Node, turned: bool, k: int, n: int) -> tuple[Array, 
         )
     if axis == columns:
         return no("the blocks are along the columns")
-    return (p.T if turned else p), block
+    return (p.T if transposed else p), block
 
 
-def packed_product(x: Value, real: Node, turned: bool, out: tuple[int, ...]) -> Value | No:
-    """cpu.wgemm of `x` and the matrix [k, n] (`turned`: [n, k]) that `real` dequantises."""
+def packed_product(x: Value, real: Node, transposed: bool, out: tuple[int, ...]) -> Value | No:
+    """cpu.wgemm of `x` and the matrix [k, n] (`transposed`: [n, k]) that `real` dequantises."""
     w, scale, zero = (v if v is None else v.data for v in real.inputs[:3])
     value = real.inputs[0]
     if w is None or scale is None or value is None or (real.inputs[2] is not None and zero is None):
@@ -135,9 +135,9 @@ def packed_product(x: Value, real: Node, turned: bool, out: tuple[int, ...]) -> 
     if x.dtype != "f32" or x.type.rank < 1 or real.outputs[0].dtype != "f32":
         return no(f"only f32 rows have a kernel, these are {x.type}")
     bits, wide = BITS[value.dtype], w.astype(np.int16)
-    matrix = wide.T if turned else wide
+    matrix = wide.T if transposed else wide
     k, n = matrix.shape
-    found = _grains(scale, real, turned, k, n)
+    found = _grains(scale, real, transposed, k, n)
     if isinstance(found, No):
         return found
     scales, block = found
@@ -147,7 +147,7 @@ def packed_product(x: Value, real: Node, turned: bool, out: tuple[int, ...]) -> 
     less = dtypes.limits(value.dtype)[0] + (1 << (bits - 1))
     zeros = np.zeros_like(scales)
     if zero is not None:
-        moved = _grains(zero.astype(np.float32), real, turned, k, n)
+        moved = _grains(zero.astype(np.float32), real, transposed, k, n)
         assert not isinstance(moved, No)
         zeros = moved[0]
     zeros = zeros - np.float32(less)
@@ -171,10 +171,10 @@ x, w, ws, wz, at, c = P["x w! ws! wz!? at c?"]
 real = (P.dequantize_linear(w, ws, wz) @ "real").shared()
 
 
-turned = (P.transpose(real, perm=(1, 0)) @ "turn").shared()
+transposed = (P.transpose(real, perm=(1, 0)) @ "turn").shared()
 
 
-@rule(P.matmul(x, P.one_of(real, turned)))
+@rule(P.matmul(x, P.one_of(real, transposed)))
 def weight_only_matmul(x: Value, real: Node, turn: Node | None, node: Node) -> Value | No:
     """Lower matmul with dequantised constant weights to cpu.wgemm, which keeps them packed."""
     return packed_product(x, real, turn is not None, node.outputs[0].shape)

@@ -58,8 +58,8 @@ def choose(image: tuple[int, ...], channels: int, precision: str = "f32") -> int
     def large(tile: int) -> bool:
         return (tile + 2) ** 2 * image[1] * channels * 4 > LARGE_WEIGHTS
 
-    worth = [t for t in POINTS if part(t) < (MAX_RATIO_LARGE if large(t) else MAX_RATIO)]
-    return min(worth, key=part, default=0)
+    faster = [t for t in POINTS if part(t) < (MAX_RATIO_LARGE if large(t) else MAX_RATIO)]
+    return min(faster, key=part, default=0)
 
 
 @rule(P.conv(x, w, c))
@@ -97,8 +97,8 @@ def _as_winograd(
         return no("the result is empty")
     n, channels, high, wide = made.shape
     guess = choose((n, x.shape[1], high, wide), channels, precision)
-    way = pick((*ALGORITHMS.values(),), ALGORITHMS[guess])
-    tile = next(t for t in ALGORITHMS if ALGORITHMS[t] == way)
+    choice = pick((*ALGORITHMS.values(),), ALGORITHMS[guess])
+    tile = next(t for t in ALGORITHMS if ALGORITHMS[t] == choice)
     if not tile:
         return no(
             f"direct convolution is as fast for {high}x{wide} pixels, {x.shape[1]} -> {channels}"

@@ -41,24 +41,24 @@ def like(v: Value, data: Any) -> Value:
     return constant(np.ascontiguousarray(np.asarray(data).astype(dtypes.numpy_of(v.dtype))))
 
 
-def now(v: Value) -> Value:
+def folded(v: Value) -> Value:
     """`v` evaluated, if all its operands are constant; else `v` itself."""
     node = v.producer
-    if node is None or not all(u is None or now(u).data is not None for u in node.inputs):
+    if node is None or not all(u is None or folded(u).data is not None for u in node.inputs):
         return v
-    arrays = [None if u is None else now(u).data for u in node.inputs]
+    arrays = [None if u is None else folded(u).data for u in node.inputs]
     made = constant(np.ascontiguousarray(evaluate_node(node, arrays)[v.index]))
     release(node)
     return made
 
 
-def again(node: Node, *inputs: Value | None, **changes: Any) -> Any:
+def rebuilt(node: Node, *inputs: Value | None, **changes: Any) -> Any:
     """The same op on other operands, with some attributes changed."""
     made = REGISTRY[node.op].node(*inputs, origin=node.origin, **{**node.attrs, **changes})
     return made.outputs[0] if len(made.outputs) == 1 else made.outputs
 
 
-def cut(x: Value, spans: Sequence[Span], step: Ints | None = None) -> Value:
+def sliced(x: Value, spans: Sequence[Span], step: Ints | None = None) -> Value:
     """x[from:to] along every axis; `x` itself if that is all of it."""
     steps = step or (1,) * len(spans)
     if all(s == (0, d) for s, d in zip(spans, x.shape, strict=True)) and set(steps) <= {1}:
@@ -68,44 +68,44 @@ def cut(x: Value, spans: Sequence[Span], step: Ints | None = None) -> Value:
     return made
 
 
-def cut_axis(x: Value, axis: int, start: int, stop: int) -> Value:
+def sliced_axis(x: Value, axis: int, start: int, stop: int) -> Value:
     """x[start:stop] along one axis."""
-    return cut(x, [(start, stop) if i == axis else (0, d) for i, d in enumerate(x.shape)])
+    return sliced(x, [(start, stop) if i == axis else (0, d) for i, d in enumerate(x.shape)])
 
 
-def pad_or_cut(x: Value, before: Sequence[int], after: Sequence[int], value: float = 0.0) -> Value:
+def pad_or_crop(x: Value, before: Sequence[int], after: Sequence[int], value: float = 0.0) -> Value:
     """`x` padded on both sides of every axis, or cropped where the amount is negative."""
     spans = [(max(-b, 0), d - max(-a, 0)) for d, b, a in zip(x.shape, before, after, strict=True)]
     front, back = tuple(max(b, 0) for b in before), tuple(max(a, 0) for a in after)
-    kept = cut(x, spans)
+    kept = sliced(x, spans)
     if not any(front) and not any(back):
         return kept
     made: Value = ops.pad(kept, before=front, after=back, mode="constant", value=value)
     return made
 
 
-def shaped(x: Value, *shape: int) -> Value:
+def reshaped(x: Value, *shape: int) -> Value:
     """`x` reshaped; `x` itself if it has that shape."""
     return x if x.shape == shape else ops.reshape(x, shape=shape)
 
 
-def turned(x: Value, *perm: int) -> Value:
+def transposed(x: Value, *perm: int) -> Value:
     """`x` transposed; by a reshape if no element moves."""
     moved = [p for p in perm if x.shape[p] != 1]
     if moved == sorted(moved):
-        return shaped(x, *(x.shape[p] for p in perm))
+        return reshaped(x, *(x.shape[p] for p in perm))
     made: Value = ops.transpose(x, perm=perm)
     return made
 
 
-def pieces(extent: int, limit: int) -> list[Span]:
+def split_evenly(extent: int, limit: int) -> list[Span]:
     """`extent` split into as few parts of about equal length as `limit` allows."""
     count = -(-extent // limit)
     at = [extent * i // count for i in range(count + 1)]
     return list(itertools.pairwise(at))
 
 
-def seen_by(
+def window_part(
     x: Value, window: Sequence[Span], kernel: Ints, attrs: dict[str, Any]
 ) -> tuple[Value, Ints] | None:
     """The part of the image that part of every window reads, and its padding; None if
@@ -123,7 +123,7 @@ def seen_by(
         front.append(max(before, 0))
         back.append(max(after, 0))
     whole = [(0, d) for d in x.shape[:2]]
-    return cut(x, [*whole, *spans]), (*front, *back)
+    return sliced(x, [*whole, *spans]), (*front, *back)
 
 
 def data_of(v: Value) -> Array:

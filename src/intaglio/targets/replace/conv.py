@@ -14,18 +14,18 @@ from intaglio.ir import Array, Node, Value
 from intaglio.rewrite import P, Rule, no
 from intaglio.targets.replace.builder import (
     Ints,
-    again,
-    cut,
-    cut_axis,
     data_of,
+    folded,
     like,
-    now,
-    pad_or_cut,
-    pieces,
+    pad_or_crop,
+    rebuilt,
     replacement,
-    seen_by,
-    shaped,
-    turned,
+    reshaped,
+    sliced,
+    sliced_axis,
+    split_evenly,
+    transposed,
+    window_part,
 )
 
 x, w, b = P["x w b?"]
@@ -44,11 +44,11 @@ def split_groups(depthwise: bool = False) -> Rule:
             return None
         read, made = x.shape[1] // groups, w.shape[0] // groups
         parts = [
-            again(
+            rebuilt(
                 node,
-                cut_axis(x, 1, g * read, (g + 1) * read),
-                now(cut_axis(w, 0, g * made, (g + 1) * made)),
-                None if b is None else now(cut_axis(b, 0, g * made, (g + 1) * made)),
+                sliced_axis(x, 1, g * read, (g + 1) * read),
+                folded(sliced_axis(w, 0, g * made, (g + 1) * made)),
+                None if b is None else folded(sliced_axis(b, 0, g * made, (g + 1) * made)),
                 groups=1,
             )
             for g in range(groups)
@@ -119,10 +119,10 @@ def depthwise_without_multiplier(node: Node, x: Value, w: Value, b: Value | None
     if groups != x.shape[1] or made == groups:
         return None
     times, inside = made // groups, x.type.size // (x.shape[0] * groups)
-    column = shaped(x, x.shape[0], groups, 1, inside)
+    column = reshaped(x, x.shape[0], groups, 1, inside)
     wide = ops.expand(column, shape=(x.shape[0], groups, times, inside))
     return ops.conv(
-        shaped(wide, x.shape[0], made, *x.shape[2:]), w, b, **{**node.attrs, "groups": made}
+        reshaped(wide, x.shape[0], made, *x.shape[2:]), w, b, **{**node.attrs, "groups": made}
     )
 
 
@@ -139,12 +139,12 @@ def split_kernel(limit: int = 11) -> Rule:
         if max(kernel) <= limit:
             return None
         total = None
-        for window in itertools.product(*(pieces(k, limit) for k in kernel)):
-            seen = seen_by(x, window, kernel, node.attrs)
+        for window in itertools.product(*(split_evenly(k, limit) for k in kernel)):
+            seen = window_part(x, window, kernel, node.attrs)
             if seen is None:  # only padding, which adds 0
                 continue
-            part = now(cut(w, [(0, w.shape[0]), (0, w.shape[1]), *window]))
-            y = again(node, seen[0], part, None if total else b, pad=seen[1])
+            part = folded(sliced(w, [(0, w.shape[0]), (0, w.shape[1]), *window]))
+            y = rebuilt(node, seen[0], part, None if total else b, pad=seen[1])
             total = y if total is None else ops.add(total, y)
         return total
 
@@ -169,7 +169,7 @@ def pad_kernel(sizes: Ints = (1, 3)) -> Rule:
             *node.attrs["pad"][:n],
             *(p + r for p, r in zip(node.attrs["pad"][n:], reach, strict=True)),
         )
-        weights = now(pad_or_cut(w, (0,) * (n + 2), (0, 0, *more)))
+        weights = folded(pad_or_crop(w, (0,) * (n + 2), (0, 0, *more)))
         return ops.conv(x, weights, b, **{**node.attrs, "pad": pad})
 
     return pad_kernel
@@ -191,11 +191,11 @@ def stride_as_space_to_depth(limit: int = 7) -> Rule:
         s, count = stride[0], [-(-k // stride[0]) for k in kernel]
         needs = [(o - 1 + n) * s for o, n in zip(node.outputs[0].shape[2:], count, strict=True)]
         after = [e - d - p for e, d, p in zip(needs, x.shape[2:], pad, strict=False)]
-        image = pad_or_cut(x, (0, 0, *pad[:2]), (0, 0, *after))
+        image = pad_or_crop(x, (0, 0, *pad[:2]), (0, 0, *after))
         rest = [n * s - k for n, k in zip(count, kernel, strict=True)]
         m, c = w.shape[:2]
-        blocks = shaped(pad_or_cut(w, (0,) * 4, (0, 0, *rest)), m, c, count[0], s, count[1], s)
-        weights = now(shaped(turned(blocks, 0, 1, 3, 5, 2, 4), m, c * s * s, *count))
+        blocks = reshaped(pad_or_crop(w, (0,) * 4, (0, 0, *rest)), m, c, count[0], s, count[1], s)
+        weights = folded(reshaped(transposed(blocks, 0, 1, 3, 5, 2, 4), m, c * s * s, *count))
         deep = ops.space_to_depth(image, blocksize=s, mode="CRD")
         return ops.conv(
             deep,
@@ -223,10 +223,10 @@ def split_stride(limit: int = 7) -> Rule:
             return no("it returns indices")
         less = tuple(max(d for d in range(1, limit + 1) if s % d == 0) for s in stride)
         step = [s // d for s, d in zip(stride, less, strict=True)]
-        dense = again(node, *node.inputs, stride=less)
+        dense = rebuilt(node, *node.inputs, stride=less)
         ends = [(n - 1) * s + 1 for n, s in zip(node.outputs[0].shape[2:], step, strict=True)]
         spans = [(0, e) for e in (*dense.shape[:2], *ends)]
-        return cut(dense, spans, (1, 1, *step))
+        return sliced(dense, spans, (1, 1, *step))
 
     return split_stride
 
@@ -268,13 +268,15 @@ def dilation_as_space_to_batch(limit: int = 1) -> Rule:
         part = [-(-o // d) for o, d in zip(out, far, strict=True)]  # output size of each phase
         inside = [p + k - 1 for p, k in zip(part, kernel, strict=True)]  # input size of each phase
         after = [i * f - d - p for i, f, d, p in zip(inside, far, x.shape[2:], pad, strict=False)]
-        image = pad_or_cut(x, (0, 0, *pad[:2]), (0, 0, *after))
-        phases = shaped(image, n, x.shape[1], inside[0], far[0], inside[1], far[1])
-        many = shaped(turned(phases, 3, 5, 0, 1, 2, 4), far[0] * far[1] * n, x.shape[1], *inside)
-        y = again(node, many, w, b, dilation=(1, 1), pad=(0,) * 4)
-        back = turned(shaped(y, *far, n, m, *part), 2, 3, 4, 0, 5, 1)
-        whole = shaped(back, n, m, part[0] * far[0], part[1] * far[1])
-        return cut(whole, [(0, n), (0, m), (0, out[0]), (0, out[1])])
+        image = pad_or_crop(x, (0, 0, *pad[:2]), (0, 0, *after))
+        phases = reshaped(image, n, x.shape[1], inside[0], far[0], inside[1], far[1])
+        many = reshaped(
+            transposed(phases, 3, 5, 0, 1, 2, 4), far[0] * far[1] * n, x.shape[1], *inside
+        )
+        y = rebuilt(node, many, w, b, dilation=(1, 1), pad=(0,) * 4)
+        back = transposed(reshaped(y, *far, n, m, *part), 2, 3, 4, 0, 5, 1)
+        whole = reshaped(back, n, m, part[0] * far[0], part[1] * far[1])
+        return sliced(whole, [(0, n), (0, m), (0, out[0]), (0, out[1])])
 
     return dilation_as_space_to_batch
 
@@ -298,8 +300,8 @@ def separate_pad(limit: int = 0, even: bool = False) -> Rule:
         ):
             return no("padding with -inf needs a float max pooling without indices")
         value = -np.inf if node.op == "max_pool" else 0.0
-        image = pad_or_cut(x, (0, 0, *pad[:n]), (0, 0, *pad[n:]), value)
-        return again(node, image, *weights, pad=(0,) * (2 * n))
+        image = pad_or_crop(x, (0, 0, *pad[:n]), (0, 0, *pad[n:]), value)
+        return rebuilt(node, image, *weights, pad=(0,) * (2 * n))
 
     return separate_pad
 

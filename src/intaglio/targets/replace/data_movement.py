@@ -14,13 +14,13 @@ from intaglio.rewrite import P, Rule, no
 from intaglio.targets.replace.builder import (
     Ints,
     Span,
-    cut,
-    cut_axis,
     like,
-    pad_or_cut,
+    pad_or_crop,
     replacement,
-    shaped,
-    turned,
+    reshaped,
+    sliced,
+    sliced_axis,
+    transposed,
 )
 
 x, i = P["x i!"]
@@ -50,7 +50,7 @@ def transpose_in_steps(rank: int = 4) -> Rule:
             return None
         shape, perm = _joined(x.shape, node.attrs["perm"])
         if len(shape) <= rank:
-            return shaped(turned(shaped(x, *shape), *perm), *node.outputs[0].shape)
+            return reshaped(transposed(reshaped(x, *shape), *perm), *node.outputs[0].shape)
         y, order = x, list(range(len(perm)))
         for to in range(len(perm)):
             at = order.index(perm[to])
@@ -60,10 +60,10 @@ def transpose_in_steps(rank: int = 4) -> Rule:
             while end < len(perm) and order[end] == perm[to + end - at]:
                 end += 1
             parts = [order[:to], order[to:at], order[at:end], order[end:]]
-            y = shaped(y, *(math.prod(shape[k] for k in part) for part in parts))
-            y = turned(y, 0, 2, 1, 3)
+            y = reshaped(y, *(math.prod(shape[k] for k in part) for part in parts))
+            y = transposed(y, 0, 2, 1, 3)
             order = [*parts[0], *parts[2], *parts[1], *parts[3]]
-        return shaped(y, *node.outputs[0].shape)
+        return reshaped(y, *node.outputs[0].shape)
 
     return transpose_in_steps
 
@@ -82,7 +82,7 @@ def _ascending(at: Sequence[int]) -> list[Span]:
 
 def _taken(x: Value, axis: int, spans: list[Span]) -> Value:
     """These spans of an axis, concatenated."""
-    made = {s: cut_axis(x, axis, *s) for s in dict.fromkeys(spans)}
+    made = {s: sliced_axis(x, axis, *s) for s in dict.fromkeys(spans)}
     return made[spans[0]] if len(spans) == 1 else ops.concat(*(made[s] for s in spans), axis=axis)
 
 
@@ -100,7 +100,7 @@ def gather_as_slices(most: int = 16) -> Rule:
         spans = _ascending(at)
         if len(spans) > most:
             return no(f"{len(spans)} slices; at most {most} are allowed")
-        return shaped(_taken(x, axis, spans), *node.outputs[0].shape)
+        return reshaped(_taken(x, axis, spans), *node.outputs[0].shape)
 
     return gather_as_slices
 
@@ -168,7 +168,7 @@ def _without_steps(x: Value, ranges: list[range]) -> Value:
         (0, d) if k in steps else (r.start, r.start + len(r))
         for k, (r, d) in enumerate(zip(ranges, x.shape, strict=True))
     ]
-    return cut(x, whole)
+    return sliced(x, whole)
 
 
 @replacement(P.slice(x))
@@ -185,10 +185,10 @@ def strided_slice_as_reshape(node: Node, x: Value) -> Any:
         shape, whole = list(y.shape), len(r) * r.step
         front = [r.start * (a == k) for a in range(len(shape))]
         back = [(r.start + whole - shape[k]) * (a == k) for a in range(len(shape))]
-        y = pad_or_cut(y, [-f for f in front], back)
-        matrix = shaped(y, math.prod(shape[:k]), len(r), r.step, math.prod(shape[k + 1 :]))
+        y = pad_or_crop(y, [-f for f in front], back)
+        matrix = reshaped(y, math.prod(shape[:k]), len(r), r.step, math.prod(shape[k + 1 :]))
         shape[k] = len(r)
-        y = shaped(cut_axis(matrix, 2, 0, 1), *shape)
+        y = reshaped(sliced_axis(matrix, 2, 0, 1), *shape)
     return y
 
 
@@ -214,7 +214,7 @@ def strided_slice_as_pool(node: Node, x: Value) -> Any:
     if x.type.rank not in (3, 4, 5) or min(steps) < 2 or min(ranges[k].step for k in steps) < 0:
         return no(f"axes {steps} of {x.type}: only spatial axes with positive steps are supported")
     n = x.type.rank - 2
-    seen = cut(
+    seen = sliced(
         x, [(r.start, r.stop if k in steps else r.start + len(r)) for k, r in enumerate(ranges)]
     )
     stride = tuple(ranges[k].step if k in steps else 1 for k in range(2, n + 2))
@@ -236,7 +236,7 @@ def repeat_as_concat(most: int = 64) -> Rule:
             times = tuple(o if d == 1 else 1 for o, d in zip(out, (*lead, *x.shape), strict=True))
         if not all(times) or max(times) > most:
             return no(f"{times} copies; 1 to {most} per axis are supported")
-        y = shaped(x, *lead, *x.shape)
+        y = reshaped(x, *lead, *x.shape)
         for axis, count in enumerate(times):
             y = ops.concat(*[y] * count, axis=axis) if count > 1 else y
         return y

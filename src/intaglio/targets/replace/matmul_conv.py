@@ -8,7 +8,7 @@ from typing import Any
 from intaglio import ops
 from intaglio.ir import Node, Value
 from intaglio.rewrite import P, Rule, no
-from intaglio.targets.replace.builder import cut, now, replacement, shaped, turned
+from intaglio.targets.replace.builder import folded, replacement, reshaped, sliced, transposed
 
 x, w, b, c = P["x w b? c!"]
 PIXEL: dict[str, Any] = {"stride": (1, 1), "pad": (0,) * 4, "dilation": (1, 1), "groups": 1}
@@ -28,10 +28,10 @@ def _by_pixels(x: Value, w: Value, b: Value | None) -> Value:
     *lead, k = x.shape
     n = lead[0] if len(lead) > 1 else 1
     h = lead[1] if len(lead) > 2 else math.prod(lead[-1:])
-    pixels = shaped(x, n, h, math.prod(lead) // max(n * h, 1), k)
-    weights = now(shaped(turned(w, 1, 0), w.shape[1], k, 1, 1))
-    y = ops.conv(turned(pixels, 0, 3, 1, 2), weights, b, **PIXEL)
-    return shaped(turned(y, 0, 2, 3, 1), *lead, w.shape[1])
+    pixels = reshaped(x, n, h, math.prod(lead) // max(n * h, 1), k)
+    weights = folded(reshaped(transposed(w, 1, 0), w.shape[1], k, 1, 1))
+    y = ops.conv(transposed(pixels, 0, 3, 1, 2), weights, b, **PIXEL)
+    return reshaped(transposed(y, 0, 2, 3, 1), *lead, w.shape[1])
 
 
 def _bias(v: Value, c: Value) -> Value | None:
@@ -40,7 +40,7 @@ def _bias(v: Value, c: Value) -> Value | None:
         return None
     if c.type.size not in (1, v.shape[-1]):
         return None
-    return now(ops.expand(shaped(c, c.type.size), shape=v.shape[-1:]))
+    return folded(ops.expand(reshaped(c, c.type.size), shape=v.shape[-1:]))
 
 
 @replacement(P.add(P.matmul(x, w), c))
@@ -70,7 +70,9 @@ def matmul_as_conv(node: Node, x: Value, w: Value) -> Any:
 # ---- convolution as matmul -----------------------------------------------------------------------
 def _product(rows: Value, w: Value, b: Value | None) -> Value:
     """rows @ w.T + b, where w has its output channels first."""
-    y = ops.matmul(rows, now(turned(shaped(w, w.shape[0], w.type.size // w.shape[0]), 1, 0)))
+    y = ops.matmul(
+        rows, folded(transposed(reshaped(w, w.shape[0], w.type.size // w.shape[0]), 1, 0))
+    )
     made: Value = y if b is None else ops.add(y, b)
     return made
 
@@ -84,9 +86,9 @@ def conv_as_matmul(node: Node, x: Value, w: Value, b: Value | None) -> Any:
     out = node.outputs[0].shape
     ends = [(e - 1) * s + 1 for e, s in zip(out[2:], a["stride"], strict=True)]
     spans = [(0, d) for d in (*x.shape[:2], *(ends if max(a["stride"]) > 1 else x.shape[2:]))]
-    seen = cut(x, spans, (1, 1, *a["stride"]))
-    rows = turned(seen, 0, *range(2, n + 2), 1)
-    return turned(_product(rows, w, b), 0, n + 1, *range(1, n + 1))
+    seen = sliced(x, spans, (1, 1, *a["stride"]))
+    rows = transposed(seen, 0, *range(2, n + 2), 1)
+    return transposed(_product(rows, w, b), 0, n + 1, *range(1, n + 1))
 
 
 @replacement(P.conv(x, w, b))
@@ -97,7 +99,7 @@ def conv_as_linear(node: Node, x: Value, w: Value, b: Value | None) -> Any:
         return None
     if any(a["pad"]) or x.shape[2:] != w.shape[2:]:
         return no(f"the kernel {w.shape[2:]} does not cover the image {x.shape[2:]}")
-    return shaped(_product(shaped(x, x.shape[0], x.type.size // x.shape[0]), w, b), *out)
+    return reshaped(_product(reshaped(x, x.shape[0], x.type.size // x.shape[0]), w, b), *out)
 
 
 LINEAR: list[Rule] = [linear_as_conv, matmul_as_conv, conv_as_linear, conv_as_matmul]

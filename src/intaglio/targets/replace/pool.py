@@ -13,13 +13,13 @@ from intaglio.ir import Node, Value
 from intaglio.rewrite import P, Rule, no
 from intaglio.targets.replace.builder import (
     Ints,
-    again,
     like,
-    pad_or_cut,
-    pieces,
+    pad_or_crop,
+    rebuilt,
     replacement,
-    seen_by,
-    shaped,
+    reshaped,
+    split_evenly,
+    window_part,
 )
 
 (x,) = P["x"]
@@ -57,11 +57,11 @@ def cascade_max_pool(limit: int = 8) -> Rule:
         if any(p >= k for p, k in zip(pad, first * 2, strict=True)):
             if not dtypes.is_float(x.dtype):
                 return no(f"pad {pad} makes windows that contain only padding")
-            image = pad_or_cut(x, (0, 0, *pad[:n]), (0, 0, *pad[n:]), -math.inf)
+            image = pad_or_crop(x, (0, 0, *pad[:n]), (0, 0, *pad[n:]), -math.inf)
             pad = (0,) * (2 * n)
-        inner = again(node, image, kernel=first, stride=step, pad=pad)
+        inner = rebuilt(node, image, kernel=first, stride=step, pad=pad)
         rest = tuple(s // t for s, t in zip(stride, step, strict=True))
-        return again(node, inner, kernel=second, stride=rest, pad=(0,) * (2 * n))
+        return rebuilt(node, inner, kernel=second, stride=rest, pad=(0,) * (2 * n))
 
     return cascade_max_pool
 
@@ -80,10 +80,10 @@ def separate_max_pool(least: int = 10) -> Rule:
         rows, columns = kernel
         if rows * columns - (columns * stride[0] + rows) < least:
             return None
-        inner = again(
+        inner = rebuilt(
             node, x, kernel=(1, columns), stride=(1, stride[1]), pad=(0, pad[1], 0, pad[3])
         )
-        return again(
+        return rebuilt(
             node, inner, kernel=(rows, 1), stride=(stride[0], 1), pad=(pad[0], 0, pad[2], 0)
         )
 
@@ -107,12 +107,12 @@ def cascade_avg_pool(limit: int = 8) -> Rule:
         if first == (1,) * len(kernel):
             return no(f"window {kernel} with stride {stride} has no common divisor up to the limit")
         whole = {"count_include_pad": True}
-        inner = again(node, x, kernel=first, stride=first, **whole)
+        inner = rebuilt(node, x, kernel=first, stride=first, **whole)
         rest = {
             k: tuple(a // f for a, f in zip(node.attrs[k], first, strict=True))
             for k in ("kernel", "stride")
         }
-        return again(node, inner, **rest, **whole, pad=(0,) * len(node.attrs["pad"]))
+        return rebuilt(node, inner, **rest, **whole, pad=(0,) * len(node.attrs["pad"]))
 
     return cascade_avg_pool
 
@@ -136,12 +136,12 @@ def split_avg_pool(limit: int = 8) -> Rule:
         if not _counts_all(node):
             return no("it excludes padding; use count_padding first")
         total = None
-        for window in itertools.product(*(pieces(k, limit) for k in kernel)):
-            seen = seen_by(x, window, kernel, node.attrs)
+        for window in itertools.product(*(split_evenly(k, limit) for k in kernel)):
+            seen = window_part(x, window, kernel, node.attrs)
             if seen is None:  # only padding, which adds 0
                 continue
             part = tuple(hi - lo for lo, hi in window)
-            y = again(node, seen[0], kernel=part, pad=seen[1], count_include_pad=True)
+            y = rebuilt(node, seen[0], kernel=part, pad=seen[1], count_include_pad=True)
             y = ops.mul(y, like(x, math.prod(part) / math.prod(kernel)))
             total = y if total is None else ops.add(total, y)
         return total
@@ -166,7 +166,7 @@ def count_padding(node: Node, x: Value) -> Any:
     """Replace an average that excludes padding by one that counts it, times a constant."""
     if _counts_all(node):
         return None
-    whole = again(node, x, count_include_pad=True)
+    whole = rebuilt(node, x, count_include_pad=True)
     return ops.mul(whole, _correction(node, x))
 
 
@@ -210,11 +210,11 @@ def reduction_as_pool(node: Node, x: Value) -> Any:
     for run in [axes] if spatial else _runs(axes, x.shape):
         before, after = math.prod(y.shape[: run[0]]), math.prod(y.shape[run[-1] + 1 :])
         inside = math.prod(y.shape[i] for i in run)
-        image = y if spatial else shaped(y, 1, before, inside, after)
+        image = y if spatial else reshaped(y, 1, before, inside, after)
         kernel = x.shape[2:] if spatial else (inside, 1)
         pooled = _pooled(node.op, image, kernel)
-        y = shaped(pooled, *(1 if i in run else d for i, d in enumerate(y.shape)))
-    return shaped(y, *out)
+        y = reshaped(pooled, *(1 if i in run else d for i, d in enumerate(y.shape)))
+    return reshaped(y, *out)
 
 
 def _pooled(op: str, image: Value, kernel: Ints) -> Value:
@@ -248,7 +248,7 @@ def global_pool_in_steps(limit: int = 8) -> Rule:
         block = tuple(_fitting_block(k, limit) for k in kernel)
         count = tuple(-(-k // f) for k, f in zip(kernel, block, strict=True))
         after = tuple(c * f - k for c, f, k in zip(count, block, kernel, strict=True))
-        inner = again(
+        inner = rebuilt(
             node,
             x,
             kernel=block,
@@ -257,7 +257,7 @@ def global_pool_in_steps(limit: int = 8) -> Rule:
             dilation=(1,) * n,
             count_include_pad=True,
         )
-        y = again(node, inner, kernel=count, stride=(1,) * n, dilation=(1,) * n)
+        y = rebuilt(node, inner, kernel=count, stride=(1,) * n, dilation=(1,) * n)
         filled = math.prod(count) * math.prod(block) / math.prod(kernel)
         return y if filled == 1 else ops.mul(y, like(x, filled))
 

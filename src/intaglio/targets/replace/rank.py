@@ -10,7 +10,15 @@ from intaglio import ops
 from intaglio.ir import Node, Value
 from intaglio.ops.registry import REGISTRY, normalize_axis
 from intaglio.rewrite import P, Rule, no
-from intaglio.targets.replace.builder import Ints, again, cut, now, replacement, shaped, turned
+from intaglio.targets.replace.builder import (
+    Ints,
+    folded,
+    rebuilt,
+    replacement,
+    reshaped,
+    sliced,
+    transposed,
+)
 
 POOLS = ("max_pool", "avg_pool", "lp_pool")
 WEIGHTED = ("conv", "conv_transpose")
@@ -35,10 +43,10 @@ def add_spatial_axis(node: Node) -> Any:
         attrs["axes"] = tuple(a + (a == 2) for a in axes)
     w = rest[0] if node.op in WEIGHTED else None
     if w is not None:
-        rest[0] = now(shaped(w, *w.shape[:2], 1, w.shape[2]))
-    y = again(node, shaped(x, *x.shape[:2], 1, x.shape[2]), *rest, **attrs)
+        rest[0] = folded(reshaped(w, *w.shape[:2], 1, w.shape[2]))
+    y = rebuilt(node, reshaped(x, *x.shape[:2], 1, x.shape[2]), *rest, **attrs)
     made = y if isinstance(y, list) else [y]
-    return [shaped(v, *out.shape) for v, out in zip(made, node.outputs, strict=True)]
+    return [reshaped(v, *out.shape) for v, out in zip(made, node.outputs, strict=True)]
 
 
 @replacement(P.any("conv", *POOLS))
@@ -67,8 +75,10 @@ def drop_spatial_axis(node: Node) -> Any:
         row = before // far
         spans = [(0, d) for d in w.shape]
         spans[2 + unit] = (row, row + 1)
-        rest[0] = now(shaped(cut(w, spans), *w.shape[:2], kernel[keep]))
-    return shaped(again(node, shaped(x, *x.shape[:2], x.shape[2 + keep]), *rest, **attrs), *out)
+        rest[0] = folded(reshaped(sliced(w, spans), *w.shape[:2], kernel[keep]))
+    return reshaped(
+        rebuilt(node, reshaped(x, *x.shape[:2], x.shape[2 + keep]), *rest, **attrs), *out
+    )
 
 
 # ---- three spatial axes --------------------------------------------------------------------------
@@ -85,19 +95,19 @@ def conv3d_as_conv2d(node: Node, x: Value, w: Value, b: Value | None) -> Any:
     volume, front, back = x, a["pad"][0], a["pad"][3]
     if front or back:
         volume = ops.pad(x, before=(0, 0, front, 0, 0), after=(0, 0, back, 0, 0))
-    slices = turned(shaped(volume, n, c, volume.shape[2], rows * columns), 0, 2, 1, 3)
+    slices = transposed(reshaped(volume, n, c, volume.shape[2], rows * columns), 0, 2, 1, 3)
     total = None
     for k in range(w.shape[2]):
         first, step = k * a["dilation"][0], a["stride"][0]
         spans = [(0, n), (first, first + (depth - 1) * step + 1), (0, c), (0, rows * columns)]
-        seen = shaped(cut(slices, spans, (1, step, 1, 1)), n * depth, c, rows, columns)
+        seen = reshaped(sliced(slices, spans, (1, step, 1, 1)), n * depth, c, rows, columns)
         flat = [(0, m), (0, w.shape[1]), (k, k + 1), (0, w.shape[3]), (0, w.shape[4])]
-        weights = now(shaped(cut(w, flat), m, w.shape[1], *w.shape[3:]))
+        weights = folded(reshaped(sliced(w, flat), m, w.shape[1], *w.shape[3:]))
         y = ops.conv(seen, weights, None if total else b, groups=a["groups"], **image)
         total = y if total is None else ops.add(total, y)
     assert total is not None
-    split = turned(shaped(total, n, depth, m, math.prod(out)), 0, 2, 1, 3)
-    return shaped(split, n, m, depth, *out)
+    split = transposed(reshaped(total, n, depth, m, math.prod(out)), 0, 2, 1, 3)
+    return reshaped(split, n, m, depth, *out)
 
 
 # ---- high ranks ----------------------------------------------------------------------------------
@@ -178,7 +188,7 @@ def _axis_by_axis(node: Node, x: Value, labels: Sequence[Hashable]) -> Value:
             for name, whole in NEUTRAL.items()
             if name in node.attrs
         }
-        x = again(node, x, **attrs)
+        x = rebuilt(node, x, **attrs)
     return x
 
 
@@ -218,9 +228,9 @@ def merge_axes(rank: int = 4) -> Rule:
             return _axis_by_axis(node, values[0], labels)
         if len(groups) > rank:
             return no(f"{len(groups)} axes of {out.type} cannot be merged further")
-        small = [now(shaped(v, *_merged(v.shape, groups))) for v in values]
+        small = [folded(reshaped(v, *_merged(v.shape, groups))) for v in values]
         attrs = {} if plain else _attrs(node, values[0], groups)
-        return shaped(again(node, *small, **attrs), *out.shape)
+        return reshaped(rebuilt(node, *small, **attrs), *out.shape)
 
     return merge_axes
 
@@ -241,24 +251,24 @@ def merge_batch_axes(rank: int = 4) -> Rule:
             lead, tail = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
             at = rest[0]
             assert at is not None
-            places = now(shaped(at, at.type.size))
-            y = again(node, shaped(x, lead, x.shape[axis], tail), places, axis=1)
-            return shaped(y, *out.shape)
+            places = folded(reshaped(at, at.type.size))
+            y = rebuilt(node, reshaped(x, lead, x.shape[axis], tail), places, axis=1)
+            return reshaped(y, *out.shape)
         if node.op != "matmul":
             axis = normalize_axis(node.attrs["axis"], x.type.rank)
             lead, tail = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
-            params = [None if p is None else now(shaped(p, tail)) for p in rest]
-            return shaped(again(node, shaped(x, lead, tail), *params, axis=1), *out.shape)
+            params = [None if p is None else folded(reshaped(p, tail)) for p in rest]
+            return reshaped(rebuilt(node, reshaped(x, lead, tail), *params, axis=1), *out.shape)
         (w,) = rest
         assert w is not None
         if w.type.rank <= 2 < x.type.rank:
-            y = ops.matmul(shaped(x, math.prod(x.shape[:-1]), x.shape[-1]), w)
+            y = ops.matmul(reshaped(x, math.prod(x.shape[:-1]), x.shape[-1]), w)
         elif x.shape[:-2] == w.shape[:-2]:
             count = math.prod(x.shape[:-2])
-            y = ops.matmul(shaped(x, count, *x.shape[-2:]), shaped(w, count, *w.shape[-2:]))
+            y = ops.matmul(reshaped(x, count, *x.shape[-2:]), reshaped(w, count, *w.shape[-2:]))
         else:
             return no(f"the batches of {x.type} and {w.type} differ")
-        return shaped(y, *out.shape)
+        return reshaped(y, *out.shape)
 
     return merge_batch_axes
 

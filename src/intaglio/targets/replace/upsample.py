@@ -15,14 +15,14 @@ from intaglio.ops.resize import resize_tables
 from intaglio.rewrite import P, Rule, no
 from intaglio.targets.replace.builder import (
     Ints,
-    cut,
     data_of,
+    folded,
     like,
-    now,
-    pad_or_cut,
+    pad_or_crop,
     replacement,
-    shaped,
-    turned,
+    reshaped,
+    sliced,
+    transposed,
 )
 
 x, w, b = P["x w b?"]
@@ -35,9 +35,9 @@ def _spread(x: Value, axis: int, step: int) -> Value:
     if step == 1:
         return x
     before, after = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
-    column = shaped(x, before, x.shape[axis], 1, after)
+    column = reshaped(x, before, x.shape[axis], 1, after)
     wide = ops.pad(column, before=(0,) * 4, after=(0, 0, step - 1, 0))
-    return shaped(wide, *x.shape[:axis], x.shape[axis] * step, *x.shape[axis + 1 :])
+    return reshaped(wide, *x.shape[:axis], x.shape[axis] * step, *x.shape[axis + 1 :])
 
 
 @replacement(CONV_TRANSPOSE)
@@ -52,15 +52,15 @@ def conv_transpose_as_conv(node: Node, x: Value, w: Value, b: Value | None) -> A
     back = [
         reach[i] - a["pad"][n + i] + a["output_pad"][i] - (a["stride"][i] - 1) for i in range(n)
     ]
-    image = pad_or_cut(
+    image = pad_or_crop(
         image, (0, 0, *(min(p, 0) for p in front)), (0, 0, *(min(p, 0) for p in back))
     )
     read, made = w.shape[0] // groups, w.shape[1]
     window = range(3, n + 3)
-    by_output = turned(shaped(w, groups, read, made, *w.shape[2:]), 0, 2, 1, *window)
-    flat = shaped(by_output, groups * made, read, *w.shape[2:])
+    by_output = transposed(reshaped(w, groups, read, made, *w.shape[2:]), 0, 2, 1, *window)
+    flat = reshaped(by_output, groups * made, read, *w.shape[2:])
     spans = [(0, groups * made), (0, read), *[(-1, -(2**62))] * n]
-    weights = now(cut(flat, spans, (1, 1, *[-1] * n)))
+    weights = folded(sliced(flat, spans, (1, 1, *[-1] * n)))
     pad = tuple(max(p, 0) for p in (*front, *back))
     return ops.conv(
         image, weights, b, stride=(1,) * n, pad=pad, dilation=a["dilation"], groups=groups
@@ -103,7 +103,7 @@ def from_phases(node: Node, x: Value, weights: Value, bias: Value | None) -> Val
     out, pad = node.outputs[0].shape, node.attrs["pad"]
     rows = [-(-(p + o) // s) for p, o in zip(pad, out[2:], strict=False)]
     after = [r - d for r, d in zip(rows, x.shape[2:], strict=True)]
-    image = pad_or_cut(x, (0,) * 4, (0, 0, *(min(e, 0) for e in after)))
+    image = pad_or_crop(x, (0,) * 4, (0, 0, *(min(e, 0) for e in after)))
     border = (taps[0] - 1, taps[1] - 1, *(max(e, 0) for e in after))
     deep = ops.conv(
         image,
@@ -117,7 +117,7 @@ def from_phases(node: Node, x: Value, weights: Value, bias: Value | None) -> Val
     mode = "DCR" if node.attrs["groups"] == 1 else "CRD"
     wide = ops.depth_to_space(deep, blocksize=s, mode=mode)
     spans = [(p, p + o) for p, o in zip(pad, out[2:], strict=False)]
-    return cut(wide, [(0, out[0]), (0, out[1]), *spans])
+    return sliced(wide, [(0, out[0]), (0, out[1]), *spans])
 
 
 @replacement(CONV_TRANSPOSE)
@@ -157,7 +157,7 @@ def conv_transpose_as_resize(node: Node, x: Value, w: Value, b: Value | None) ->
     )
     column = (-1, *[1] * n)
     y = y if np.all(flat == 1) else ops.mul(y, like(x, flat[:, 0].reshape(column)))
-    return y if b is None else ops.add(y, now(shaped(b, b.shape[0], *[1] * n)))
+    return y if b is None else ops.add(y, folded(reshaped(b, b.shape[0], *[1] * n)))
 
 
 # ---- resizing ------------------------------------------------------------------------------------
