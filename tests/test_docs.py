@@ -291,9 +291,7 @@ LONGEST_LINE = 160
 LONGEST_CELL = 140  # of a table: longer ones are sentences, which are read better as a paragraph
 TOO_LONG = {  # pages that still have longer ones
     "docs/frontends.md",
-    "docs/kernels.md",
     "docs/operators.md",
-    "docs/performance.md",
 }
 
 
