@@ -44,6 +44,15 @@ def test_an_option_is_a_keyword_argument_and_becomes_a_flag(name, value, keyword
     assert with_flags(f"give {keyword}, or not", command) == f"give {flag}, or not"
 
 
+def test_weights_are_a_type_or_a_file():
+    command = cli.get_command(None, "quantize")
+    assert with_flags('give weights="int4"', command) == "give --weights int4"
+    assert with_flags('give weights="FILE.weights"', command) == "give --blobs FILE.weights"
+    assert (
+        with_flags("dims= and weights=", cli.get_command(None, "targets")) == "dims= and weights="
+    )
+
+
 @pytest.fixture
 def open_model(tmp_path):
     text = '<ir_version: 8, opset_import: ["": 17]> g (float[N,3] x) => (float[N,3] y) {y=Relu(x)}'
@@ -82,7 +91,7 @@ def test_the_library_names_no_flags():
     found = [
         f"{p.relative_to(SOURCE)}:{i}: {line.strip()}"
         for p in sorted(SOURCE.rglob("*.py"))
-        if "cli" not in p.relative_to(SOURCE).parts
+        if p.relative_to(SOURCE).parts[0] != "cli" and p != SOURCE / "analysis" / "document.py"
         for i, line in enumerate(p.read_text().splitlines(), 1)
         if flag.search(command.sub("", line)) and "var(--" not in line and "{ --" not in line
     ]

@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 
-# Keywords of `intaglio.load` whose flag is called otherwise.
+# Keywords of `intaglio.load` whose flag has another name. `intaglio quantize` also has --weights,
+# for an element type: there only a file name belongs to --blobs.
 _RENAMED = {"weights": "blobs"}
 # A Python literal: a container without a nested one of the same kind, a string, a plain word.
 _LITERAL = r"""\{[^{}]*\}|\[[^][]*\]|\([^()]*\)|"(?:[^"\\]|\\.)*"|\.\.\.|-?\w+(?:\.\w+)?"""
@@ -22,16 +23,16 @@ _LITERAL = r"""\{[^{}]*\}|\[[^][]*\]|\([^()]*\)|"(?:[^"\\]|\\.)*"|\.\.\.|-?\w+(?
 def with_flags(message: str, command: click.Command) -> str:
     """The message, with each keyword argument that `command` has a flag for as that flag."""
     flags = {p.name: p for p in command.params if isinstance(p, click.Option) and p.name}
-    for keyword, name in _RENAMED.items():
-        if name in flags:
-            flags[keyword] = flags[name]
-    names = "|".join(map(re.escape, [*flags, "dtypes"]))
+    names = "|".join(map(re.escape, [*flags, *_RENAMED, "dtypes"]))
 
     def flag(match: re.Match[str]) -> str:
         name, text = match[1], match[2]
         if name == "dtypes":
             return _element_types(text) if "shapes" in flags else match[0]
-        return _flag(flags[name], None if text is None else _value(text))
+        value = None if text is None else _value(text)
+        if name in _RENAMED and (name not in flags or "." in str(value)):
+            name = _RENAMED[name]
+        return _flag(flags[name], value) if name in flags else match[0]
 
     return re.sub(rf"(?<![\w.\"'])({names})=({_LITERAL})?", flag, message)
 
