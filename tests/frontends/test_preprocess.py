@@ -304,4 +304,4 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert words.count("\n") == 1
     code, words = told("run", package, "--swap-rb")
     assert code == 2
-    assert "--swap-rb has no effect" in words
+    assert "--swap-rb is for model files" in words
