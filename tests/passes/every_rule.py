@@ -1,4 +1,4 @@
-"""Every rule of the pipeline and of the library for targets, by its name: no list to keep."""
+"""All rules of the pipeline, the CPU and the library of replacements, by name."""
 
 from __future__ import annotations
 

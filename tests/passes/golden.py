@@ -1,6 +1,6 @@
-"""The printed proof of every rule: its first case before it fired and after.
+"""Golden files of the rules: the first case of every rule, before and after it fires.
 
-python -m tests.passes.golden    writes tests/golden/rules/NAME.txt where they are missing or differ
+python -m tests.passes.golden writes tests/golden/rules/NAME.txt where they are missing or differ
 """
 
 from __future__ import annotations

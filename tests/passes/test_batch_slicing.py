@@ -1,4 +1,4 @@
-"""Large batches in slices: which models are cut, that the numbers stay, and what refuses."""
+"""Batch slicing: which models are sliced, that results stay equal, and which are refused."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_what_mixes_images_is_not_cut_and_says_why(words):
+def test_ops_that_mix_images_refuse_slicing(words):
     x = Value(Type("f32", (8, 6)), "x")
     graph = Graph([x], [REFUSED[words](x)], ["y"])
     (said,) = cut(graph, 1)

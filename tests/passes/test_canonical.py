@@ -1,4 +1,4 @@
-"""What exporters leave behind, as small ONNX models, and the ops that a careful engineer keeps."""
+"""Redundant ops of exporters, as small ONNX models, and the ops that must stay at level 1."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def model(inputs: str, body: str) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("what", CASES)
-def test_what_is_left_at_level_1(what, tmp_path):
+def test_ops_left_at_level_1(what, tmp_path):
     inputs, body, want = CASES[what]
     path = tmp_path / "model.onnx"
     path.write_bytes(model(inputs, body).SerializeToString())

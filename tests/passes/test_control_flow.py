@@ -1,4 +1,4 @@
-"""Control flow in the passes: what folds, what moves inside, and which copies the plan saves."""
+"""Control flow in the passes: constant folding, captures, and copies that the plan avoids."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def legal(graph):
     return plan_memory(graph)[0]
 
 
-def test_a_decided_if_is_its_branch():
+def test_if_of_constant_is_inlined():
     x = Value(F, "x")
     w = constant(np.arange(4, dtype=np.float32))
     then_graph, else_graph = branches([x, w])

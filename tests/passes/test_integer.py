@@ -1,4 +1,4 @@
-"""Integer arithmetic of whole layers, and where it declines."""
+"""Integer arithmetic of whole layers, and biases that it keeps as floats."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def layer(bias: np.ndarray, scales: np.ndarray) -> Graph:
     return Graph([x], [y], ["y"])
 
 
-def test_a_bias_that_outweighs_its_channel_is_kept() -> None:
+def test_large_bias_rescales_its_channel() -> None:
     """Channels that training has left without weights keep their bias, which is all they are."""
     graph = layer(np.array([0.5, -3.0, 2.0]), np.array([0.01, 1e-20, 1e-12]))
     feeds = {"x": RNG.integers(-128, 128, (1, 4, 5, 5)).astype(np.int8)}
@@ -32,7 +32,7 @@ def test_a_bias_that_outweighs_its_channel_is_kept() -> None:
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-3)
 
 
-def test_a_bias_that_no_unit_fits_stays_real() -> None:
+def test_bias_beyond_32_bits_stays_float() -> None:
     graph = layer(np.array([0.5, np.inf]), np.array([0.01, 0.01]))
     optimized = trace_optimize(graph, level=3)
     whole, records = optimized.graph, optimized.records

@@ -1,4 +1,4 @@
-"""Which transposes are left when the CPU has chosen its layouts."""
+"""The transposes that remain after the layout pass."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ops_of(build: Callable[[Value], Value]) -> list[str]:
 
 
 @pytest.mark.parametrize("act", [ops.swish, ops.relu, lambda v: ops.prelu(v, num(6, 1, 1))])
-def test_an_activation_stays_beside_its_product(act: Callable[[Value], Value]) -> None:
+def test_activation_stays_next_to_its_matmul(act: Callable[[Value], Value]) -> None:
     assert ops_of(lambda x: act(conv(x))) == ["transpose", "cpu.conv", "transpose"]
 
 

@@ -1,4 +1,4 @@
-"""Pruning without loss: what goes, what stays and why, and that the numbers stay the same."""
+"""Lossless pruning: removed channels, the reasons why others stay, and equal results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.passes.random_prunable import Net
+from tests.passes.prunable_nets import Net
 
 import intaglio
 from intaglio import ops
@@ -42,13 +42,13 @@ def test_zero_filters_leave_both_layers():
     assert made.fired == {"conv_8", "conv_3"}
 
 
-def test_filters_that_nobody_weighs_go_too():
+def test_unread_filters_are_removed():
     net = Net()
     made = net.prune(net.conv(relu(net.conv(net.x, 8)), 3, unread=[0, 7]))
     assert made.channels() == [6, 3]
 
 
-def test_what_goes_leaves_more_to_go_before_it():
+def test_removal_frees_more_channels():
     """conv_5 has zero filters; what only they read is not missed either."""
     net = Net()
     w = net.whole(5, 6, 1, 1)
@@ -62,19 +62,19 @@ def test_what_goes_leaves_more_to_go_before_it():
     assert net.prune(net.conv(relu(middle), 2)).channels() == [4, 4, 2]
 
 
-def test_a_bias_that_an_activation_stops_is_zero():
+def test_bias_that_relu_zeroes():
     net = Net()
     made = net.prune(net.conv(relu(net.conv(net.x, 8, [2, 3], bias=-1)), 3))
     assert made.channels() == [6, 3]
 
 
-def test_another_constant_goes_into_the_next_bias():
+def test_constant_folds_into_the_next_bias():
     net = Net()
     made = net.prune(net.conv(relu(net.conv(net.x, 8, [2, 3], bias=[3, 5])), 3, k=2, pad=0))
     assert made.channels() == [6, 3]
 
 
-def test_another_constant_stays_where_it_meets_padding():
+def test_constant_stays_before_padding():
     net = Net()
     made = net.prune(net.conv(relu(net.conv(net.x, 8, [2, 3], bias=[3, -1])), 3, k=3))
     assert made.channels() == [7, 3]
@@ -82,7 +82,7 @@ def test_another_constant_stays_where_it_meets_padding():
 
 
 @pytest.mark.parametrize("op", ["conv", "up"])
-def test_one_constant_stands_for_all_where_they_meet_padding(op):
+def test_one_constant_represents_all_before_padding(op):
     net = Net()
     x = relu(net.conv(net.x, 8, [2, 3, 5, 6], bias=[4, 8, 2, -1]))
     made = net.prune(getattr(net, op)(x, 3))
@@ -92,7 +92,7 @@ def test_one_constant_stands_for_all_where_they_meet_padding(op):
     assert made.channels() == [5, 3, 2, 2]
 
 
-def test_what_reads_only_constants_is_one():
+def test_constants_propagate():
     net = Net()
     x = relu(net.conv(net.x, 4, [1, 2], bias=[3, 5]))
     w = net.whole(5, 4, 1, 1)
@@ -125,7 +125,7 @@ def test_an_op_reads_at_least_one_channel():
         lambda x: ops.mul(x, ops.reduce_max(net_input(x), axes=(1,))),
     ],
 )
-def test_what_ends_being_constant(between):
+def test_ops_that_end_constness(between):
     net = Net()
     net.prune(net.conv(between(relu(net.conv(net.x, 8, [0, 2, 4, 6], bias=[2, 3, 4, 5]))), 2, k=1))
 
@@ -153,7 +153,7 @@ def test_a_layer_of_zeros_is_a_constant():
     assert made.saved.after.macs == 0
 
 
-def test_nothing_to_do_costs_and_says_nothing():
+def test_no_dead_channels_no_report():
     net = Net()
     made = net.prune(net.conv(relu(net.conv(net.x, 8)), 3))
     assert made.saved is None
@@ -162,7 +162,7 @@ def test_nothing_to_do_costs_and_says_nothing():
 
 
 # ---- branches ------------------------------------------------------------------------------------
-def test_a_residual_goes_where_both_sides_are_dead():
+def test_residual_needs_both_sides_dead():
     net = Net()
     a = relu(net.conv(net.x, 8, [1, 2, 3]))
     b = net.conv(relu(net.conv(a, 6, [0])), 8, [2, 3, 4])
@@ -182,7 +182,7 @@ def test_a_long_chain_of_residuals_stays_aligned():
     assert net.prune(net.conv(x, 2, k=1)).channels() == [4, 4, 4, 4, 2]
 
 
-def test_an_input_keeps_what_it_is_added_to():
+def test_sum_with_an_input_keeps_channels():
     net = Net()
     made = net.prune(net.conv(ops.add(net.conv(net.x, 4, [1]), net.x), 3))
     assert made.saved is None
@@ -198,7 +198,7 @@ def test_concat_and_parts_of_it(stop, left):
 
 
 @pytest.mark.parametrize(("cut", "left"), [((1, 6, 1), 4), ((1, 6, 2), 2), ((6, 0, -1), 5)])
-def test_a_slice_leaves_what_it_does_not_take(cut, left):
+def test_channels_outside_a_slice_are_removed(cut, left):
     net = Net()
     made = net.prune(net.conv(part(net.conv(net.x, 8, [3]), *cut), 2))
     assert made.channels() == [left, 2]
@@ -211,7 +211,7 @@ def test_a_slice_by_steps_that_become_uneven_is_a_gather():
     assert "gather" in made.ops()
 
 
-def test_a_shuffle_stays_one_where_it_can():
+def test_shuffle_stays_a_shuffle_if_possible():
     net = Net()
     made = net.prune(net.conv(ops.channel_shuffle(net.conv(net.x, 8, [1, 5]), groups=2), 2))
     assert made.channels() == [6, 2]
@@ -265,7 +265,7 @@ def test_transposed_convolution():
     assert made.channels() == [5, 2]
 
 
-# ---- what channels pass through ------------------------------------------------------------------
+# ---- ops that channels pass through --------------------------------------------------------------
 BETWEEN = {
     "max_pool": pool,
     "avg_pool": lambda x: pool(x, ops.avg_pool),
@@ -302,7 +302,7 @@ def test_channels_pass_through(name):
     assert made.channels() == [5, 2]
 
 
-def test_flatten_in_front_of_a_product():
+def test_flatten_before_a_matmul():
     net = Net()
     x = ops.reshape(pool(relu(net.conv(net.x, 8, [1, 2]))), shape=(1, -1))
     made = net.prune(net.linear(relu(net.linear(x, 10, [0, 9])), 3))
@@ -311,7 +311,7 @@ def test_flatten_in_front_of_a_product():
     assert [n.inputs[0].shape for n in made.graph.nodes() if n.op == "matmul"] == [(1, 54), (1, 8)]
 
 
-def test_a_gemm_and_what_it_adds():
+def test_gemm_addend():
     net = Net(2, 5)
     w, v = net.whole(8, 5), net.whole(8, 3)
     w[[2, 3]] = 0
@@ -339,14 +339,14 @@ def test_pixel_shuffle_needs_all_of_a_block():
         lambda x: ops.reshape(x, shape=(1, 4, 12, 6)),
     ],
 )
-def test_what_mixes_channels_keeps_them(mixes):
+def test_ops_that_mix_channels_keep_them(mixes):
     net = Net()
     made = net.prune(net.conv(mixes(relu(net.conv(net.x, 8, [0, 3]))), 2), exact=False)
     assert made.saved is None
     assert len(made.refusals) == 1
 
 
-def test_a_sum_over_channels_does_not_miss_zeros():
+def test_sum_over_channels_drops_zeros():
     net = Net()
     made = net.prune(ops.reduce_sum(net.conv(net.x, 8, [0, 3]), axes=(1, 2)))
     assert made.channels() == [6]
@@ -354,7 +354,7 @@ def test_a_sum_over_channels_does_not_miss_zeros():
     assert made.ops() == ["expand", "reduce_sum"]
 
 
-def test_bodies_of_control_flow_keep_what_they_read():
+def test_control_flow_keeps_captures():
     net = Net()
     x = relu(net.conv(net.x, 4, [1]))
     inner = [Value(x.type, f"i{i}") for i in range(2)]
@@ -369,7 +369,7 @@ def test_bodies_of_control_flow_keep_what_they_read():
 
 
 # ---- the pipeline --------------------------------------------------------------------------------
-def test_the_pipeline_reports_what_it_saved_and_can_leave_it_out():
+def test_pipeline_reports_savings_and_can_disable():
     net = Net()
     graph = net.graph(net.conv(relu(net.conv(net.x, 8, [1, 4, 5, 6])), 3))
     made = trace_optimize(graph)
@@ -403,7 +403,7 @@ def test_the_example_of_the_documentation(capsys):
     assert capsys.readouterr().out.strip() == said
 
 
-def test_a_constant_in_place_of_a_product_is_no_saving():
+def test_no_saving_reported_for_folded_products():
     net = Net()
     made = net.prune(ops.add(ops.mul(net.conv(net.x, 4), constant(np.float32(0))), net.x))
     assert made.ops() == ["add"]

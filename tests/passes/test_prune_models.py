@@ -1,4 +1,4 @@
-"""Pruning of a trained net: filters that are switched off save exactly their share of the work."""
+"""Pruning of a trained network: filters that are switched off save their share of the work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver: what patterns match, when rules fire, and that the graph stays whole."""
+"""The rewrite driver: matching, firing, cost, and that the graph stays valid."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_refusals_and_firings_are_traced():
     assert said == [("shy", "not today"), ("bold", None)]
 
 
-def test_rules_without_end_are_caught():
+def test_endless_rules_are_caught():
     @rule(P.relu(x))
     def again(x):
         return relu(x)
@@ -156,7 +156,7 @@ def test_set_input_keeps_uses_complete():
     assert not a.uses
 
 
-def test_verify_finds_what_is_broken():
+def test_verify_finds_broken_graphs():
     a = source()
     g = graph_of(relu(neg(a)), inputs=[a])
     verify(g)
@@ -224,7 +224,7 @@ def test_of_rivals_the_cheapest_wins_in_any_order():
         assert [n.op for n in g.nodes()] == ["neg"]
 
 
-def test_what_others_still_read_is_no_saving():
+def test_shared_nodes_are_no_saving():
     @rule(P.relu(P.neg(x).shared()), weigh=True)
     def around(x):
         return neg(x)
@@ -235,7 +235,7 @@ def test_what_others_still_read_is_no_saving():
     assert rewrite(g, [around], cost=steps) == 0
 
 
-def test_what_is_read_twice_is_let_go_once():
+def test_a_node_read_twice_is_released_once():
     """Else a chain of nodes that do so would take twice as long with every node."""
     x = Value(Type("f32", (2,)), "x")
     v = x

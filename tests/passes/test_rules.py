@@ -1,4 +1,4 @@
-"""Every rule: it fires where it should, prints as its golden file, and the numbers stay."""
+"""Every rule fires on its case, prints its golden file, and keeps the results."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.passes.random_prunable import Net
+from tests.passes.prunable_nets import Net
 from tests.properties.graphs import assert_same, feeds, graphs
 
 import intaglio

@@ -26,13 +26,13 @@ def test_every_weight_goes_to_a_neighbour_and_sums_are_kept(shape):
         assert more < 1.2 * np.square(near.astype(np.float64) - w).sum()
 
 
-def test_what_bf16_holds_stays():
+def test_exact_bf16_weights_stay():
     w = RNG.standard_normal((64, 16)).astype(ml_dtypes.bfloat16)
     w[:8] = 0
     np.testing.assert_array_equal(balanced(w.astype(np.float32)), w)
 
 
-def test_numbers_that_are_none_are_rounded_as_usual():
+def test_nan_is_rounded_as_usual():
     w = np.array([[np.inf, np.nan], [1.001, 1.001]], np.float32)
     np.testing.assert_array_equal(
         balanced(w).astype(np.float32), w.astype(ml_dtypes.bfloat16).astype(np.float32)

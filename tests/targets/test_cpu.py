@@ -1,4 +1,4 @@
-"""Lowering to the CPU keeps the meaning, leaves nothing unlowered, and fuses what follows."""
+"""Lowering to the CPU keeps results, leaves no unlowered op, and fuses epilogues."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_matmul(shapes: tuple[tuple[int, ...], ...], dtype: str) -> None:
     assert ("matmul" in left) == (dtype == "f64")
 
 
-def test_matmul_takes_over_the_transpose() -> None:
+def test_packing_transposes_the_operand() -> None:
     left = lowered(lambda a, b: ops.matmul(a, ops.transpose(b, perm=(1, 0))), (3, 4), (5, 4))
     assert "transpose" not in left
     build = lambda a, b: ops.matmul(a, ops.transpose(b, perm=(0, 2, 3, 1)))  # noqa: E731
@@ -218,18 +218,18 @@ def compiled(level: int, image: tuple[int, ...], channels: int, dtype: str = "f3
 
 
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
-def test_tiles_only_where_sums_may_be_taken_in_another_order(level: int) -> None:
+def test_winograd_needs_level_2(level: int) -> None:
     left = compiled(level, (1, 32, 24, 24), 32)
     assert ("cpu.winograd" in left) == (level >= 2)
     assert ("cpu.conv" in left) == (level < 2)
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
-def test_small_floats_in_tiles(dtype: str) -> None:
+def test_winograd_of_half_precision(dtype: str) -> None:
     assert "cpu.winograd" in compiled(3, (1, 32, 24, 24), 32, dtype)
 
 
-def test_the_epilogue_of_a_convolution_in_tiles() -> None:
+def test_winograd_epilogue() -> None:
     def build(x: Value, bias: Value, y: Value) -> Value:
         w = winograd_weights(constant(floats(20, 8, 3, 3)), 4)
         made = winograd.winograd(x, w, tile=4, channels=20, pad=(1, 1, 1, 1))
@@ -241,9 +241,7 @@ def test_the_epilogue_of_a_convolution_in_tiles() -> None:
 
 
 @pytest.mark.parametrize(("groups", "shuffled"), [(1, False), (8, True)])
-def test_transposed_convolutions_are_shuffles_only_where_panels_would_be_empty(
-    groups: int, shuffled: bool
-) -> None:
+def test_conv_transpose_as_depth_to_space_for_few_channels(groups: int, shuffled: bool) -> None:
     x = Value(Type("f32", (1, 8, 6, 6)), "x")
     w = constant(floats(8, 16 // groups, 2, 2))
     y = ops.conv_transpose(
@@ -265,5 +263,5 @@ def test_transposed_convolutions_are_shuffles_only_where_panels_would_be_empty(
         ((64, 512, 7, 7), 512, 4),
     ],
 )
-def test_the_choice_of_a_tile(image: tuple[int, ...], channels: int, tile: int) -> None:
+def test_winograd_tile_choice(image: tuple[int, ...], channels: int, tile: int) -> None:
     assert winograd_choice.choose(image, channels) == tile

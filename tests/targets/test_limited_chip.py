@@ -1,4 +1,4 @@
-"""A chip with narrow limits runs what networks are made of, by rules from the library alone."""
+"""A chip with narrow limits runs common networks, by rules of the replacement library alone."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def test_real_models(name: str) -> None:
         assert np.abs(got - want[key]).max() <= 1e-4 * np.abs(want[key]).max(), key
 
 
-def test_what_the_chip_runs_is_left_alone() -> None:
+def test_supported_nodes_are_unchanged() -> None:
     refused = replace.where_refused(why_not, replace.split_groups(depthwise=True))
     x = Value(Type("f32", (1, 4, 5, 5)), "x")
     graph = Graph([x], [conv(x, 4, groups=4), conv(x, 4, groups=2)], ["fits", "split"])
@@ -332,7 +332,7 @@ def test_rules_of_a_target_can_be_disabled() -> None:
         passes.run(graph(), passes.lowering(CHIP), disable=["split_strides"])
 
 
-def test_rules_let_alone_what_has_no_elements_or_no_fixed_extent() -> None:
+def test_rules_refuse_empty_and_dynamic_tensors() -> None:
     words: list[str | None] = []
     for shape, dynamic in (((0, 4, 6, 6), ()), ((2, 4, 6, 6), (0,))):
         x = Value(Type("f32", shape, dynamic=dynamic), "x")

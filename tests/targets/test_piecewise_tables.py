@@ -1,4 +1,4 @@
-"""Tables as pieces of straight lines: the same bytes, or none."""
+"""Tables as pieces of straight lines: exactly the same entries, or none."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_pieces_are_as_small_as_they_can_be():
     assert len(lines_of((np.arange(1000) // 4).astype(np.uint8)).T) in PIECES
 
 
-def test_what_jumps_has_no_lines():
+def test_discontinuous_tables_have_no_lines():
     assert lines_of(image(1500, dtype=np.int8)) is None
     steep = smooth(1500, -6, 6)
     steep[700] += 9

@@ -1,4 +1,4 @@
-"""What `--precision bf16` and `fp16` make of small networks, from end to end."""
+"""`--precision bf16` and `fp16` on small networks, end to end."""
 
 from typing import Any
 

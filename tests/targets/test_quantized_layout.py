@@ -1,4 +1,4 @@
-"""Arithmetic on quantised tensors stays where the convolutions around it are: channel-last."""
+"""Quantised networks stay channels-last between their convolutions."""
 
 from __future__ import annotations
 

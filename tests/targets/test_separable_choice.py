@@ -1,4 +1,4 @@
-"""Which blocks of a network are computed in bands, and that not a bit of it changes."""
+"""Which separable blocks are fused, and that the results keep every bit."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def built(x: Value, y: Value, **options: Any) -> Compiled:
     return made
 
 
-def in_bands(made: Compiled) -> list[Any]:
+def fused_blocks(made: Compiled) -> list[Any]:
     return [s for s in made.plan.steps if s.op == "cpu.separable"]
 
 
 def test_large_blocks_are_one_step_and_take_less_memory() -> None:
     x = image(1, 8, 96, 96)
     made = built(x, block(x, 48, 8))
-    (step,) = in_bands(made)
+    (step,) = fused_blocks(made)
     assert len([s for s in made.plan.steps if s.op.startswith("cpu.")]) == 1
     assert step.inputs[3] is not None  # the residual
     assert step.attrs["taps_act"] == step.attrs["expand_act"] == "clip"
@@ -70,16 +70,16 @@ def test_large_blocks_are_one_step_and_take_less_memory() -> None:
 
 def test_small_blocks_and_large_weights_stay_as_they_are() -> None:
     x = image(1, 8, 24, 24)
-    assert not in_bands(built(x, block(x, 48, 8)))
+    assert not fused_blocks(built(x, block(x, 48, 8)))
     x = image(1, 64, 24, 24)
     made = built(x, block(x, 512, 64))
-    assert not in_bands(made)
+    assert not fused_blocks(made)
     assert [d.choice for d in made.decisions] == [UNFUSED]
 
 
-def test_without_an_expansion_that_can_be_taken_in() -> None:
+def test_block_without_a_fusable_expansion() -> None:
     x = image(1, 32, 96, 96)
-    assert len(in_bands(built(x, conv(depthwise(x), 16)))) == 1
+    assert len(fused_blocks(built(x, conv(depthwise(x), 16)))) == 1
     wide = conv(x, 48)  # read twice
     made = built(x, ops.add(conv(depthwise(wide), 48), wide))
     assert [d.choice for d in made.decisions] == [PAIR]
@@ -89,7 +89,7 @@ def test_without_an_expansion_that_can_be_taken_in() -> None:
     ]
 
 
-def test_the_block_that_keeps_more_near_takes_the_product_between_two() -> None:
+def test_larger_block_gets_the_shared_conv() -> None:
     x = image(1, 24, 112, 112)
     y = conv(depthwise(conv(depthwise(x), 48), stride=(2, 2)), 48)
     made = built(x, y)
@@ -106,16 +106,16 @@ def test_the_block_that_keeps_more_near_takes_the_product_between_two() -> None:
         lambda x: conv(depthwise(conv(x, 48)), 64, groups=2),
     ],
 )
-def test_what_does_not_fit_is_refused(build: Any) -> None:
+def test_unsupported_blocks_are_refused(build: Any) -> None:
     x = image(1, 8, 96, 96)
-    assert not in_bands(built(x, build(x)))
+    assert not fused_blocks(built(x, build(x)))
 
 
-def test_levels_and_precisions_without_it() -> None:
+def test_levels_and_precisions_without_fusion() -> None:
     x = image(1, 8, 96, 96)
     graph = Graph([x], [block(x, 48, 8)], ["y"])
-    assert not in_bands(trace(graph, level=2))
-    assert not in_bands(trace(graph, precision="fp16"))
+    assert not fused_blocks(trace(graph, level=2))
+    assert not fused_blocks(trace(graph, precision="fp16"))
 
 
 @pytest.mark.parametrize("fastest", [UNFUSED, PAIR, BLOCK])
@@ -131,4 +131,4 @@ def test_measuring_decides(fastest: str, tmp_path: Any) -> None:
     made = built(x, y, tune=Tuning(cache=tmp_path, timer=timer))
     assert titles == [sorted([UNFUSED, PAIR, BLOCK])]
     assert [d.choice for d in made.decisions] == [fastest, fastest]
-    assert len(in_bands(made)) == (0 if fastest == UNFUSED else 2)
+    assert len(fused_blocks(made)) == (0 if fastest == UNFUSED else 2)

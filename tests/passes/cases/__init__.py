@@ -1,4 +1,4 @@
-"""Graphs on which each rule fires: one line or more per rule, named for it."""
+"""Graphs on which each rule fires: at least one case per rule, with the rule's name."""
 
 from tests.passes.cases import (
     attention,

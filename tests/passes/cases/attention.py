@@ -1,4 +1,4 @@
-"""Attention as exporters and people spell it."""
+"""Cases: attention, gated linear units and rotary embeddings in the spellings of exporters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cases are built of."""
+"""Helpers to declare cases and build their graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One way to say each thing."""
+"""Cases: canonical forms."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ for op, number in (("mul", 1), ("add", 0), ("sub", 0), ("div", 1), ("pow", 1)):
 case("identity_operand", lambda x: ops.add(x, constant(np.zeros(5, np.float32))), VECTOR)
 
 
-# ---- what changes nothing ------------------------------------------------------------------------
+# ---- identities ----------------------------------------------------------------------------------
 ONE = {"kernel": (1, 1), "stride": (1, 1), "pad": (0,) * 4, "dilation": (1, 1)}
 case("identity_pool", lambda x: ops.avg_pool(ops.relu(x), **ONE), IMAGE)
 case("identity_pool", lambda x: ops.max_pool(ops.relu(x), **ONE), IMAGE)
@@ -78,7 +78,7 @@ case(
     VECTOR,
 )
 
-# ---- moves of elements ---------------------------------------------------------------------------
+# ---- data movement -------------------------------------------------------------------------------
 case(
     "expand_of_expand",
     lambda x: ops.expand(ops.expand(x, shape=(2, 5)), shape=(3, 2, 5)),
@@ -159,7 +159,7 @@ case(
     VECTOR,
 )
 
-# ---- computations --------------------------------------------------------------------------------
+# ---- arithmetic ----------------------------------------------------------------------------------
 case("cast_of_cast", lambda x: ops.cast(ops.cast(x, dtype="i16"), dtype="u8"), INTS)
 GRID = (constant(np.float32(0.1)), constant(np.int8(3)))
 case(

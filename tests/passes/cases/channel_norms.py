@@ -1,4 +1,4 @@
-"""Normalisations of images."""
+"""Cases: norms over channels, group norms, instance norms, L2 normalisation."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ for norm in NORMS:
     case("scale_into_group_norm", lambda x, f=norm: ops.mul(f(x), num(4, 1, 1)), IMAGE)
     case("shift_into_group_norm", lambda x, f=norm: ops.add(num(1, 4, 1, 1), f(x)), IMAGE)
 
-# ---- unit length ---------------------------------------------------------------------------------
+# ---- L2 normalisation ----------------------------------------------------------------------------
 for axes in ((1,), (3,)):
     case(
         "l2_normalize",

@@ -1,4 +1,4 @@
-"""Work in another place or order."""
+"""Cases: hoisting and merging."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ case(
     WIDE,
 )
 
-# ---- what meets a product ------------------------------------------------------------------------
+# ---- activations and constants -------------------------------------------------------------------
 TURN = {"perm": (0, 2, 3, 1)}
 case("hoist_activation", lambda x: ops.relu(pool(ops.max_pool, conv(x), pad=1)), IMAGE)
 case(
@@ -147,7 +147,7 @@ case(
     Type("u32", (2, 5)),
 )
 
-# ---- the same beside itself ----------------------------------------------------------------------
+# ---- parallel branches ---------------------------------------------------------------------------
 case(
     "hoist_concat", lambda x, y: ops.concat(ops.tanh(x), ops.tanh(y), axis=1), f32(2, 5), f32(2, 3)
 )

@@ -1,4 +1,4 @@
-"""What neutral ops become on the CPU, and what its products take over."""
+"""Cases: lowering to the CPU, epilogue fusion and half precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows depthwise convolutions of bytes on the CPU."""
+"""Cases: fusions into int8 depthwise convolutions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products whose left side is quantised at run time, on the CPU."""
+"""Cases: matmuls with dynamically quantised rows, and weight-only matmuls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is computed now."""
+"""Cases: constant folding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scales, shifts and pads beside weights."""
+"""Cases: scales, shifts and pads that fold into weights."""
 
 from __future__ import annotations
 

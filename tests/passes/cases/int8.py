@@ -1,4 +1,4 @@
-"""Quantised convolutions and products on the CPU."""
+"""Cases: quantised convolutions and matmuls on the CPU."""
 
 from __future__ import annotations
 

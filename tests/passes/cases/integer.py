@@ -1,4 +1,4 @@
-"""Integer arithmetic: scales that are powers of two make the float detour exact."""
+"""Cases: integer arithmetic. Scales are powers of two, so that the float form is exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear ops beside each other."""
+"""Cases: consecutive linear ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is spelled out and has a name."""
+"""Cases: activations, norms and pooling spelled out in small ops."""
 
 from __future__ import annotations
 

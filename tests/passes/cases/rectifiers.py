@@ -1,4 +1,4 @@
-"""Functions with a bend at zero, and other activations that exporters spell out."""
+"""Cases: relu, elu, shrink and other activations in the spellings of exporters."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ case(
 )
 case("selu", lambda x: ops.mul(ops.elu(x, alpha=1.6732), scalar(1.0507)), VECTOR)
 
-# ---- nothing around zero -------------------------------------------------------------------------
+# ---- shrink --------------------------------------------------------------------------------------
 case("hard_shrink", lambda x: ops.where(ZERO, x, ops.less_equal(ops.abs(x), HALF)), VECTOR)
 case("hard_shrink", lambda x: ops.where(x, ZERO, ops.greater(ops.abs(x), HALF)), VECTOR)
 case(
@@ -109,7 +109,7 @@ case(
     VECTOR,
 )
 
-# ---- smooth ones ---------------------------------------------------------------------------------
+# ---- smooth activations --------------------------------------------------------------------------
 TWO, MANY = scalar(2), scalar(20)
 case(
     "softplus_with_threshold", lambda x: ops.where(x, ops.softplus(x), ops.greater(x, MANY)), VECTOR

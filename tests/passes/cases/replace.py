@@ -1,4 +1,4 @@
-"""What targets replace by what they have."""
+"""Cases: the library of replacements."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ case(
     f32(2, 3, 1, 4, 5),
 )
 
-# ---- enlarging -----------------------------------------------------------------------------------
+# ---- upsampling ----------------------------------------------------------------------------------
 for name in ("conv_transpose_as_conv", "conv_transpose_as_depth_to_space"):
     case(name, deconv, IMAGE)
     case(name, lambda x: deconv(x, 2), IMAGE)
@@ -227,7 +227,7 @@ case(
     "merge_batch_axes", lambda x: ops.gather(x, constant(np.array([[2, 0], [1, 1]])), axis=1), IMAGE
 )
 
-# ---- moves ---------------------------------------------------------------------------------------
+# ---- data movement -------------------------------------------------------------------------------
 case(
     "transpose_in_steps", lambda x: ops.transpose(x, perm=(0, 1, 4, 2, 5, 3)), f32(2, 3, 4, 5, 6, 7)
 )

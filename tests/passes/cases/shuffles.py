@@ -1,4 +1,4 @@
-"""Pixels and channels that change places."""
+"""Cases: channel shuffles, depth_to_space and upsampling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Softmax and its kin, and reductions of whole images."""
+"""Cases: softmax, log-softmax, hardmax, L1 and L2 norms, and reductions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ case("log_softmax", log_softmax, VECTOR)
 case("log_softmax_of_log_sum_exp", lambda x: ops.sub(x, ops.reduce_log_sum_exp(x, **AXIS)), VECTOR)
 case("log_sum_exp", log_sum_exp, VECTOR)
 
-# ---- one at the largest --------------------------------------------------------------------------
+# ---- hardmax -------------------------------------------------------------------------------------
 TOP = {"axis": 1, "keepdims": False}
 OFF_ON = np.array([0, 1])
 

@@ -1,4 +1,4 @@
-"""Small nets of whole numbers: sums of them are exact in any order, so results must be equal."""
+"""Small networks of integers, whose sums are exact in any order, so that results must be equal."""
 
 from __future__ import annotations
 
