@@ -107,6 +107,6 @@ def test_a_model_of_floats_stays_on_the_cpu():
 
 def test_the_quantiser_uses_the_npus_precisions():
     chip = targets.find("rk3588", "scalar")
-    assert chip.usual.name == "int8"
-    assert chip.usual.weights.why_not("i8", zeros=True) is not None
+    assert chip.preferred_precision.name == "int8"
+    assert chip.preferred_precision.weights.why_not("i8", zeros=True) is not None
     assert [p.name for p in chip.precisions] == ["int8", "int16", "f16", "f32"]

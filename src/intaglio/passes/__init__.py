@@ -190,9 +190,9 @@ def choices(target: Target, pick: Pick = as_estimated, fold: Sequence[Rule] = ()
 def lowering(target: Target, pick: Pick = as_estimated) -> list[Pass]:
     """Passes that turn a graph into the target's own ops; `pick` chooses between algorithms."""
     rules = partial(_rules, target.cost)
-    cut = Pass("slice the batch", in_slices_of(target.near), level=3, rule="slice_batch")
+    cut = Pass("slice the batch", in_slices_of(target.image_cache), level=3, rule="slice_batch")
     return [
-        *([cut] if target.near else []),
+        *([cut] if target.image_cache else []),
         *choices(target, pick, FOLD),
         Pass("legalize", Legal(target)),
         Pass("fold weights", rules(WEIGHTS, FOLD), level=1),

@@ -30,7 +30,9 @@ class Target:
     choose: tuple[Rule, ...] = ()  # neutral ops to faster target ops that round differently
     narrow: tuple[Rule, ...] = ()  # target ops to ops of the type `precision`
     precision: str = "f32"  # of float layers
-    near: int = 0  # bytes of a layer's images that fit into the caches; 0: never slice a batch
+    image_cache: int = (
+        0  # bytes of a layer's images that fit into the caches; 0: never slice a batch
+    )
     replace: tuple[Rule, ...] = ()  # equivalents that the target runs faster (targets.replace)
     chip: Chip | None = None  # the NPU, whose ops `lower` makes
     host: Target | None = None  # of an NPU: the CPU that runs all other nodes
@@ -47,7 +49,7 @@ class Target:
         raise BadInput(f"{self.name} cannot compute layers in {name}; its precisions are {has}")
 
     @property
-    def usual(self) -> Precision:
+    def preferred_precision(self) -> Precision:
         """The preferred integer precision."""
         for p in self.precisions:
             if not p.is_float:

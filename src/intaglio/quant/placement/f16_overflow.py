@@ -38,4 +38,4 @@ def refuse_overflow(placement: Placement, seen: Mapping[Value, Observation]) -> 
 def wider_than_f16(chip: Target) -> str:
     """A precision of the target with the range of f32, or else its widest integers."""
     names = [p.name for p in chip.precisions]
-    return next((p for p in ("bf16", "f32", "int16") if p in names), chip.usual.name)
+    return next((p for p in ("bf16", "f32", "int16") if p in names), chip.preferred_precision.name)

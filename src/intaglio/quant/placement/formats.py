@@ -97,7 +97,7 @@ def _has_zero_point(p: Precision, dtype: str, symmetric: bool | None) -> bool:
 def _holding(chip: Target, tensors: str | None) -> Precision:
     """The target's precision whose activations have this type."""
     if tensors is None:
-        return chip.usual
+        return chip.preferred_precision
     for p in chip.precisions:
         if TYPES[tensors] in p.tensors.types:
             return p

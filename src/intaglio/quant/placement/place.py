@@ -150,7 +150,7 @@ def place(
     """
     nodes = list(graph.nodes())
     made = Placement() if chip is None else Placement(chip=chip)
-    usual = made.chip.in_precision(default) if default else made.chip.usual
+    usual = made.chip.in_precision(default) if default else made.chip.preferred_precision
     for n in nodes:
         if n.op in PRODUCTS and weight_axis(n) is not None:
             made.nodes[n] = wanted.get(layer(n), usual.name)

@@ -129,7 +129,7 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
         narrow=narrow,
         replace=REPLACE,
         precision=precision,
-        near=CACHE_INT8,
+        image_cache=CACHE_INT8,
         precisions=layers,
         weight_only=WEIGHT_ONLY,
         dynamic=DYNAMIC,
