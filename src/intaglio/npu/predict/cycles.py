@@ -138,58 +138,81 @@ def _work(
     name: str, rows: Array, chip: Chip, constant: dict[str, float], batch_padding: float = 1.0
 ) -> tuple[Array, Array]:
     """Cycles of a unit, and its products; 8-bit products take `batch_padding` times as long."""
-    src, dst = rows["src"], rows["dst"]
+    src = rows["src"]
     rate = _rate(chip, name, src["dtype"])
     if name in PRODUCTS:
         rate = _reached(chip, name, rows, rate, constant)
         rate = rate / np.where(_ITEM[src["dtype"]] == 1, batch_padding, 1)
-    pixels = _f(dst["height"]) * _f(dst["width"])
-    made = pixels * _round_up(
-        _f(dst["channels"]), _f(dst["c2"])
-    )  # output elements, in whole blocks
     if name in ("conv", "depthwise"):
-        taps = _f(rows["kernel"]).prod(-1)
-        ins, outs = _f(rows["in_atom"]), _f(rows["out_atom"])
-        deep = _f(src["channels"]) if name == "conv" else np.ones(len(rows))
-        atoms = np.where(deep <= constant["fold"], -(-deep * taps // ins), taps * -(-deep // ins))
-        held = np.maximum(constant["steps"], atoms) if name == "conv" else taps
-        atom = ins * outs if name == "conv" else outs
-        at_once = constant["pixels"] if name == "conv" else 1
-        cycles = (
-            _round_up(pixels, np.full(len(rows), at_once))
-            * held
-            * -(-_f(dst["channels"]) // outs)
-            * atom
-            / rate
-        )
-        ends = np.where(rows["entries"] > 0, made / _rate(chip, "lut", src["dtype"]), 0)
-        if "eltwise" in chip.units:
-            more = made / _rate(chip, "eltwise", src["dtype"])
-            both = ends + more if constant["apart"] else np.maximum(ends, more)
-            ends = np.where(rows["residual"]["channels"] > 0, both, ends)
-        if constant["apart"]:
-            return cycles + ends + constant["apart"] * made / _wide(chip), (
-                pixels * taps * deep * _f(dst["channels"])
-            )
-        return np.maximum(cycles, ends), pixels * taps * deep * _f(dst["channels"])
+        return _convolution(name, rows, rate, chip, constant)
     if name == "matmul":
-        conv = chip.units["conv"]
-        ins = _by_type(conv.in_atom, src["dtype"], 1)
-        outs = _by_type(conv.out_atom, src["dtype"], 1)
-        deep, wide = _f(src["channels"]), _f(dst["channels"])
-        held = np.maximum(constant["steps"], -(-deep // ins))
-        many = _round_up(pixels, np.full(len(rows), constant["pixels"]))
-        return many * held * -(-wide // outs) * ins * outs / rate, pixels * deep * wide
+        return _matmul(rows, rate, chip, constant)
+    elements = _output_elements(rows)
     if name == "pool":
         taps = _f(rows["kernel"]).prod(-1)
         seen = _f(src["height"]) * _f(src["width"]) * _round_up(_f(src["channels"]), _f(src["c2"]))
-        elements = made * taps if constant["taps"] else np.maximum(made, seen)
-        return elements / rate, np.zeros(len(rows))
+        elements = elements * taps if constant["taps"] else np.maximum(elements, seen)
+    cycles = elements / rate
     if name == "eltwise":
-        table = np.where(rows["entries"] > 0, made / _rate(chip, "lut", src["dtype"]), 0)
-        whole = made / rate + table if constant["apart"] else np.maximum(made / rate, table)
-        return whole, np.zeros(len(rows))
-    return made / rate, np.zeros(len(rows))
+        table = _table_cycles(rows, chip)
+        cycles = cycles + table if constant["apart"] else np.maximum(cycles, table)
+    return cycles, np.zeros(len(rows))
+
+
+def _output_elements(rows: Array) -> Array:
+    """Elements of the results, in whole blocks of channels."""
+    dst = rows["dst"]
+    return _f(dst["height"]) * _f(dst["width"]) * _round_up(_f(dst["channels"]), _f(dst["c2"]))
+
+
+def _table_cycles(rows: Array, chip: Chip) -> Array:
+    """Cycles of the lookup tables; 0 for instructions without one."""
+    cycles = _output_elements(rows) / _rate(chip, "lut", rows["src"]["dtype"])
+    return np.where(rows["entries"] > 0, cycles, 0)
+
+
+def _convolution(
+    name: str, rows: Array, rate: Array, chip: Chip, constant: dict[str, float]
+) -> tuple[Array, Array]:
+    src, dst, dense = rows["src"], rows["dst"], name == "conv"
+    pixels, channels = _f(dst["height"]) * _f(dst["width"]), _f(dst["channels"])
+    taps = _f(rows["kernel"]).prod(-1)
+    ins, outs = _f(rows["in_atom"]), _f(rows["out_atom"])
+    depth = _f(src["channels"]) if dense else np.ones(len(rows))
+    folded = depth <= constant["fold"]
+    atoms = np.where(folded, -(-depth * taps // ins), taps * -(-depth // ins))
+    steps = np.maximum(constant["steps"], atoms) if dense else taps
+    atom = ins * outs if dense else outs
+    pixels_at_once = np.full(len(rows), constant["pixels"] if dense else 1)
+    cycles = _round_up(pixels, pixels_at_once) * steps * -(-channels // outs) * atom / rate
+    epilogue = _epilogue_cycles(rows, chip, constant)
+    products = pixels * taps * depth * channels
+    if not constant["apart"]:
+        return np.maximum(cycles, epilogue), products
+    return cycles + epilogue + constant["apart"] * _output_elements(rows) / _wide(chip), products
+
+
+def _epilogue_cycles(rows: Array, chip: Chip, constant: dict[str, float]) -> Array:
+    """Cycles of the table and the residual of a convolution."""
+    table = _table_cycles(rows, chip)
+    if "eltwise" not in chip.units:
+        return table
+    residual = _output_elements(rows) / _rate(chip, "eltwise", rows["src"]["dtype"])
+    both = table + residual if constant["apart"] else np.maximum(table, residual)
+    return np.where(rows["residual"]["channels"] > 0, both, table)
+
+
+def _matmul(
+    rows: Array, rate: Array, chip: Chip, constant: dict[str, float]
+) -> tuple[Array, Array]:
+    src, dst, conv = rows["src"], rows["dst"], chip.units["conv"]
+    ins, outs = (_by_type(a, src["dtype"], 1) for a in (conv.in_atom, conv.out_atom))
+    pixels = _f(dst["height"]) * _f(dst["width"])
+    depth, channels = _f(src["channels"]), _f(dst["channels"])
+    steps = np.maximum(constant["steps"], -(-depth // ins))
+    pixels_up = _round_up(pixels, np.full(len(rows), constant["pixels"]))
+    cycles = pixels_up * steps * -(-channels // outs) * ins * outs / rate
+    return cycles, pixels * depth * channels
 
 
 def _reached(chip: Chip, name: str, rows: Array, rate: Array, constant: dict[str, float]) -> Array:

@@ -40,7 +40,7 @@ def choose_groups(
     """The layers of a network in groups; with `grouped` False, one layer per group."""
     n = len(net.layers)
     best: list[float] = [0.0] + [float("inf")] * n
-    came: list[LayerGroup | None] = [None] * (n + 1)
+    last_group: list[LayerGroup | None] = [None] * (n + 1)
     for i in range(n):
         if progress:
             progress(i, n)
@@ -56,11 +56,11 @@ def choose_groups(
                 continue
             misses = 0
             if best[i] + found.cost < best[j]:
-                best[j], came[j] = best[i] + found.cost, found
+                best[j], last_group[j] = best[i] + found.cost, found
     made: list[LayerGroup] = []
     at = n
     while at:
-        group = came[at]
+        group = last_group[at]
         assert group is not None
         made.append(group)
         at = group.first

@@ -118,7 +118,7 @@ def boundary(
         before = [context.layers[w].dst for w in context.writers.get(s, ()) if w < first]
         if s.input_slot >= 0:
             before = [ChannelRange(s, 0, s.channels)]
-        if found := _read(s, before, reads):
+        if found := _blocks_read(s, before, reads):
             live_in[s] = found
     live_out = [
         s for s in made if s.output_ranges or any(r >= last for r in context.readers.get(s, ()))
@@ -126,14 +126,14 @@ def boundary(
     return live_in, live_out
 
 
-def _read(
+def _blocks_read(
     s: FeatureMap, made: Sequence[ChannelRange], reads: Sequence[ChannelRange]
 ) -> list[ChannelRange]:
     """The channels of `made` that lie in blocks of c2 channels that `reads` touch."""
     low = min(r.first for r in reads) // s.c2 * s.c2
     high = -(-max(r.first + r.channels for r in reads) // s.c2) * s.c2
-    cut = [(max(m.first, low), min(m.first + m.channels, high)) for m in made]
-    return [ChannelRange(s, a, b - a) for a, b in cut if b > a]
+    overlaps = [(max(m.first, low), min(m.first + m.channels, high)) for m in made]
+    return [ChannelRange(s, a, b - a) for a, b in overlaps if b > a]
 
 
 @dataclass(slots=True)
