@@ -291,7 +291,6 @@ LONGEST_LINE = 160
 LONGEST_CELL = 140  # of a table: longer ones are sentences, which are read better as a paragraph
 TOO_LONG = {  # pages that still have longer ones
     "docs/frontends.md",
-    "docs/operators.md",
 }
 
 

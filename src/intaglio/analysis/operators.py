@@ -10,7 +10,9 @@ import functools
 import importlib
 import pkgutil
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -28,16 +30,17 @@ FRAMEWORKS = {
     "Caffe": "caffe",
     "Darknet": "darknet",
 }
-MAX_NAMES = 4  # in a table cell
+MAX_NAMES = 1  # in a table cell
+WIDTH = 150  # columns of the lists
 HEAD = f"""<!-- Made by `{COMMAND}`; change the importers, not this file. Where two versions of it
 conflict, run the command again instead of merging. -->
 # Operators
 
 The operators that a model may contain, one row per Intaglio op. A name under a framework is an
-operator that becomes this op, alone or with others (at most {MAX_NAMES} are named; the lists below
-name all). *native* is how CPUs run the op: with its own kernel, or lowered to other ops. The last
-columns name the NPU unit that runs the op in an int8 model (`intaglio quantize --target`), tried
-with a small layer on {", ".join(CHIPS.values())}. "-" means that the op runs on the
+operator that becomes this op, alone or with others; "+3" counts three more of them. The lists below
+name all operators. *native* is how CPUs run the op: with its own kernel, or lowered to other ops.
+The last columns name the NPU unit that runs the op in an int8 model (`intaglio quantize --target`),
+tried with a small layer on {", ".join(CHIPS.values())}. "-" means that the op runs on the
 CPU, "free" that it needs no instruction. Size limits are in the chip files:
 `intaglio targets CHIP`.
 
@@ -175,17 +178,19 @@ def document() -> str:
     parts = [HEAD, "\n".join(lines), "\n"]
     for title, table in known.items():
         names = sorted(table, key=str.lower)
-        parts.append(f"\n## {title}: {len(names)} operators\n\n{', '.join(names)}\n")
+        listed = textwrap.fill(", ".join(names), WIDTH, break_on_hyphens=False)
+        parts.append(f"\n## {title}: {len(names)} operators\n\n```text\n{listed}\n```\n")
     return "".join(parts)
 
 
 def _cell(op: str, table: Mapping[str, tuple[set[str], set[str]]]) -> str:
     """Operators that become this op; if there are none, those that use it."""
 
-    def order(name: str) -> tuple[bool, str]:
-        """Operators with the op's name first."""
+    def order(name: str) -> tuple[bool, bool, float, str]:
+        """Operators with the op's name first, then public and similar names."""
         same = _letters(name) in (_letters(op), *map(_letters, REGISTRY[op].names.values()))
-        return not same, name.lower()
+        alike = SequenceMatcher(None, _letters(name), _letters(op)).ratio()
+        return not same, name.startswith("_"), -alike, name.lower()
 
     names = [n for n, (direct, _) in table.items() if op in direct]
     names = sorted(names or [n for n, (_, reached) in table.items() if op in reached], key=order)
