@@ -289,12 +289,9 @@ def matches(expected: str, printed: str) -> bool:
 # ---- layout ----
 LONGEST_LINE = 160
 LONGEST_CELL = 140  # of a table: longer ones are sentences, which are read better as a paragraph
-TOO_LONG = {  # pages that still have longer ones
-    "docs/frontends.md",
-}
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n not in TOO_LONG])
+@pytest.mark.parametrize("name", NAMES)
 def test_lines_are_short(name: str):
     lines = (ROOT / name).read_text().splitlines()
     long = [i for i, line in enumerate(lines, 1) if len(line) > LONGEST_LINE]
