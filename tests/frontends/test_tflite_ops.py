@@ -6,15 +6,12 @@ import functools
 import struct
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
+from tests.frontends.tflite_build import Op, T, model, op
+from tests.frontends.tflite_oracle import agrees, litert, ours
 
 pytest.importorskip("tflite", reason="the tflite package is missing")
-
-from flatbuffers import flexbuffers
-from tests.frontends.tflite_build import Op, Sparse, T, model, op
-from tests.frontends.tflite_oracle import agrees, litert, ours
 
 RNG = np.random.default_rng(5)
 
@@ -357,94 +354,6 @@ def test_other_scales_for_bytes_are_equal_to_the_bit(ratio):
     np.testing.assert_array_equal(got, want)
 
 
-def test_words_with_weights_of_bytes():
-    """16 bits between layers, 8 in weights, 64 in the bias."""
-    x = ints(1, 6, 6, 3, low=-30000, high=30000, dtype=np.int16)
-    w = ints(4, 3, 3, 3, low=-127, high=128, dtype=np.int8)
-    b = ints(4, low=-90000, high=90000, dtype=np.int64)
-    unit = np.array([0.01, 0.02, 0.015, 0.03], np.float32)
-    tensors = [
-        T(x.shape, np.int16, scale=1 / 8000),
-        T(data=w, scale=unit),
-        T(data=b, scale=unit / 8000),
-        T((1, 6, 6, 4), np.int16, scale=1 / 1500),
-    ]
-    data = model(
-        tensors,
-        [
-            op(
-                "CONV_2D",
-                [0, 1, 2],
-                [3],
-                "Conv2DOptions",
-                StrideW=1,
-                StrideH=1,
-                FusedActivationFunction=1,
-            )
-        ],
-        [0],
-        [3],
-    )
-    agrees(data, [x])
-
-
-def test_weights_of_four_bits():
-    x = ints(3, 15, low=-128, high=128, dtype=np.int8)
-    w = ints(5, 15, low=-7, high=8, dtype=np.int8).astype(ml_dtypes.int4)
-    b = ints(5, low=-900, high=900)
-    tensors = [
-        T(x.shape, np.int8, scale=0.02, zero=3),
-        T(data=w, scale=0.1),
-        T(data=b, scale=0.002),
-        T((3, 5), np.int8, scale=0.11, zero=-4),
-    ]
-    step = op("FULLY_CONNECTED", [0, 1, 2], [3], "FullyConnectedOptions")
-    agrees(model(tensors, [step], [0], [3]), [x])
-
-
-@pytest.mark.parametrize("blocks", [False, True])
-def test_weights_that_are_stored_sparsely(blocks):
-    """Rows of a CSR matrix, of numbers or of blocks of 2 x 2."""
-    values = floats(3 if not blocks else 12)
-    if blocks:  # blocks (0, 1) and (1, 0) and (1, 2) of 2 x 3
-        how = Sparse([0, 1, 2, 3], [0, 1], [2, ([0, 1, 3], [1, 0, 2]), 2, 2])
-    else:
-        how = Sparse([0, 1], [], [4, ([0, 1, 1, 2, 3], [5, 0, 2])])
-    x = floats(2, 6)
-    tensors = [T(x.shape), T((4, 6), data=values, sparse=how), T((4, 6)), T((2, 4))]
-    steps = [
-        op("DENSIFY", [1], [2], "DensifyOptions"),
-        op("FULLY_CONNECTED", [0, 2, -1], [3], "FullyConnectedOptions"),
-    ]
-    agrees(model(tensors, steps, [0], [3]), [x])
-
-
-def test_weights_of_half_precision():
-    x, w, b = floats(2, 6), floats(4, 6).astype(np.float16), floats(4).astype(np.float16)
-    tensors = [T(x.shape), T(data=w), T((4, 6)), T(data=b), T((4,)), T((2, 4))]
-    steps = [
-        op("DEQUANTIZE", [1], [2]),
-        op("DEQUANTIZE", [3], [4]),
-        op("FULLY_CONNECTED", [0, 2, 4], [5], "FullyConnectedOptions"),
-    ]
-    agrees(model(tensors, steps, [0], [5]), [x])
-
-
-@pytest.mark.parametrize("kernel", [0, 1, 3])
-def test_bytes_as_weights_of_floats(kernel):
-    """What meets them is rounded too: of linear layers row by row, else picture by picture."""
-    if kernel:
-        x = floats(2, 6, 6, 16)
-        w = ints(8, kernel, kernel, 16, low=-127, high=128, dtype=np.int8)
-        step = op("CONV_2D", [0, 1, 2], [3], "Conv2DOptions", StrideW=1, StrideH=1)
-    else:
-        x, w = floats(2, 64), ints(8, 64, low=-127, high=128, dtype=np.int8)
-        step = op("FULLY_CONNECTED", [0, 1, 2], [3], "FullyConnectedOptions")
-    b = floats(8)
-    tensors = [T(x.shape), T(data=w, scale=0.01), T(data=b), T((*x.shape[:-1], 8))]
-    agrees(model(tensors, [step], [0], [3]), [x], tolerance=1e-5, reference=False)
-
-
 @pytest.mark.parametrize("kernel", [2, 3])
 def test_mediapipes_transposed_convolution(kernel):
     """Beside the builtin op, which LiteRT knows."""
@@ -464,77 +373,3 @@ def test_mediapipes_transposed_convolution(kernel):
     )
     want = litert(builtin, [x])[0][0]
     np.testing.assert_allclose(ours(own, [x])[0][0], want, rtol=1e-4, atol=1e-5)
-
-
-# ---- detections ----------------------------------------------------------------------------------
-def detector(regular: bool, anchors: int = 40, classes: int = 3, found: int = 10) -> bytes:
-    centre = RNG.random((anchors, 2))
-    where = np.concatenate([centre, 0.2 + 0.2 * RNG.random((anchors, 2))], 1).astype(np.float32)
-    options = flexbuffers.Dumps(
-        {
-            "max_detections": found,
-            "max_classes_per_detection": 1,
-            "detections_per_class": 5,
-            "nms_score_threshold": 0.3,
-            "nms_iou_threshold": 0.5,
-            "num_classes": classes,
-            "y_scale": 10.0,
-            "x_scale": 10.0,
-            "h_scale": 5.0,
-            "w_scale": 5.0,
-            "use_regular_nms": regular,
-        }
-    )
-    tensors = [
-        T((1, anchors, 4)),
-        T((1, anchors, classes + 1)),
-        T(data=where),
-        T((1, found, 4)),
-        T((1, found)),
-        T((1, found)),
-        T((1,)),
-    ]
-    step = Op("TFLite_Detection_PostProcess", [0, 1, 2], [3, 4, 5, 6], custom=bytes(options))
-    return model(tensors, [step], [0, 1], [3, 4, 5, 6])
-
-
-@pytest.mark.parametrize("regular", [False, True])
-@pytest.mark.parametrize("most", [1.0, 0.4, 0.1])
-def test_detections(regular, most):
-    """Many, few, none; what is missing is zeros here, and in LiteRT whatever was there before."""
-    coded, scores = floats(1, 40, 4), (RNG.random((1, 40, 4)) * most).astype(np.float32)
-    data = detector(regular)
-    got, want = (run(data, [coded, scores])[0] for run in (ours, litert))
-    count = int(want[3][0])
-    assert got[3].tolist() == [count]
-    assert (count > 0) == (most > 0.3)
-    for a, b in zip(got[:3], want[:3], strict=True):
-        np.testing.assert_allclose(a[:, :count], b[:, :count], rtol=1e-5, atol=1e-6)
-        assert not a[:, count:].any()
-
-
-@pytest.mark.parametrize("version", [4, 5])
-def test_non_max_suppression(version):
-    corner = RNG.random((20, 2))
-    boxes = np.concatenate([corner, corner + 0.3], 1).astype(np.float32)
-    scores = RNG.random(20).astype(np.float32)
-    few = [T(data=v) for v in (I(8), np.float32(0.4), np.float32(0.2))]
-    soft = [T(data=np.float32(0.0))] if version == 5 else []
-    ends = [T((8,), I), *([T((8,))] if version == 5 else []), T((), I)]
-    tensors = [T((20, 4)), T((20,)), *few, *soft, *ends]
-    n = 5 + len(soft)
-    name = f"NON_MAX_SUPPRESSION_V{version}"
-    data = model(
-        tensors,
-        [
-            op(
-                name,
-                list(range(n)),
-                list(range(n, len(tensors))),
-                f"NonMaxSuppressionV{version}Options",
-            )
-        ],
-        [0, 1],
-        list(range(n, len(tensors))),
-    )
-    agrees(data, [boxes, scores])
