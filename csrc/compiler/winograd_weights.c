@@ -6,10 +6,10 @@
 #include "attributes.h"
 
 enum {
-  PANEL = 16,
-  MOST = 8,
-  BLOCK = 8
-};  // BLOCK channels at a time: their points fit the first cache
+  PANEL = 16,  // columns of a panel
+  MOST = 8,    // points along an axis, at most
+  BLOCK = 8,   // channels at a time: their points fit the L1 cache
+};
 
 // One input channel of a panel.
 INLINE void at_points(double taps[9][PANEL], const double *g, int size,

@@ -25,8 +25,8 @@ static const uint16_t sizes[] = {0,
 enum {
   MOST_SRAM = 1 << 27,
   MOST_ALIGN = 1 << 16,
-  MOST = 1 << 20
-};  // MOST: of numbers that results are clamped to
+  MOST = 1 << 20,  // bound of numbers that results are clamped to
+};
 #define MOST_BYTES ((uint64_t)1 << 32)  // of internal memory, of a port
 
 itg_words itg_npu_refuse(uint32_t number, const itg_npu_instruction *i, const char *format, ...) {

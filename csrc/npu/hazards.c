@@ -21,11 +21,11 @@ typedef struct list {
 } list;
 
 enum {
-  OUT_LOADS = ITG_NPU_QUEUES,
+  OUT_LOADS = ITG_NPU_QUEUES,  // beside the queues: accesses that other cores may meet
   OUT_STORES,
   BARRIERS,
-  LISTS
-};  // beside the queues: what other cores may meet
+  LISTS,
+};
 
 typedef struct order {
   const itg_npu_program *program;

@@ -6,8 +6,8 @@
 enum {
   ITG_NPU_CORES = 16,
   ITG_NPU_REGIONS = 15,
-  ITG_NPU_SLACK = 256
-};  // bytes past an SRAM that may be read
+  ITG_NPU_SLACK = 256,  // bytes past an SRAM that may be read
+};
 
 typedef union itg_npu_instruction {
   itg_npu_head head;

@@ -30,9 +30,9 @@
 #endif
 enum {
   K = ITG_GROUPED_WIDTH,
-  PIXELS = 7,
-  SHORT = 4
-};  // pixels of a strip, and of one for the end of a line
+  PIXELS = 7,  // output pixels of a strip
+  SHORT = 4,   // of a strip at the end of a line
+};
 
 typedef struct task {
   itg_grouped g;

@@ -2,9 +2,9 @@
 #include "winograd.h"
 
 enum {
-  CACHE = 96 << 10,
-  FEWEST = 14
-};  // floats that stay near; tiles that are worth reading the weights for
+  CACHE = 96 << 10,  // floats that stay in the L2 cache
+  FEWEST = 14,       // tiles that are worth reading the weights for
+};
 
 // Every block reads all weights, so it should be large; but what it makes of the image should stay
 // in the cache.

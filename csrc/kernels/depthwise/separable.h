@@ -1,9 +1,9 @@
 // Depthwise separable convolution: [a product that expands the channels,] a depthwise convolution,
 // a product. The sizes of one call, as infer, scratch and run agree on them.
 //
-// A few lines of output are made at a time, so that what lies between the three never leaves the
-// second cache. Of the expanded image only the lines that a window sees are kept, in a ring: each
-// is made once for all windows of a share.
+// A band of output lines is computed at a time, so that intermediate results stay in the L2 cache.
+// A ring buffer keeps the lines of the expanded image that a window needs; each line is computed
+// once per share.
 #pragma once
 #include "gemm/tile.h"
 #include "window.h"
@@ -19,14 +19,13 @@ enum {
 
 typedef struct itg_separable {
   itg_window w;  // of the depthwise convolution
-  int64_t batch, deep, middle,
-      channels;          // channels of the image, between the products, and of the output
-  int64_t panels, wide;  // of the last product's weights, of the expansion's
-  int64_t band;          // lines of output that are made together
-  int64_t ring;          // lines of the expanded image that are kept; 0: nothing is expanded
-  int64_t kept,
-      made;      // floats of the ring, and of a band between depthwise convolution and product
-  size_t bytes;  // of one part
+  int64_t batch;
+  int64_t deep, middle, channels;  // channels of the image, between the products, of the output
+  int64_t panels, wide;            // of the last product's weights, of the expansion's
+  int64_t band;                    // output lines of a band
+  int64_t ring;                    // lines of the ring buffer; 0: no expansion
+  int64_t kept, made;  // floats of the ring, and of a band after the depthwise convolution
+  size_t bytes;        // of one part
 } itg_separable;
 
 itg_words itg_separable_of(const itg_call *call, itg_separable *s, itg_tensor *out);

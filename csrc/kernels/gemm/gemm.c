@@ -2,13 +2,13 @@
 #include "tile.h"
 
 enum {
-  BLOCK = 16,
-  FEW = 4
-};  // tiles that share one pass over the panels of a large right operand, or a small
+  BLOCK = 16,  // tiles that share one pass over the panels of a large right operand
+  FEW = 4,     // of a small one
+};
 enum {
-  NEAR = 96 << 10,
-  COLD = 8 << 10
-};  // floats of it that the second cache keeps; that are worth fetching early
+  NEAR = 96 << 10,  // floats of the right operand that the L2 cache keeps
+  COLD = 8 << 10,   // floats that are worth prefetching
+};
 enum { LONG = 320 };  // rows of a panel that the processor fetches early enough by itself
 
 static int tiles_per_block(int64_t k, int64_t n) {

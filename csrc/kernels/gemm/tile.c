@@ -31,9 +31,9 @@ enum { LANES = 4 };
 #endif
 
 enum {
-  PARTS = ITG_PANEL / LANES,
-  VECTORS = ITG_TILE_PANELS * PARTS
-};  // vectors per row of a panel, and of a tile
+  PARTS = ITG_PANEL / LANES,          // vectors in a row of a panel
+  VECTORS = ITG_TILE_PANELS * PARTS,  // vectors in a row of a tile
+};
 
 // The first n of LANES floats; the others are 0 or stay as they are.
 #if defined(ISA_avx512) || defined(ISA_avx2)
@@ -176,9 +176,9 @@ INLINE lanes some_f16(const uint16_t *p, int64_t n) {
 }
 #endif
 enum {
-  UNIT = 2,
-  SOME = 128
-};  // elements in the place of a float; numbers of a row that are widened at a time
+  UNIT = 2,    // f16 elements in the place of a float
+  SOME = 128,  // elements of a row that are widened at a time
+};
 #define panel_load(p) some_f16(p, LANES)
 INLINE void widen(float *to, const uint16_t *from, int64_t n) {
   for (int64_t i = 0; i < n; i += LANES) {

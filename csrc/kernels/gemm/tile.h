@@ -3,20 +3,19 @@
 // hands the tile lists of row pointers.
 //
 // A packed matrix [k, n] is ceil(n / ITG_PANEL) panels of k rows of ITG_PANEL columns each, padded
-// with zeros. The layout is the same for every ISA; how many panels and rows are in flight at once
-// is each ISA's own choice.
+// with zeros. The layout is the same for every ISA; the size of the tile (rows, panels) is not.
+//
+// bf16: one instruction multiplies and adds a pair of neighbours along k. A pair takes the place of
+// a float on the input side, and a packed matrix has rows of ITG_PANEL pairs. Sums and biases are
+// f32.
+//
+// f16 is storage only: elements are converted to f32 when they are loaded. Lengths count pairs as
+// for bf16, but a packed matrix has its rows one after the other as for f32.
 #pragma once
 #include "activate.h"
 #include "infer.h"
 #include "panel.h"
 
-//
-// bf16 comes in pairs of neighbours along k, which one instruction multiplies and adds: a pair
-// takes the place of a float everywhere on the input side, and a packed matrix has rows of
-// ITG_PANEL pairs. Sums and biases are f32.
-//
-// f16 is storage: numbers become f32 on their way to the registers, whatever the ISA. It is counted
-// in pairs too, but two rows of a packed matrix follow each other as they do in f32.
 enum { ITG_TILE_ROWS = 7 };
 #if defined(ISA_avx512bf16)
 typedef uint16_t itg_element;  // of outputs and residuals, if they are of the input's type

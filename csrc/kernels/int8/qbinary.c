@@ -3,9 +3,9 @@
 #include "qelements.h"
 
 enum {
-  TOGETHER = 4096,
-  FEW = 1024
-};  // bytes up to which short rows that meet one repeated operand are done at once
+  TOGETHER = 4096,  // bytes of short rows that meet one repeated operand together
+  FEW = 1024,       // bytes of such a row, at most
+};
 
 typedef struct pair {
   itg_quant a, b, y;

@@ -5,10 +5,10 @@
 #if defined(ISA_avx512vnni)
 enum {
   FIVE = 5,
-  FIVE_TAPS = 2 * FIVE,
-  LOWER = 4,
-  FIVE_MOST = 7
-};  // LOWER: places in a group where windows may begin
+  FIVE_TAPS = 2 * FIVE,  // groups of four taps: two groups of lines by five columns
+  LOWER = 4,             // lines of a group where a window may begin
+  FIVE_MOST = 7,         // output pixels of a strip
+};
 
 typedef struct five {  // some lines of output, one block of channels
   const uint8_t *woven;

@@ -2,9 +2,9 @@
 // four lines of a window, become the four bytes of a lane (qdepthwise.h). Included by qdepthwise.c.
 #pragma once
 enum {
-  WOVEN = QBYTES / ITG_QBLOCK16,
-  HALVES = ITG_QBLOCK16 / QL
-};  // blocks in a vector of bytes; vectors of sums per block
+  WOVEN = QBYTES / ITG_QBLOCK16,  // blocks of 16 channels in a vector of bytes
+  HALVES = ITG_QBLOCK16 / QL,     // vectors of sums per block
+};
 
 typedef struct threads {  // four bytes of each place come from four runs of pixels
   const uint8_t *from[4];

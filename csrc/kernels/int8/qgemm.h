@@ -4,9 +4,9 @@
 #include "gemm/tile.h"
 
 enum {
-  ITG_QGEMM_SCALE = 5,
+  ITG_QGEMM_SCALE = 5,  // the first input behind those of the epilogue
   ITG_QGEMM_SUMS,
   ITG_QGEMM_ROWS,
   ITG_QGEMM_ZERO,
-  ITG_QGEMM_START
-};  // inputs behind the epilogue's
+  ITG_QGEMM_START,
+};

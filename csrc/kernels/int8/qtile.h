@@ -10,9 +10,9 @@
 enum { ITG_FOUR = 4, ITG_QROW = ITG_PANEL * ITG_FOUR };  // bytes of a group, of a packed row
 #if defined(ISA_avx512vnni)
 enum {
-  ITG_QTILE_M = 6,
-  ITG_QTILE_PANELS = 4
-};  // M: rows beside that many panels; fewer panels have more
+  ITG_QTILE_M = 6,       // rows of a tile with all panels; tiles of fewer panels have more rows
+  ITG_QTILE_PANELS = 4,  // panels of a tile, at most
+};
 #elif defined(ISA_avx512)
 enum { ITG_QTILE_M = 6, ITG_QTILE_PANELS = 2 };
 #elif defined(ISA_avx2)

@@ -1,13 +1,14 @@
 // Small tiles whose end overlaps the sums of the next one (software pipelining). Included by
 // qtile.c with VNNI.
 //
-// Turning sums into bytes keeps other parts of a core busy than summing does, but it waits for the
-// sums, and the next tile's are too far away to begin. So 12 sums become bytes between the products
-// of the next 12.
+// The conversion of sums to bytes uses other execution ports than the products do, but it depends
+// on the sums, and the products of the next tile are too many instructions away for out-of-order
+// execution. So 12 sums (old[m][v]) are converted between the products of the next 12 (sum[m][v]):
+// 24 registers of sums, up to 4 of weights, one of inputs.
 enum {
-  WOVEN = 12,
-  STEPS = 4
-};  // sums of a tile; groups of four along k that finish the tile before
+  WOVEN = 12,  // sums of a tile
+  STEPS = 4,   // groups of four along k during which the previous tile is ended
+};
 typedef enum {
   ENDS_SIGNED,
   ENDS_UNSIGNED,
@@ -40,8 +41,7 @@ INLINE void finish_one(const ending KIND, const int N, const int i, const last *
   put_vector(vq_add(vq_rounded(y), l->zero), l->out + at, l->some[i % N], KIND != ENDS_UNSIGNED);
 }
 
-// What is usual behind a function: i8 on lines, without a residual. All that it shares lies in
-// memory, ready to be used.
+// The usual end with a fused activation: i8 results of a piecewise linear table, no residual.
 INLINE void finish_lines(const int N, const int n, const last *l, const span *s, const int64_t *at,
                          vq (*sum)[VECTORS]) {
 #if defined(__AVX512VBMI__)

@@ -4,9 +4,9 @@
 
 enum { TILE = ITG_QW_TILE, SIZE = ITG_QW_SIZE, POINTS = ITG_QW_POINTS };
 enum {
-  LINE_ROWS = 4,
-  LINE_SPAN = TILE * SIZE * ITG_PANEL
-};  // tiles at a time; numbers of one, line after line
+  LINE_ROWS = 4,                        // tiles at a time
+  LINE_SPAN = TILE * SIZE * ITG_PANEL,  // numbers of a tile, line after line
+};
 #ifndef ITG_QVECTORS
 enum { QL = 4 };  // 32-bit numbers of a vector
 #endif

@@ -9,17 +9,17 @@
 #include "qconv.h"
 
 enum {
-  ITG_QW_TILE = 4,
-  ITG_QW_SIZE = 6,
+  ITG_QW_TILE = 4,  // output pixels of a tile along an axis
+  ITG_QW_SIZE = 6,  // input pixels
   ITG_QW_POINTS = 36,
-  ITG_QW_PAIR = 2 * ITG_PANEL
-};  // of 16-bit numbers
+  ITG_QW_PAIR = 2 * ITG_PANEL,  // 16-bit numbers of a row of packed weights
+};
 enum {
-  ITG_QW_PANELS = 4,
-  ITG_QW_ROWS = 24,
+  ITG_QW_PANELS = 4,  // panels that are multiplied together, at most
+  ITG_QW_ROWS = 24,   // tiles, at most
   ITG_QW_LANES = 16,
-  ITG_QW_ROOM = 32
-};  // that are at work together, at most
+  ITG_QW_ROOM = 32,
+};
 
 typedef struct itg_qwinograd {
   itg_window w;

@@ -2,9 +2,9 @@
 #include "qwinograd.h"
 
 enum {
-  CACHE = 384 << 10,
-  FEWEST = 12
-};  // bytes that stay near; tiles that are worth reading the weights for
+  CACHE = 384 << 10,  // bytes that stay in the L2 cache
+  FEWEST = 12,        // tiles that are worth reading the weights for
+};
 
 // Every block reads all weights, so it should be large; but what it makes of the image should stay
 // in the cache.

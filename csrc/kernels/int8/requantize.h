@@ -1,6 +1,6 @@
-// What happens to sums of 8-bit products: scaling, residual, bounds, rounding, lookup. One
-// description for all kernels, and the arithmetic of a single element, which every vector form
-// repeats bit by bit.
+// Requantisation of sums of 8-bit products: scaling, residual, bounds, rounding, lookup. One
+// description for all kernels, and the arithmetic of a single element; the vector forms give the
+// same bits.
 #pragma once
 #include <math.h>
 #include <stdbool.h>
@@ -8,31 +8,30 @@
 #include <string.h>
 
 // Sums become bytes: clamp(rint(float(sum) * scale) + zero). The bounds are the output's minus its
-// zero, so that one clamp serves overflow, saturation and activations, and what is left fits into
-// 16 bits.
+// zero, so that one clamp serves overflow, saturation and relu, and its result fits 16 bits.
 typedef struct itg_requantize {
   const int32_t *bias;  // per output channel, with the input's zero folded in
   const float *scale;
   float lo, hi;
   int32_t zero;
-  int high;        // 0x80 where the result is i8: what makes its bytes of those of u8
-  bool small;      // no sum leaves 32 bits when it is scaled
-  bool saturates;  // no sum leaves 32 bits when it is scaled, and the bounds are the type's:
-                   // narrowing does it all
+  int high;        // 0x80 where the result is i8: xor with it turns u8 into i8
+  bool small;      // scaled sums fit 32 bits
+  bool saturates;  // scaled sums fit 32 bits, and the bounds are the type's: saturating
+                   // narrowing is enough
   enum {
     ITG_Q_BYTES,
     ITG_Q_FLOATS,
     ITG_Q_SUMS
   } kind;                   // floats are not rounded, sums not even scaled
-  const uint8_t *residual;  // what is added before rounding, laid out like the result: bytes, or
-                            // floats to floats
+  const uint8_t *residual;  // added before rounding, laid out like the result; bytes, or floats
+                            // if the result is floats
   float r_scale;            // f32(byte - its zero) * r_scale
   int32_t r_zero;
   int r_high;            // 0x80 where the residual is i8; r_zero is that of u8 then
   const uint8_t *table;  // maps each number at the end; then `zero` makes numbers start at 0
   int64_t entries;       // of the table; whole groups of 128 can be read
-  int pieces, shift;     // where it is not one entry per number, but pieces of lines of 2^shift
-                         // numbers; else 0
+  int pieces, shift;     // a piecewise linear table: pieces of 2^shift numbers; 0: one entry
+                         // per number
   int flip;              // 0x80 where the results of those lines are u8
 } itg_requantize;
 

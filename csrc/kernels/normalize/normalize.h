@@ -3,8 +3,8 @@
 #include "widen.h"
 
 enum {
-  ITG_COLUMNS = 256
-};  // softmax works on this many columns at a time where its axis is not the last
+  ITG_COLUMNS = 256,  // columns of softmax at a time where its axis is not the last
+};
 
 // Types that are not wide compute on a widened copy in scratch.
 static inline bool itg_needs_copy(uint8_t dtype) { return dtype != ITG_F32 && dtype != ITG_F64; }

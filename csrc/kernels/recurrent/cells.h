@@ -4,8 +4,8 @@
 
 enum { ITG_UNITS = 16, ITG_LSTM_GATES = 4, ITG_GRU_GATES = 3 };
 enum {
-  ITG_AHEAD = 16
-};  // steps whose inputs a layer multiplies together, while it does as many before them
+  ITG_AHEAD = 16,  // steps whose inputs are multiplied together, during as many steps before
+};
 
 typedef struct itg_cells {
   int64_t steps, batch, directions, blocks, hidden;

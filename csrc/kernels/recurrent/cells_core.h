@@ -8,8 +8,8 @@
 enum { PER = ITG_UNITS / VL };  // vectors that hold the units of a block
 #if defined(ISA_avx512)
 enum {
-  ROWS = 4
-};  // batch entries that share one pass over the weights: as many as the registers allow
+  ROWS = 4,  // batch entries that share one pass over the weights; registers allow no more
+};
 #else
 enum { ROWS = 1 };
 #endif

@@ -42,8 +42,8 @@ INLINE int64_t along(const block *b, int gates, int64_t k, sums s, ahead a) {
 }
 #else
 enum {
-  SOME = VL > 1 ? 4 : 2
-};  // steps at a time: there are too few registers for all, or for both products
+  SOME = VL > 1 ? 4 : 2,  // steps at a time; registers allow no more
+};
 INLINE int64_t along(const block *b, int gates, int64_t k, sums s, ahead a) {
   for (int first = 0; first < ITG_AHEAD; first += SOME) {
     vf t[SOME][PER];

@@ -5,10 +5,10 @@
 
 enum kind { SUM, MEAN, PROD, MAX, MIN };
 enum {
-  ACCS = VL == 1 ? 16 : 4,
-  STRETCH = ACCS * VL * 16,
-  ROWS = 16
-};  // 16 additions in a row, then f64
+  ACCS = VL == 1 ? 16 : 4,   // accumulators
+  STRETCH = ACCS * VL * 16,  // elements of a stretch: 16 additions in a row, then f64
+  ROWS = 16,
+};
 
 // Results of one block of outputs: f64 for floats, u64 for sums and products of integers.
 typedef union totals {

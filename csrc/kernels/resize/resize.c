@@ -45,9 +45,9 @@ static void mix_places(const float *x, const itg_interpolation *t, int64_t from,
 #define load_index(p) _mm256_loadu_si256((const __m256i *)(p))
 #endif
 enum {
-  TAPS = 4,
-  ROWS = 32
-};  // taps that registers hold; rows that share the tables of a vector of places
+  TAPS = 4,  // taps that registers hold
+  ROWS = 32,  // rows that share the tables of a vector of places
+};
 
 // VL neighbouring places of a row read inputs that are near each other when an image grows. If all
 // of them lie within one vector of inputs, that vector is loaded once and permuted once per tap;
