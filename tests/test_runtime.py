@@ -29,3 +29,10 @@ def test_a_busy_session_says_what_to_do():
     assert isinstance(busy, BadInput)
     assert "session is already running" in str(busy)
     assert "use one session per thread" in str(busy)
+
+
+def test_a_busy_session_says_so_and_not_the_other_threads_error():
+    error = error_of(6, b"an error of the thread that runs")
+    assert isinstance(error, BadInput)
+    assert "session is already running" in str(error)
+    assert "thread that runs" not in str(error)
