@@ -38,13 +38,13 @@ Arrays = list[np.ndarray]
 
 @dataclass
 class Result:
-    """What became of one test under one engine."""
+    """The result of one test with one engine."""
 
     name: str
     passed: bool
     why: str = ""
     bound: bool = False  # inputs that decide shapes had to be made constant
-    folded: bool = False  # ... which left nothing to compute at run time
+    folded: bool = False  # then nothing is computed at run time
 
 
 @functools.cache
@@ -57,9 +57,9 @@ def cases() -> list[Any]:
         return list(collect_testcases(None))
 
 
-# ---- what is out of scope, and why -------------------------------------------------------------
+# ---- unsupported tests -------------------------------------------------------------------------
 def out_of_scope(case: Any) -> str | None:
-    """The family of things left out on purpose that this test belongs to."""
+    """The family of unsupported features that this test belongs to; None if none."""
     graph = case.model.graph
     for info in (*graph.input, *graph.output):
         kind = info.type.WhichOneof("value")
@@ -185,7 +185,7 @@ def _compare(got: Arrays, want: Arrays, case: Any) -> None:
         rtol = case.rtol
         if w.dtype.name == "bfloat16":
             rtol = max(rtol, 2**-6)
-        if w.dtype.kind not in "fiub":  # numpy cannot compare the small types itself
+        if w.dtype.kind not in "fiub":  # numpy cannot compare the small types
             g, w = g.astype(np.float32), w.astype(np.float32)
         np.testing.assert_allclose(g, w, rtol=rtol, atol=case.atol, err_msg=f"output {i}")
 
@@ -290,7 +290,7 @@ def conformance(engine: str, pattern: str = "") -> Report:
 
 
 def print_scope(selected: Sequence[Any], verbose: bool) -> None:
-    """How many tests there are, and which are left out for which reason."""
+    """The number of tests, and the excluded ones by reason."""
     families: dict[str, list[str]] = {}
     for case in selected:
         if family := out_of_scope(case):

@@ -14,33 +14,33 @@ from tests.shared_models import FACES, STREETS, photo, torch_photo
 
 Inputs = list[np.ndarray]
 SENTENCES = (b"How do I teach my dog to fetch?", b"Stocks fell sharply after the report today")
-SEVERAL = 16  # pictures or sounds of a classifier
-ENOUGH = 50  # steps of a model that keeps something between them
+SEVERAL = 16  # images or sounds of a classifier
+ENOUGH = 50  # steps of a model with state
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """Samples of which it is known what they show, and the figure of the model's own runtime."""
+    """Labelled samples, and the accuracy of the model's own runtime."""
 
     sample: Callable[[int], tuple[Inputs, int]]
     count: Callable[[], int]
-    reference: float | None  # percent, of models/INDEX.md; None: on other data than ours
-    first: int = 0  # class of the model that label 0 has
+    reference: float | None  # percent, from models/INDEX.md; None if measured on other data
+    first: int = 0  # the model's class of label 0
 
 
 @dataclass(frozen=True)
 class Model:
-    """One model: what it is fed, in the order of its inputs, and what its file does not say.
+    """One model: its feeds in the order of its inputs, and options that its file lacks.
 
-    Feeds are real numbers; they are rounded to what the input stores. Bytes go in as they are.
+    Feeds are real numbers, which are quantised for quantised inputs. Bytes are not changed.
     """
 
     feeds: Callable[[int], Inputs]
     load: dict[str, Any] = field(default_factory=dict)
     labelled: Labelled | None = None
     steps: int = 2
-    rounds: bool = False  # floats to a grid that follows the data: their last bit can move a step
-    apart: str = ""  # why its runtime's numbers cannot be met
+    rounds: bool = False  # dynamic quantisation: a last bit of a float can change a step
+    apart: str = ""  # why results of its runtime differ
 
 
 def _one(x: np.ndarray) -> Inputs:
@@ -68,7 +68,7 @@ def halved(x: np.ndarray) -> np.ndarray:
 
 
 def photos(size: int, prepare: Prepare, reference: float, first: int = 0) -> Model:
-    """A classifier of ImageNet whose channels are last."""
+    """An ImageNet classifier with NHWC input."""
 
     def sample(i: int) -> tuple[Inputs, int]:
         file, label = data.imagenet()[i]
@@ -83,7 +83,7 @@ def _torch_sample(i: int) -> tuple[Inputs, int]:
     return _planes((data.crop(file, 224) / 255 - data.MEAN) / data.STD), label
 
 
-# ---- small ones ----------------------------------------------------------------------------------
+# ---- small models --------------------------------------------------------------------------------
 def rows(
     read: Callable[[], tuple[np.ndarray, np.ndarray]],
     prepare: Prepare,
@@ -129,7 +129,7 @@ def _sound(i: int) -> Inputs:
 
 
 def _spoken(columns: str) -> Model:
-    """A net of ARM's keyword spotter, from where the coefficients are."""
+    """ARM's keyword spotter, from its MFCC coefficients."""
     shape = (1, *map(int, columns.removeprefix("mfcc_").split("x")))
     load = {"inputs": ["Mfcc"], "outputs": ["labels_softmax"], "shapes": {"Mfcc": shape}}
     return rows(lambda: _coefficients(columns), lambda x: x, None, **load)
@@ -148,7 +148,7 @@ def _faces(i: int, width: int, height: int) -> np.ndarray:
 
 
 def _candidates(size: int) -> Model:
-    """A stage of MTCNN: faces on their side, as Matlab stores them."""
+    """A stage of MTCNN, with transposed images as Matlab stores them."""
     return Model(lambda i: _planes((photo(i, size, size, FACES).transpose(1, 0, 2) - 127.5) / 128))
 
 

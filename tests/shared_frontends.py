@@ -55,7 +55,7 @@ PACKAGES = {
 
 
 class Absent(Exception):
-    """A reference that no interpreter has."""
+    """No interpreter has the reference runtime."""
 
 
 def paths() -> dict[str, Path]:
@@ -94,7 +94,7 @@ def reference(
     names: dict[str, Any],
     others: tuple[str, ...],
 ) -> list[list[np.ndarray]]:
-    """What the model's own runtime makes of each step."""
+    """Outputs of the model's own runtime for each step."""
     python = interpreter(runtime, others)
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "feeds.npz", Path(folder) / "outputs.npz"
@@ -121,7 +121,7 @@ class Row:
     error: float = 0.0  # largest |difference| as a share of the output's range
     share: float | None = None  # of the elements of integers that differ by one step at most
     top: bool = True  # the largest element of every output is at the same place
-    refused: str = ""  # what reading, compiling or running said
+    refused: str = ""  # error of loading, compiling or running
     skipped: str = ""  # why there is no reference
     most: float | None = None  # where a last bit can move a step: `error` is the median, this all
 
@@ -186,7 +186,7 @@ def compare(name: str, others: tuple[str, ...] = ()) -> Row:
             errors[-1] = max(errors[-1], float(apart.max(initial=0)) / (float(np.ptp(want)) or 1.0))
             row.top &= bool(want.flat[got.argmax()] == want.max())
             if want.dtype.kind in "iu":
-                close += int((apart <= (want.dtype.itemsize < 4)).sum())  # indices are to be equal
+                close += int((apart <= (want.dtype.itemsize < 4)).sum())  # indices must be equal
                 elements += want.size
     row.error = max(errors)
     if model.rounds:
@@ -205,7 +205,7 @@ def pairs(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> Any:
 
 
 def fitting(graph: Any, feeds: Inputs) -> Inputs:
-    """Real numbers rounded to what each input stores; all else in its element type."""
+    """Feeds quantised for quantised inputs, else cast to the element type."""
     made = []
     for v, x in zip(graph.inputs, feeds, strict=False):
         kind = dtypes.numpy_of(v.dtype)
@@ -230,9 +230,9 @@ def runner(graph: Any, session: Any) -> Callable[[Inputs], Inputs]:
 
 # ---- accuracy ------------------------------------------------------------------------------------
 def accuracy(name: str, others: tuple[str, ...]) -> str:
-    """Top-1 beside that of models/INDEX.md, and of the model's own runtime on the same samples.
+    """Top-1, that of models/INDEX.md, and that of the model's own runtime on the same samples.
 
-    A model with state reads them as one sequence: so its figure was measured.
+    A model with state reads the samples as one sequence, as its figure was measured.
     """
     model = MODELS[name]
     told = model.labelled

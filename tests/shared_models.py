@@ -2,7 +2,7 @@
 
     python -m tests.shared_models --engine interpreter --only mobilenet
 
-INTAGLIO_SHARED names the shared folder if it does not lie beside the checkout.
+INTAGLIO_SHARED is the path of the shared folder if it is not beside the checkout.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SAMPLES = 2  # inputs per model
 Feeds = dict[str, np.ndarray]
 
 
-# ---- what to feed: the data that each model was made for ---------------------------------------
+# ---- feeds: real data of each model's domain ---------------------------------------------------
 FACES = ("zidane.jpg", "grace_hopper.bmp")
 STREETS = ("bus.jpg", "dog.jpg")
 
@@ -85,7 +85,7 @@ def frame(index: int) -> np.ndarray:
 
 
 def state(index: int) -> np.ndarray:
-    """The carried state of a recurrent model: zero at first, later anything within reach."""
+    """The carried state of a recurrent model: zeros first, then random values."""
     rng = np.random.default_rng(index)
     return rng.uniform(-0.3, 0.3, (1, 2, 128, 2)).astype(np.float32) * (index > 0)
 
@@ -101,7 +101,7 @@ def _denoise1(i: int) -> Feeds:
 
 @dataclass(frozen=True)
 class Model:
-    """One model: how to make its inputs, and how to bind what it leaves open."""
+    """One model: its inputs, and bindings of its open dimensions."""
 
     feeds: Callable[[int], Feeds]
     dims: tuple[tuple[str, int], ...] = ()

@@ -1,4 +1,4 @@
-"""onnxruntime's own operators: each rule that uses one, in numpy, in onnxruntime, read back."""
+"""Export with onnxruntime's contrib operators: each rule in numpy, onnxruntime and re-imported."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def feeds(types: list[Type]) -> dict[str, Any]:
 
 
 def close(got: Any, want: Any, what: str) -> None:
-    """Bytes may differ in the last place: onnxruntime computes these in its own way."""
+    """Bytes may differ by one: onnxruntime rounds differently here."""
     if want.dtype != np.uint8:
         compare(got, want, what, tolerance=1e-4)
     else:

@@ -1,4 +1,4 @@
-"""What a written ONNX model keeps, how it is said, and what is refused in which words."""
+"""ONNX export: rewrite rules, the choice of the opset, and error messages."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ CASES: list[tuple[str, Any, list[Type], list[str]]] = [
 
 
 def layer_of_bytes(op: Any, gates: int) -> Any:
-    """An LSTM or GRU of bytes, forward and back."""
+    """A dynamically quantised bidirectional LSTM or GRU."""
     rng = np.random.default_rng(3)
 
     def build(x: Value) -> Value:
@@ -186,7 +186,7 @@ def layer_of_bytes(op: Any, gates: int) -> Any:
     return build
 
 
-# What quantises as it goes has a form that computes in floats: not the same bits.
+# Dynamic quantisation is exported as floats, which gives different bits.
 NEARLY = {
     "lstm_in_floats": (layer_of_bytes(ops.dynamic_lstm, 4), "LSTM"),
     "gru_in_floats": (layer_of_bytes(ops.dynamic_gru, 3), "GRU"),

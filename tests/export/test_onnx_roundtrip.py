@@ -1,4 +1,4 @@
-"""Models that were read and written again: the standard's checker takes them, numbers stay."""
+"""Round trips: imported models are exported, pass onnx.checker, and give the same results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from intaglio.ir import Array, Graph
 
 
 def again(graph: Graph, **options: Any) -> Graph:
-    """The graph, written and read."""
+    """The graph, exported and imported again."""
     model = intaglio.to_onnx(graph, **options)
     onnx.checker.check_model(model, full_check=True)
     return load_onnx(model.SerializeToString())
@@ -28,7 +28,7 @@ def equal(got: dict[str, Array], want: dict[str, Array], rtol: float, atol: floa
     for name, w in want.items():
         g = got[name]
         assert (g.dtype, g.shape) == (w.dtype, w.shape)
-        if w.dtype.kind not in "fiub":  # numpy cannot compare the small types itself
+        if w.dtype.kind not in "fiub":  # numpy cannot compare the small types
             g, w = g.astype(np.float32), w.astype(np.float32)
         np.testing.assert_allclose(g, w, rtol, atol, err_msg=name)
 
@@ -43,7 +43,7 @@ def round_trip(case: Any) -> None:
 
 
 def test_node_tests_of_the_standard():
-    """Every one in scope, which is every operator in all of its forms."""
+    """Every supported node test of onnx: all operators in all forms."""
     failed: dict[str, str] = {}
     chosen = [c for c in onnx_conformance.cases() if onnx_conformance.out_of_scope(c) is None]
     for case in chosen:

@@ -20,7 +20,7 @@ from intaglio.interpret import interpret
 from intaglio.ir import Graph, Type, Value, constant
 
 
-# ---- what is kept --------------------------------------------------------------------------------
+# ---- names and constants -------------------------------------------------------------------------
 def test_names_and_metadata():
     source = model("(float[2,3] x) => (float[2,3] z) { inside = Relu(x)  z = Exp(inside) }")
     source.doc_string, source.domain, source.model_version = "what it is for", "org.example", 7

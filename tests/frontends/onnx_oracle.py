@@ -1,4 +1,4 @@
-"""`agree(op, arrays, ...)`: one ONNX node here and in onnxruntime."""
+"""`agree(op, arrays, ...)` compares one ONNX node with onnxruntime."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ def agree(
     version: int = 17,
     **attrs: Any,
 ) -> None:
-    """Run one node here and in onnxruntime; `step` is the largest difference of integer results."""
+    """Compare one node with onnxruntime; `step` is the largest difference of integer results."""
     names = [f"x{i}" if a is not None else "" for i, a in enumerate(arrays)]
     results = [f"y{i}" if i < 2 or i + 1 == outputs else "" for i in range(outputs)]
-    results = [r if outputs != 4 or r != "y1" else "" for r in results]  # statistics are not made
+    results = [
+        r if outputs != 4 or r != "y1" else "" for r in results
+    ]  # statistics outputs are not supported
     wanted = [r for r in results if r]
     node = helper.make_node(op, names, results, domain=domain, **attrs)
     pairs = [(name, a) for name, a in zip(names, arrays, strict=True) if a is not None]

@@ -1,4 +1,4 @@
-"""Caffe models, built here, against OpenCV's reader; and files that are wrong."""
+"""Caffe models, written by the tests, against OpenCV; and invalid files."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ OLD = [
 
 
 def test_old_nets_layer_by_layer(tmp_path: Path):
-    """All in place or one after the other, with a layer of training at either end."""
+    """Layers in place or not, with a training layer at either end."""
     text, last = INPUT + "layers { name: 'd' type: HDF5_DATA top: 'data' top: 'label' }\n", "data"
     for i, (kind, settings) in enumerate(OLD):
         text += f"layers {{ name: 'l{i}' type: {kind} bottom: '{last}' top: 't{i}' {settings} }}\n"

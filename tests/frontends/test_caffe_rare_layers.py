@@ -1,4 +1,4 @@
-"""Caffe's recurrent layers, SSD's end and the layers of forks: against numpy and OpenCV."""
+"""Caffe recurrent layers, DetectionOutput of SSD and layers of forks, against numpy and OpenCV."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def inputs(**shapes: tuple[int, ...]) -> str:
 
 
 def run(net: Path, **feeds: np.ndarray) -> dict[str, np.ndarray]:
-    """Compiled, after the interpreter has said the same."""
+    """Outputs of the compiled model, which must equal those of the interpreter."""
     graph = intaglio.load(net)
     meant = intaglio.interpret(graph, feeds)
     with intaglio.open(intaglio.compile(graph)) as session:
@@ -40,7 +40,7 @@ X = normal(1, 6, 9, 11, seed=1)
 
 
 def stretched(x: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Bilinear, corners on corners."""
+    """Bilinear with aligned corners."""
     for axis, size in ((2, height), (3, width)):
         at = np.linspace(0, x.shape[axis] - 1, size)
         low = np.minimum(at.astype(int), x.shape[axis] - 2)
@@ -123,7 +123,7 @@ def test_axpy_crop_and_embed(tmp_path: Path):
     text += layer("Crop", "crop_param { axis: 2 offset: 1 }", "x small", "cut", "crop")
     text += layer("Pooling", "pooling_param { kernel_size: 2 stride: 2 }", "y", "small", "p")
     rows = text.splitlines(keepends=True)
-    text = "".join([*rows[:-2], rows[-1], rows[-2]])  # what is made is read later
+    text = "".join([*rows[:-2], rows[-1], rows[-2]])  # the result is read later
     text += layer("Embed", "embed_param { input_dim: 9 num_output: 5 }", "w", "e", "embed")
     net = model(tmp_path, text, {"embed": [normal(9, 5), normal(5)]})
     a, x, y = (normal(*shapes[n], seed=i) for i, n in enumerate("axy"))
@@ -186,7 +186,7 @@ def test_sequences(tmp_path: Path, kind: str, known: bool, exposed: bool):
     x, go_on = normal(T, N, D, seed=2), np.ones((T, N), np.float32)
     go_on[0] = 0
     if not known:
-        go_on[3, 1] = 0  # another sequence begins
+        go_on[3, 1] = 0  # another sequence starts
     names = ["h", "c"][: 2 if kind == "LSTM" else 1]
     states = {
         n: normal(1, N, H, seed=i) if exposed else np.zeros((1, N, H), np.float32)
@@ -214,7 +214,7 @@ def test_sequences(tmp_path: Path, kind: str, known: bool, exposed: bool):
 
 # ---- SSD -----------------------------------------------------------------------------------------
 def ssd(folder: Path, settings: str, classes: int = 4, shared: bool = True) -> Path:
-    """Two maps, each with boxes, places and scores, joined as SSD does it."""
+    """Two feature maps with priors, locations and scores, concatenated as in SSD."""
     text = 'name: "ssd" input: "data" input_dim: 1 input_dim: 3 input_dim: 24 input_dim: 24\n'
     weights: dict[str, list[np.ndarray]] = {}
     source = "data"
@@ -304,7 +304,7 @@ def test_detections(tmp_path: Path, settings: str, shared: bool):
     theirs = cv2.dnn.readNetFromCaffe(str(net), str(net.with_suffix(".caffemodel")))
     theirs.setInput(data)
     want = theirs.forward()
-    want = want[:, :, want[0, 0, :, 2] > 0]  # it fills up with zeros
+    want = want[:, :, want[0, 0, :, 2] > 0]  # it pads with zeros
     assert got.shape == want.shape
     assert got.shape[2] > 4
     np.testing.assert_allclose(in_order(got), in_order(want), rtol=1e-3, atol=2e-4)
@@ -312,7 +312,7 @@ def test_detections(tmp_path: Path, settings: str, shared: bool):
 
 
 def in_order(rows: np.ndarray) -> np.ndarray:
-    """By class, then the best first: as Caffe has them, and OpenCV has not."""
+    """Sorted by class and descending score, as in Caffe but not in OpenCV."""
     return rows[:, :, np.lexsort((-rows[0, 0, :, 2], rows[0, 0, :, 1]))]
 
 

@@ -1,4 +1,4 @@
-"""Darknet models, built here, against OpenCV's reader; and files that are wrong."""
+"""Darknet models, written by the tests, against OpenCV; and invalid files."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_images(tmp_path: Path, cfg: str):
 def test_heads(tmp_path: Path, head: str):
     (ours,), (theirs,) = both(write(tmp_path, TINY + head))
     np.testing.assert_allclose(ours[0, :, :5], theirs[:, :5], atol=2e-4, rtol=1e-3)
-    kept = theirs[:, 5:] > 0  # OpenCV leaves out what is below a threshold
+    kept = theirs[:, 5:] > 0  # OpenCV drops scores below a threshold
     assert kept.any()
     np.testing.assert_allclose(ours[0, :, 5:][kept], theirs[:, 5:][kept], atol=2e-4, rtol=1e-3)
 
@@ -106,7 +106,9 @@ def test_dense_layers(tmp_path: Path):
     (tmp_path / "net.cfg").write_text(cfg)
     w = np.random.default_rng(1).normal(size=(4, 3)).astype("<f4")
     b = np.array([0.1, -0.2, 0.3, 0.0], "<f4")
-    head = np.array([0, 1, 0, 0], "<i4").tobytes()  # an old file counts images in 4 bytes
+    head = np.array(
+        [0, 1, 0, 0], "<i4"
+    ).tobytes()  # an old file stores the image counter in 4 bytes
     (tmp_path / "net.weights").write_bytes(head + b.tobytes() + w.tobytes())
     x = np.random.default_rng(2).normal(size=(1, 3, 32, 32)).astype(np.float32)
     got = intaglio.interpret(intaglio.load(tmp_path / "net.cfg"), {"data": x})["softmax_3"]

@@ -37,7 +37,7 @@ def write(folder: Path, cfg: str, numbers: Numbers, revision: int = 5) -> Path:
 
 
 def run(cfg: Path, x: np.ndarray, **more: np.ndarray) -> list[np.ndarray]:
-    """Compiled, after the interpreter has said the same."""
+    """Outputs of the compiled model, which must equal those of the interpreter."""
     with pytest.warns(UserWarning, match="starts with zeros"):
         graph = intaglio.load(cfg)
     meant = intaglio.interpret(graph, {"data": x})
@@ -154,7 +154,7 @@ def test_norms_go_into_every_matrix(tmp_path: Path):
 
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
 def test_state_is_carried_by_who_asks(tmp_path: Path, kind: str):
-    """Rows one by one with the state handed on are the rows together."""
+    """Rows one by one with carried state equal all rows at once."""
     gate = {"gru": "uz ur uh wz wr wh", "lstm": "wf wi wg wo uf ui ug uo"}
     numbers = (
         gates(gate[kind])[1]

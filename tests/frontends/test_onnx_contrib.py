@@ -1,4 +1,4 @@
-"""Contrib ops against onnxruntime, which defines them."""
+"""Contrib ops (com.microsoft) against onnxruntime, which defines them."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_group_query_attention(rotary: int) -> None:
         **heads,
     )
     step = [f(2, 1, 64), f(2, 1, 32), f(2, 1, 32), f(2, 2, 8, 16), f(2, 2, 8, 16)]
-    for past in step[3:]:  # onnxruntime clears what no text uses
+    for past in step[3:]:  # onnxruntime clears unused cache entries
         past[0, :, 5:], past[1, :, 7:] = 0, 0
     agree(
         "GroupQueryAttention",

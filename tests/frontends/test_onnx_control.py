@@ -1,4 +1,4 @@
-"""ONNX control flow: what is imported as what, and that it computes the same as onnxruntime."""
+"""ONNX If, Loop and Scan: the imported ops, and their results against onnxruntime."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def f(*shape: int) -> np.ndarray:
 
 
 def same(text: str, opset: int = 18, **inputs: Any) -> Graph:
-    """Import, compare with onnxruntime; returns the graph."""
+    """Import and compare with onnxruntime; returns the graph."""
     proto = model(text, opset)
     graph = load_onnx(proto)
     feed = {k: np.asarray(v) for k, v in inputs.items()}

@@ -1,4 +1,4 @@
-"""onnxruntime's LSTM with weights of bytes: computed in bytes here too, where it has the form."""
+"""onnxruntime's DynamicQuantizeLSTM, imported as dynamic_lstm where possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files and models that cannot be used: each gets one line of words, never a traceback of ours."""
+"""Invalid ONNX files and models: each gives a one-line error."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_other_formats_are_named(tmp_path: Path, name: str, content: bytes, kind
     path = tmp_path / name
     path.write_bytes(content)
     assert sniff(path) == kind
-    with pytest.raises(IntaglioError) as e:  # none of these is a whole model
+    with pytest.raises(IntaglioError) as e:  # no prefix is a whole model
         intaglio.load(path)
     assert "\n" not in str(e.value)
 

@@ -37,7 +37,7 @@ def test_functions_that_call_themselves_are_refused() -> None:
 
 
 def body_model() -> onnx.ModelProto:
-    """A node whose two sub-graphs read outer tensors: one computed, one constant, one in both."""
+    """A node with two sub-graphs that read outer tensors: a computed, a constant, a shared one."""
     text = """(float[3] x, bool c) => (float[3] y) <float[3] w = {1,2,3}> {
         a = Relu(x)
         b = Neg(x)

@@ -1,4 +1,4 @@
-"""Large weights are read from the file, each once: the graph is the one that protobuf gives."""
+"""Large weights are mapped from the file; the graph equals the one that protobuf gives."""
 
 import numpy as np
 import pytest

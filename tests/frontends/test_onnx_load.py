@@ -1,4 +1,4 @@
-"""Names, dimensions, values, cuts, functions, sub-graphs: what the importer makes of a model."""
+"""ONNX import: names, dimensions, bound values, cuts, constant folding, error messages."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_the_time_to_load_grows_with_the_number_of_nodes_only() -> None:
     m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
     start = time.process_time()
     assert sum(1 for _ in load_onnx(m).nodes()) == count
-    assert time.process_time() - start < 10  # a walk of the chain per node would take a minute
+    assert time.process_time() - start < 10  # quadratic time would take a minute
 
 
 # ---- operators ---------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ def test_an_operand_that_must_be_constant_names_the_input_to_bind() -> None:
     text = """(float[3] x, int64[1] k, bool c) => (float[3] y) { h = Neg(k)
         y = If(c) <then_branch = t () => (float[3] p) { q = Abs(h) p = f.Inner(x, q) },
                    else_branch = e () => (float[3] r) { r = Relu(x) }> }"""
-    with pytest.raises(NeedsValue) as e:  # through a function, a branch and what they compute
+    with pytest.raises(NeedsValue) as e:  # through a function and a branch
         load_onnx(model(text, functions=functions, more=', "test.const": 1, "f": 1'))
     assert e.value.names == ("k",)
 

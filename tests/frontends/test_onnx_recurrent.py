@@ -74,7 +74,7 @@ def test_roi_align(mode: str, ratio: int) -> None:
 @pytest.mark.parametrize("center", [0, 1])
 def test_non_max_suppression(center: int) -> None:
     boxes = R.uniform(0, 10, (2, 80, 4)).astype(np.float32)
-    scores = R.uniform(0, 1, (2, 3, 80)).astype(np.float32).round(1)  # many equal ones
+    scores = R.uniform(0, 1, (2, 3, 80)).astype(np.float32).round(1)  # many ties
     limits = [np.array([9]), np.array([0.3], np.float32), np.array([0.4], np.float32)]
     how = {"domain": "", "version": 11, "center_point_box": center, "types": (7,)}
     agree("NonMaxSuppression", [boxes, scores, *limits], constant=(2, 3, 4), **how)

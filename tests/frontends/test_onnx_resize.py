@@ -79,7 +79,7 @@ def test_grid_sample(align_corners: int, padding_mode: str) -> None:
     how = {"align_corners": align_corners, "padding_mode": padding_mode}
     x, grid = f(2, 3, 5, 6), R.uniform(-1.4, 1.4, (2, 4, 7, 2)).astype(np.float32)
     for mode in ("bilinear", "nearest", "bicubic"):
-        if (mode, padding_mode) != ("bicubic", "border"):  # the standard clamps before, there
+        if (mode, padding_mode) != ("bicubic", "border"):  # the standard clamps first
             same("GridSample", [x, grid], 16, mode=mode, constant=(), **how)
     volume, places = f(1, 2, 3, 4, 5), R.uniform(-1.4, 1.4, (1, 2, 3, 4, 3)).astype(np.float32)
     same("GridSample", [volume, places], 20, mode="linear", constant=(), **how)

@@ -1,4 +1,4 @@
-"""Sequences that dissolve at import, against onnxruntime; those that cannot are refused."""
+"""ONNX sequences of known length, against onnxruntime; others are not supported."""
 
 from __future__ import annotations
 

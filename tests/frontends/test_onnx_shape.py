@@ -1,4 +1,4 @@
-"""ONNX ops that move elements, in the forms they had from opset to opset, against onnxruntime."""
+"""ONNX ops on shapes in the forms of all opsets, against onnxruntime."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_extents_from_data() -> None:
 
 
 def test_run_time_shapes_follow_the_extent() -> None:
-    """What is computed from Shape of such a tensor needs no declaration."""
+    """Results computed from the Shape of a dynamic tensor need no declared bound."""
     text = """(float[3,4] x) => (float[n,2] y) {
         at = NonZero(x)
         rows = Transpose(at)

@@ -1,4 +1,4 @@
-"""Stored tensors: every element type in every encoding, external files, and lies about them."""
+"""Stored tensors: every element type in every encoding, external files, and invalid ones."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_tensors_that_lie(tensor: TensorProto, error: type, words: str) -> None:
 
 # ---- external data -----------------------------------------------------------------------------
 def external(folder: Path, data: np.ndarray, **info: object) -> onnx.ModelProto:
-    """A model whose one weight lies in weights.bin, 6 bytes in, described by `info`."""
+    """A model with one weight in weights.bin at offset 6, described by `info`."""
     (folder / "weights.bin").write_bytes(b"before" + data.tobytes() + b"after")
     m = model("(float[1] x) => (float[1] y) { y = Add(x, w) }")
     w = m.graph.initializer.add(name="w", data_type=1, dims=data.shape, data_location=1)
@@ -122,7 +122,7 @@ def test_external_data(tmp_path: Path) -> None:
 
 def test_external_data_beyond_two_gigabytes(tmp_path: Path) -> None:
     external(tmp_path, ONE, offset=(3 << 30) + 4)
-    with (tmp_path / "weights.bin").open("r+b") as f:  # sparse: takes no room on the disk
+    with (tmp_path / "weights.bin").open("r+b") as f:  # a sparse file takes no disk space
         f.seek((3 << 30) + 4)
         f.write(ONE.tobytes())
     g = intaglio.load(tmp_path / "model.onnx")

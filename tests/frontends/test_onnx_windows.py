@@ -1,4 +1,4 @@
-"""Convolution and pooling in all the ways ONNX can say padding, against onnxruntime."""
+"""Convolution and pooling with pads, auto_pad and ceil_mode, against onnxruntime."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_pool(ceil_mode: int, pads: list[int], extents: tuple[int, int]) -> None
     same("MaxPool", [x], version=12, **{**how, "strides": [1, 2]}, dilations=[2, 1])
     same("AveragePool", [x], version=19, **how)
     same("AveragePool", [x], version=19, **{**how, "strides": [1, 2]}, dilations=[2, 1])
-    if not ceil_mode:  # there onnxruntime counts what ceil_mode adds
+    if not ceil_mode:  # onnxruntime counts the padding of ceil_mode here
         same("AveragePool", [x], version=19, **how, count_include_pad=1)
 
 
@@ -94,7 +94,7 @@ def test_conv_transpose(auto_pad: str, groups: int) -> None:
 
 @pytest.mark.parametrize("upper", [True, False])
 def test_conv_transpose_output_shape(upper: bool) -> None:
-    """The standard says which side the odd padding goes to."""
+    """The standard defines the side of an odd padding."""
     node = helper.make_node(
         "ConvTranspose",
         ["x", "w"],

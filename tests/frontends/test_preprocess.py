@@ -1,4 +1,4 @@
-"""Preprocessing inside of the graph: the numbers that numpy gives when it is done before it."""
+"""Preprocessing inside of the graph, against the same preprocessing in numpy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEIGHTS = np.random.default_rng(1).standard_normal((5, 3, 3, 3)).astype(np.float
 
 
 def net(shape: tuple[int, ...] = (1, 3, 12, 16), pad: int = 0) -> Graph:
-    """One convolution over a picture with its channels anywhere; output as the input has it."""
+    """One convolution over an image in either layout; the output has the layout of the input."""
     x = Value(Type("f32", shape), "x")
     last = shape[1] != 3
     image = ops.transpose(x, perm=(0, 3, 1, 2)) if last else x
@@ -32,7 +32,7 @@ def net(shape: tuple[int, ...] = (1, 3, 12, 16), pad: int = 0) -> Graph:
 
 
 def run(graph: Graph, x: np.ndarray) -> np.ndarray:
-    """The same by numpy and by the compiled graph."""
+    """Outputs of the compiled graph, which must equal those of numpy."""
     meant = intaglio.interpret(graph, {"x": x})["y"]
     with intaglio.open(intaglio.compile(graph)) as session:
         np.testing.assert_allclose(session.run({"x": x})["y"], meant, rtol=1e-4, atol=1e-3)
@@ -40,7 +40,7 @@ def run(graph: Graph, x: np.ndarray) -> np.ndarray:
 
 
 def check(how: dict, given: np.ndarray, prepared: np.ndarray, pad: int = 0) -> Graph:
-    """A net that prepares `given` itself comes to what a plain one makes of `prepared`."""
+    """A net with preprocessing on `given` equals the plain net on `prepared`."""
     shape = prepared.shape
     graph = net(shape, pad)
     assert preprocess(graph, **how) == ["x"]
@@ -65,7 +65,7 @@ NORMAL = (BYTES - channels(MEAN)) / channels(STD)
 def test_mean_and_deviation(pad: int):
     graph = check({"input_type": "uint8", "mean": MEAN, "std": STD}, BYTES, NORMAL, pad)
     left = [n.op for n in intaglio.optimize(graph, level=2).nodes()]
-    # Without padding all of it goes into the convolution; a border of zeros needs the mean.
+    # Without padding, mean and std are folded into the convolution; with padding, only std.
     assert left == (["cast", "conv"] if pad == 0 else ["cast", "add", "conv"])
     floats = BYTES.astype(np.float32)
     check({"mean": MEAN, "std": STD}, floats, NORMAL, pad)
@@ -73,7 +73,7 @@ def test_mean_and_deviation(pad: int):
 
 
 def test_all_of_it_in_order():
-    """Layout, swap, bytes, mean and deviation; the numbers are in the model's order."""
+    """Layout, swap, bytes, mean and std; mean and std are in the model's channel order."""
     how = {"input_type": "uint8", "mean": MEAN, "std": STD, "swap_rb": True, "input_layout": "NHWC"}
     swapped = (BYTES[:, ::-1] - channels(MEAN)) / channels(STD)
     graph = check(how, LAST, swapped)
@@ -95,7 +95,7 @@ def test_models_that_turn_their_input_at_once(layout: str | None):
     how = {"input_type": "uint8", "mean": MEAN, "std": STD, "swap_rb": True}
     preprocess(graph, input_layout=layout, **how)
     left = [n.op for n in intaglio.optimize(graph, level=2).nodes()]
-    assert set(left) == {"cast", "conv", "transpose"}  # all else is in the weights
+    assert set(left) == {"cast", "conv", "transpose"}  # everything else is folded into the weights
     given = LAST if layout in (None, "nhwc") else BYTES
     assert graph.inputs[0].shape == given.shape
     swapped = ((LAST[..., ::-1] - channels(MEAN, 3)) / channels(STD, 3)).astype(np.float32)
@@ -115,7 +115,7 @@ def test_what_bytes_mean():
 
 
 def bilinear(x: np.ndarray, size: int, axis: int) -> np.ndarray:
-    """Between the centres of pixels, along one axis."""
+    """Bilinear interpolation with half-pixel centres along one axis."""
     at = ((np.arange(size) + 0.5) * x.shape[axis] / size - 0.5).clip(0, x.shape[axis] - 1)
     low = np.floor(at).astype(int)
     high = np.minimum(low + 1, x.shape[axis] - 1)
@@ -158,8 +158,8 @@ def test_layout_of_outputs():
 
 
 def test_integer_models_take_pictures_too():
-    """What an input of int8 stores is rounded inside, as it would be before."""
-    scale, zero = 0.0081, -1  # no byte falls between two steps
+    """The int8 input is quantised inside of the graph, as it would be outside."""
+    scale, zero = 0.0081, -1  # no byte is halfway between two steps
     x = Value(Type("i8", (1, 12, 16, 3), Quant((scale,), (zero,))), "x")
     y = ops.dequantize_linear(x, constant(scale, dtype="f32"), constant(zero, dtype="i8"))
     graph = Graph([x], [y], ["y"])
@@ -260,7 +260,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     pytest.importorskip("onnx")
 
     def told(*words: str) -> tuple[int, str]:
-        """The exit code, and what was printed."""
+        """The exit code and the printed text."""
         code = 0
         try:
             main([*words])

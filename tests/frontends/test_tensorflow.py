@@ -1,4 +1,4 @@
-"""TensorFlow models, built here: functions, loops, branches, checkpoints; and wrong files."""
+"""TensorFlow models, written by the tests: functions, loops, checkpoints; and invalid files."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_what_is_wrong_with_saved_models(tmp_path: Path):
     shard = folder / "variables" / "variables.data-00000-of-00001"
     good = shard.read_bytes()
     shard.write_bytes(good[:-9])
-    intaglio.load(folder)  # the last variable is not of this signature
+    intaglio.load(folder)  # the last variable does not belong to this signature
     shard.write_bytes(good[:10])
     with pytest.raises(BadFile, match="is truncated: variable 'layer/w/"):
         intaglio.load(folder)
@@ -112,7 +112,7 @@ def test_long_checksums():
     assert crc32c(b"123456789") == 0xE3069283  # the check value of RFC 3720's polynomial
     data = np.random.default_rng(0).integers(0, 256, 300_007, np.uint8).tobytes()
     short = 0
-    for size in (4095, 4096, 70_001, 300_007):  # as one strip, and as many
+    for size in (4095, 4096, 70_001, 300_007):  # as one strip, and as many strips
         short = crc32c(data[:size])
         assert short == _by_bits(data[:size])
 
@@ -130,7 +130,7 @@ def _by_bits(data: bytes) -> int:
 
 
 def streaming(folder: Path) -> Path:
-    """y = x + v; v = y; and a count of the calls, which is read after it is raised."""
+    """y = x + v; v = y; and a counter of calls, which is read after its increment."""
     g = GraphDef()
     f = g.function(
         "step",
@@ -177,7 +177,7 @@ def test_state_between_runs(tmp_path: Path):
             assert got["n"] == 6 + i
 
 
-# ---- what graphs become --------------------------------------------------------------------------
+# ---- imported graphs -----------------------------------------------------------------------------
 def test_dilated_convolutions_are_one(tmp_path: Path):
     g, w = GraphDef(), normal(3, 3, 4, 6)
     g.placeholder("x", (1, 9, 10, 4))
@@ -254,7 +254,7 @@ def test_simulated_quantisation_becomes_integers(tmp_path: Path):
     assert (np.abs(got - want) < 1e-4).mean() > 0.99
 
 
-# ---- what is said --------------------------------------------------------------------------------
+# ---- error messages ------------------------------------------------------------------------------
 def test_unknown_ops_are_listed_together(tmp_path: Path):
     g = GraphDef()
     g.placeholder("x", (4,))
@@ -336,7 +336,7 @@ def test_functions_that_call_themselves(tmp_path: Path):
 
 
 def test_functions_that_call_each_other_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Twice per function, sixty deep: refused once it is too many."""
+    """Every function calls the next one twice, sixty deep: an error before it explodes."""
     monkeypatch.setattr(scope, "MAX_NODES", 1 << 12)
     g = GraphDef()
     args = {"x": "float32", "h": "resource"}

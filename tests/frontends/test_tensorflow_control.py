@@ -1,4 +1,4 @@
-"""TensorFlow's branches and loops of both generations; results as long as the data decides."""
+"""Branches and loops of TensorFlow 1 and 2; results with data-dependent extents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ F32, I32, BOOL, RES = Kind("float32"), Kind("int32"), Kind("bool"), Kind("resour
 
 # ---- branches and loops --------------------------------------------------------------------------
 def tf1_cond(folder: Path, training: bool | None) -> Path:
-    """tf.cond(training, x * 2, x + 1) of TensorFlow 1; None: a placeholder decides."""
+    """tf.cond(training, x * 2, x + 1) of TensorFlow 1; None: the condition is a placeholder."""
     g = GraphDef()
     g.placeholder("x", (2, 3))
     if training is None:
@@ -79,7 +79,7 @@ def test_functions_as_branches(tmp_path: Path):
 
 
 def tf2_loop(folder: Path, limit: int | None) -> Path:
-    """Sums of the rows of a list into another list; None: an input says how many."""
+    """Sums of the rows of a list into another list; None: the trip count is an input."""
     g = GraphDef()
     args = {"i": "int32", "n": "int32", "rows": "variant", "out": "variant", "sum": "float32"}
     go = g.function("go", args, {"r": ("l:z:0", "bool")}, [node("l", "Less", "i n", T=I32)])
@@ -179,7 +179,7 @@ def test_frames(tmp_path: Path):
 
 
 def detections(folder: Path) -> Path:
-    """As TensorFlow's detectors end: what is good enough, suppressed, sorted, padded to six."""
+    """The end of TensorFlow's detectors: threshold, NMS, sort, pad to six."""
     g = GraphDef()
     g.placeholder("boxes", (8, 4))
     g.placeholder("scores", (8,))

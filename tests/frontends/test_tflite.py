@@ -1,4 +1,4 @@
-"""TFLite models, built here, against what their ops mean in numpy."""
+"""TFLite models, written by the tests, against numpy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def floats(*shape: int) -> np.ndarray:
 
 
 def run(data: bytes, *arrays: np.ndarray) -> list[np.ndarray]:
-    """The outputs of numpy, after they were found to equal the compiled ones."""
+    """The interpreter's outputs, which must equal those of the compiled model."""
     graph = load_tflite(data)
     feeds = {v.name: a for v, a in zip(graph.inputs, arrays, strict=True)}
     want = list(intaglio.interpret(graph, feeds).values())
@@ -40,7 +40,7 @@ def nhwc(y: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(("padding", "pad"), [(0, (0, 0, 1, 1)), (1, (0, 0, 0, 0))])
 def test_conv(stride, padding, pad):
-    """SAME puts the odd row and column at the end."""
+    """SAME puts an odd row and column at the end."""
     x, w, b = floats(1, 8, 8, 3), floats(4, 2, 2, 3), floats(4)
     if stride == 2:
         pad = (0, 0, 0, 0)
@@ -153,7 +153,7 @@ def test_pools_leave_out_the_padding():
 
 
 def test_shapes_that_are_computed_are_constants():
-    """What converters leave of `tf.reshape(x, [tf.shape(x)[0], -1])`."""
+    """The form in which converters write `tf.reshape(x, [tf.shape(x)[0], -1])`."""
     x = floats(2, 3, 4)
     data = model(
         [

@@ -48,7 +48,7 @@ def detector(regular: bool, anchors: int = 40, classes: int = 3, found: int = 10
 @pytest.mark.parametrize("regular", [False, True])
 @pytest.mark.parametrize("most", [1.0, 0.4, 0.1])
 def test_detections(regular, most):
-    """Many, few, none; what is missing is zeros here, and in LiteRT whatever was there before."""
+    """Many, few and no boxes. Padding is zeros here and uninitialised in LiteRT."""
     coded, scores = floats(1, 40, 4), (RNG.random((1, 40, 4)) * most).astype(np.float32)
     data = detector(regular)
     got, want = (run(data, [coded, scores])[0] for run in (ours, litert))

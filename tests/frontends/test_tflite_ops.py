@@ -1,4 +1,4 @@
-"""Ops of TFLite, one file each, against LiteRT."""
+"""TFLite ops, one file each, against LiteRT."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ints(*shape: int, low: int = 0, high: int = 5, dtype: Any = np.int32) -> np.
 
 
 def one(name: str, operands: list[Any], result: Any, table: str = "", **options: Any) -> None:
-    """An op of one result; operands in a list of their own are constants."""
+    """An op with one result; an operand in a list is a constant."""
     results = result if isinstance(result, list) else [result]
     tensors = [T(data=a[0]) if isinstance(a, list) else T(a.shape, a.dtype) for a in operands]
     tensors += results
@@ -37,7 +37,7 @@ def one(name: str, operands: list[Any], result: Any, table: str = "", **options:
     agrees(data, [a for a in operands if not isinstance(a, list)], reference=reference)
 
 
-# LiteRT's reference kernels lack the first, and forget a channel of the second's windows
+# LiteRT's reference kernels lack the first op and use a wrong window for the second
 ODD = ("SEGMENT_SUM", "LOCAL_RESPONSE_NORMALIZATION")
 I = np.int32  # noqa: E741  # the usual element type of indices
 
@@ -230,7 +230,7 @@ def test_one(name, operands, result, table, options):
     one(name, operands, result, table, **options)
 
 
-# ---- quantised ops that move or choose -----------------------------------------------------------
+# ---- quantised ops -------------------------------------------------------------------------------
 @pytest.mark.parametrize("scale", [0.1, 0.2])
 def test_a_reshape_keeps_stored_numbers_whatever_scale_its_result_has(scale):
     x = ints(2, 6, low=-128, high=128, dtype=np.int8)
@@ -269,7 +269,7 @@ def test_pairs_of_integers(name, kind):
 @pytest.mark.parametrize("name", ["LOGISTIC", "TANH", "HARD_SWISH", "SOFTMAX", "MEAN", "MAXIMUM"])
 def test_functions_of_bytes(name):
     x = ints(2, 4, 4, 6, low=-128, high=128, dtype=np.int8)
-    share = (1 / 256, -128)  # as LiteRT wants it
+    share = (1 / 256, -128)  # required by LiteRT
     fixed = {"LOGISTIC": share, "SOFTMAX": share, "TANH": (1 / 128, 0)}
     scale, zero = fixed.get(name, (0.06, 2))
     result = T(x.shape, np.int8, scale=scale, zero=zero)
@@ -293,7 +293,7 @@ def test_functions_of_bytes(name):
 @pytest.mark.parametrize("kind", [np.int8, np.uint8])
 @pytest.mark.parametrize("corners", [False, True])
 def test_resized_bytes_are_equal_to_the_bit(kind, corners):
-    """Halves are everywhere in an image twice as large, and all are rounded up."""
+    """Ties are frequent when an image is doubled, and all are rounded up."""
     info = np.iinfo(kind)
     x = RNG.integers(info.min, info.max + 1, (1, 9, 9, 8)).astype(kind)
     size = 17 if corners else 18
@@ -356,7 +356,7 @@ def test_other_scales_for_bytes_are_equal_to_the_bit(ratio):
 
 @pytest.mark.parametrize("kernel", [2, 3])
 def test_mediapipes_transposed_convolution(kernel):
-    """Beside the builtin op, which LiteRT knows."""
+    """Against the builtin op, which LiteRT has."""
     x, w, b = floats(1, 4, 5, 6), floats(3, kernel, kernel, 6), floats(3)
     size = (1, 8, 10, 3)
     own = model(

@@ -1,4 +1,4 @@
-"""TFLite models that keep something between calls, against LiteRT over 50 of them."""
+"""TFLite models with state, against LiteRT over 50 calls."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def test_svdf_of_integers():
 
 # ---- control flow, signatures --------------------------------------------------------------------
 def test_while():
-    """Doubles until the sum is large: how often shows only at run time."""
+    """Doubles until the sum is large; the trip count is known only at run time."""
     two, most = np.float32([2.0]), np.float32([100.0])
     main = G(
         [T((4,)), T((4,))],

@@ -60,7 +60,7 @@ def test_weights_of_four_bits():
 
 @pytest.mark.parametrize("blocks", [False, True])
 def test_weights_that_are_stored_sparsely(blocks):
-    """Rows of a CSR matrix, of numbers or of blocks of 2 x 2."""
+    """A CSR matrix of numbers or of 2 x 2 blocks."""
     values = floats(3 if not blocks else 12)
     if blocks:  # blocks (0, 1) and (1, 0) and (1, 2) of 2 x 3
         how = Sparse([0, 1, 2, 3], [0, 1], [2, ([0, 1, 3], [1, 0, 2]), 2, 2])
@@ -88,7 +88,7 @@ def test_weights_of_half_precision():
 
 @pytest.mark.parametrize("kernel", [0, 1, 3])
 def test_bytes_as_weights_of_floats(kernel):
-    """What meets them is rounded too: of linear layers row by row, else picture by picture."""
+    """Inputs are quantised at run time: per row for linear layers, per image for convolutions."""
     if kernel:
         x = floats(2, 6, 6, 16)
         w = ints(8, kernel, kernel, 16, low=-127, high=128, dtype=np.int8)

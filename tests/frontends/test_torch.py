@@ -1,4 +1,4 @@
-"""Operators and modules of PyTorch, built here, against what PyTorch computes."""
+"""Operators and modules of PyTorch, traced, scripted and exported, against PyTorch."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.torch import load_torch
 
 
-# ---- nothing of a file is run --------------------------------------------------------------------
+# ---- no code of a file is executed ---------------------------------------------------------------
 def test_calls_in_a_pickle_are_refused():
     calls = Raw(b"cos\nsystem\n(X\x04\x00\x00\x00truetR")
     with pytest.raises(
@@ -98,7 +98,7 @@ def test_hostile_code(body, words, monkeypatch):
         with pytest.raises(IntaglioError, match=words):
             load_torch(data)
     else:
-        load_torch(data)  # only a node: neither memory nor time is taken
+        load_torch(data)  # only a node: it takes neither memory nor time
     assert time.monotonic() - start < 30
 
 
@@ -149,7 +149,7 @@ def test_records_whose_names_are_no_text(tmp_path):
 
 # ---- mutated files -------------------------------------------------------------------------------
 def mutated(data: bytes, rng: random.Random) -> bytes:
-    """One record changed in a few places, packed again with right checksums; or the whole file."""
+    """Mutate one record and repack it with valid checksums, or mutate the whole file."""
     if rng.random() < 0.15:
         return _bent(data, rng)
     records = records_of(data)

@@ -1,4 +1,4 @@
-"""PyTorch's files, written here byte by byte: what is read of them, and what is refused."""
+"""PyTorch files, written by the tests without PyTorch."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def net(traced=True, **changes) -> bytes:
 
 
 def run(graph, *arrays):
-    """The outputs of numpy, after they were found to equal the compiled ones."""
+    """The interpreter's outputs, which must equal those of the compiled model."""
     feeds = {v.name: a for v, a in zip(graph.inputs, arrays, strict=True)}
     want = list(intaglio.interpret(graph, feeds).values())
     with intaglio.open(intaglio.compile(graph)) as session:
@@ -259,7 +259,7 @@ def test_unknown_operators_are_counted():
 
 
 def test_nothing_of_a_model_outlives_its_graph():
-    """What is read once more takes no more memory."""
+    """Loading again takes no more memory."""
     kept = []
     for data in (net(), program()) * 3:
         load_torch(data)

@@ -1,4 +1,4 @@
-"""Whole modules of PyTorch: control flow, open shapes, state, live ones, and what is refused."""
+"""PyTorch modules: control flow, open shapes, state, live modules, unsupported code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from intaglio.frontends.torch import load_torch
 
 
 class Loops(nn.Module):
-    """Branches and loops on what is known, methods, lists and an optional argument."""
+    """Branches and loops on constants, methods, lists and an optional argument."""
 
     def __init__(self):
         super().__init__()
@@ -154,7 +154,9 @@ def test_live_modules():
 def test_a_module_that_cannot_be_exported_is_traced():
     class Odd(nn.Module):
         def forward(self, x):
-            return x * 2 if float(x.sum()) > -1e9 else x  # a number that export cannot know
+            return (
+                x * 2 if float(x.sum()) > -1e9 else x
+            )  # a data-dependent number, which export refuses
 
     compare(intaglio.load(Odd(), inputs=(M,)), Odd(), [M])
 
@@ -208,7 +210,7 @@ class Keeps(nn.Module):
 
 @pytest.mark.parametrize("way", ["script", "trace", "export", "decomposed"])
 def test_state(way):
-    """Warned of, or handed on by the session, over several calls."""
+    """State causes a warning, or the session carries it over several calls."""
     data = saved(Keeps(), [M], way)
     shapes = {"x": (4, 6)}
     if way != "trace":  # a trace forgets that an attribute was set
@@ -221,7 +223,7 @@ def test_state(way):
     module = Keeps()
     with intaglio.open(intaglio.compile(graph)) as session:
         assert (list(session.inputs), list(session.outputs)) == (["x"], ["output"])
-        if way == "trace":  # which ran the module, so that something is stored
+        if way == "trace":  # export ran the module, so that a state is stored
             session.state = {n: np.zeros_like(a) for n, a in session.state.items()}
         for _ in range(3 if way != "trace" else 1):
             x = R(4, 6)

@@ -1,4 +1,4 @@
-"""Quantised models of PyTorch: FX, eager, dynamic, simulated, and of torch.export."""
+"""Quantised PyTorch models: FX, eager, dynamic, fake quantisation, torch.export."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ X = R(1, 3, 16, 16)
 
 
 class Block(nn.Module):
-    """Everything that a quantised vision net has."""
+    """A net with all layers of quantised vision models."""
 
     def __init__(self):
         super().__init__()
         self.first = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU())
         self.deep = nn.Sequential(nn.Conv2d(8, 8, 3, 1, 1, groups=8), nn.BatchNorm2d(8), nn.ReLU6())
         self.point = nn.Conv2d(8, 8, 1)
-        self.up = nn.ConvTranspose2d(8, 8, 2, 2)  # PyTorch's x86 kernel errs where channels differ
+        self.up = nn.ConvTranspose2d(
+            8, 8, 2, 2
+        )  # PyTorch's x86 kernel is wrong for different channel counts
         self.pool, self.fc = nn.MaxPool2d(2), nn.Linear(24, 5)
         self.act, self.gate = nn.Hardswish(), nn.Sigmoid()
 
@@ -49,7 +51,7 @@ class Block(nn.Module):
 
 
 def agrees(graph, module, x, step):
-    """Equal to PyTorch in numpy; compiled to integers within one step of the output's grid."""
+    """Equal to PyTorch in numpy; compiled to integers within one step of the output."""
     with torch.no_grad():
         want = module(x).numpy()
     feeds = {graph.inputs[0].name: x.numpy()}

@@ -60,7 +60,7 @@ class Bytes(list[int]):
 
 
 def tensor(array: Any) -> bytes:
-    """Numbers as their bytes; strings one by one."""
+    """A TensorProto: numbers as bytes, strings one by one."""
     if isinstance(array, list) and not isinstance(array, Bytes):  # of strings
         head = whole(1, 7) + part(2, shape([len(array)]))
         return head + b"".join(part(8, s) for s in array)
@@ -87,7 +87,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Shape:
-    """An attribute that is a shape; None where it is unknown."""
+    """An attribute that is a shape; None if it is unknown."""
 
     dims: tuple[int, ...] | None
 
@@ -155,7 +155,7 @@ class GraphDef:
         results: dict[str, tuple[str, str]],
         nodes: list[bytes],
     ) -> Call:
-        """Arguments and results by name, with their element types; results also where from."""
+        """Add a function: arguments and results by name with their element types and sources."""
         signature = part(1, name)
         signature += b"".join(part(2, part(1, a) + whole(3, CODES[k])) for a, k in args.items())
         signature += b"".join(
@@ -193,7 +193,7 @@ def saved_model(
     signatures: dict[str, tuple[Ports, Ports]],
     variables: dict[str, np.ndarray] | None = None,
 ) -> Path:
-    """A folder as TensorFlow writes it."""
+    """Write a SavedModel folder."""
     meta = part(1, part(4, "serve")) + part(2, graph.bytes())
     for name, (inputs, outputs) in signatures.items():
         meta += part(5, part(1, name) + part(2, _ports(1, inputs) + _ports(2, outputs)))
@@ -206,7 +206,7 @@ def saved_model(
 
 
 def _block(rows: list[tuple[bytes, bytes]]) -> bytes:
-    """Keys share their beginnings; no restart but the first."""
+    """A block of prefix-compressed keys with one restart."""
     out, last = b"", b""
     for key, value in rows:
         shared = 0
@@ -253,7 +253,7 @@ def normal(*dims: int, seed: int = 3) -> np.ndarray:
 
 
 def run(path: Path, feeds: dict[str, np.ndarray], **load: Any) -> dict[str, np.ndarray]:
-    """Outputs as they are compiled, which have to be those of the interpreter."""
+    """Outputs of the compiled model, which must equal those of the interpreter."""
     graph = intaglio.load(path, **load)
     want = intaglio.interpret(graph, feeds)
     with intaglio.open(intaglio.compile(graph)) as session:

@@ -30,11 +30,11 @@ class Const:
 
 @dataclass
 class Case:
-    """One node: arrays are fed, constants stand in the file."""
+    """One node: arrays are inputs, a Const is stored in the file."""
 
     op: str
     operands: list[Any]
-    want: Callable[..., Any] | None = None  # of the operands; None: TensorFlow alone knows
+    want: Callable[..., Any] | None = None  # expected result; None: only compared with TensorFlow
     attrs: dict[str, Any] = field(default_factory=dict)
     outputs: int = 1
     tolerance: float = 2e-5

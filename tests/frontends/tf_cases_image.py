@@ -239,7 +239,7 @@ CASES: dict[str, Case] = {
     ),
     "bicubic": case(
         "ResizeBicubic", IMAGE, Const(ints(14, 5)), half_pixel_centers=True, tolerance=2e-3
-    ),  # TensorFlow looks the curve up in a table,
+    ),  # TensorFlow uses a table of the cubic,
     "fused pad": case(
         "FusedPadConv2D",
         IMAGE,

@@ -1,4 +1,4 @@
-"""TFLite files made in the test itself, from what a test wants to say of them."""
+"""Builds TFLite files for tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TYPES = {
 
 @dataclass
 class Sparse:
-    """Axes as they are walked, which have blocks, and of each its length or its CSR rows."""
+    """Sparsity: traversal order, block axes, and per axis its length or CSR rows."""
 
     order: list[int]
     blocks: list[int]
@@ -34,7 +34,7 @@ class Sparse:
 
 @dataclass
 class T:
-    """A tensor: shape and type, or data; scale, zero and axis where it is quantised."""
+    """A tensor: shape and type, or data; scale, zero and axis if it is quantised."""
 
     shape: tuple[int, ...] = ()
     dtype: Any = np.float32
@@ -42,9 +42,9 @@ class T:
     scale: Any = None
     zero: Any = 0
     axis: int = 0
-    variable: bool = False  # kept between calls, written by an op
+    variable: bool = False  # state that an op updates
     resource: bool = False  # the handle of a variable
-    sparse: Sparse | None = None  # `data` are then the values, and `shape` is that of all
+    sparse: Sparse | None = None  # then `data` has the stored values and `shape` the dense shape
 
     def __post_init__(self) -> None:
         if self.data is not None:
@@ -63,7 +63,7 @@ class Op:
     table: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     custom: bytes = b""  # the options of a custom op
-    inside: list[int] = field(default_factory=list)  # tensors that tell its scales
+    inside: list[int] = field(default_factory=list)  # tensors with the scales of inner values
 
 
 @dataclass
@@ -174,7 +174,7 @@ def _buffer(b: Any, data: Any) -> int:
     if data is None:
         return _table(b, "Buffer")
     raw = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
-    if data.dtype == ml_dtypes.int4:  # two in a byte, the first below
+    if data.dtype == ml_dtypes.int4:  # two per byte, the first in the low bits
         pairs = np.append(raw & 15, np.zeros(raw.size % 2, np.uint8)).reshape(-1, 2)
         raw = np.ascontiguousarray(pairs[:, 0] | pairs[:, 1] << 4)
     return _table(b, "Buffer", Data=b.CreateNumpyVector(raw))

@@ -1,4 +1,4 @@
-"""LiteRT beside us: one file, both runtimes, several calls."""
+"""Compares Intaglio with LiteRT: one file, several calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from intaglio.frontends.tflite import load_tflite
 
 
 def litert(data: bytes, *calls: list[np.ndarray], reference: bool = True) -> list[list[np.ndarray]]:
-    """The outputs of every call; skips where LiteRT is not installed."""
+    """LiteRT's outputs of every call; skips if LiteRT is not installed."""
     lib = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is missing")
     kind = lib.OpResolverType.BUILTIN_REF if reference else lib.OpResolverType.AUTO
     it = lib.Interpreter(model_content=data, experimental_op_resolver_type=kind)
@@ -28,7 +28,7 @@ def litert(data: bytes, *calls: list[np.ndarray], reference: bool = True) -> lis
 
 
 def ours(data: bytes, *calls: list[np.ndarray], **load: Any) -> list[list[np.ndarray]]:
-    """The outputs of every call, in numpy and compiled, after they were found to be the same."""
+    """Our outputs of every call; interpreter and compiled model must agree."""
     graph = load_tflite(data, ImportOptions(**load))
     names = [v.name for v in graph.inputs if v.name not in graph.state]
     made, state = [], {}
@@ -52,7 +52,7 @@ def ours(data: bytes, *calls: list[np.ndarray], **load: Any) -> list[list[np.nda
 def agrees(
     data: bytes, *calls: list[np.ndarray], tolerance: float = 1e-5, reference: bool = True
 ) -> list[list[np.ndarray]]:
-    """Ours, after it was found to equal LiteRT's: within a step, or `tolerance` of the range."""
+    """Our outputs, which must equal LiteRT's within one step or `tolerance` of the range."""
     want, got = litert(data, *calls, reference=reference), ours(data, *calls)
     for ours_, theirs in zip(got, want, strict=True):
         assert len(ours_) == len(theirs)

@@ -1,4 +1,4 @@
-"""Writes PyTorch's files without PyTorch: just enough of their formats for tests."""
+"""Writes PyTorch files for tests without PyTorch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXPORT_CODES = {"float32": 7, "int64": 5, "int8": 2, "uint8": 1, "bool": 12}
 
 @dataclass
 class Object:
-    """A module, or an object of PyTorch's own; `state` is what BUILD gets."""
+    """A module or other object; `state` is the operand of BUILD."""
 
     name: str
     state: Any
@@ -39,7 +39,7 @@ class Quantized:
 
 @dataclass
 class Raw:
-    """Opcodes as they are."""
+    """Raw opcodes."""
 
     code: bytes
 
@@ -148,7 +148,7 @@ def script(
 
 
 def weights(state: Any) -> bytes:
-    """What torch.save writes."""
+    """A torch.save archive."""
     data = Pickler("data")
     return zipped({"data.pkl": data.dump(state), **data.records, "version": b"3\n"})
 

@@ -1,4 +1,4 @@
-"""`run(op, *arrays, **attrs)`: the numpy body, and the lowering of the op, if any, beside it."""
+"""`run(op, *arrays, **attrs)` runs the numpy body of an op and compares it with its lowering."""
 
 from __future__ import annotations
 

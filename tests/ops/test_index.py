@@ -50,7 +50,7 @@ def test_scatter(dtype: Any) -> None:
     }
     y = run("scatter_nd", x, np.array([[1, -1], [0, 0]]), new[0, :2])
     assert y.tolist() == [[3, 1, 1], [1, 1, 2]]
-    assert x.tolist() == [[1, 1, 1]] * 2  # operands stay as they are
+    assert x.tolist() == [[1, 1, 1]] * 2  # operands are not changed
 
 
 def test_tensor_scatter() -> None:

@@ -1,4 +1,4 @@
-"""Arithmetic on quantised tensors: what it means, in real numbers and in simpler ops."""
+"""Quantised ops against real arithmetic and against their lowerings."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_residual_is_added_before_rounding():
 
 
 def lowered_and_not(op, arrays, **attrs):
-    """What the op makes, and what the simpler ops make that it is lowered to."""
+    """The results of the op and of its lowering."""
     values = [None if a is None else constant(a) for a in arrays]
     node = REGISTRY[op].node(*values, **attrs)
     made = REGISTRY[op].lower(*node.inputs, **node.attrs)
@@ -168,7 +168,7 @@ def test_refusals(more):
 
 
 def near(y, want, zero):
-    """Equal but for rounding that falls the other way."""
+    """Equal except for ties that round the other way."""
     want = np.clip(np.rint(want) + zero, -128, 127)
     assert np.abs(y - want).max() <= 1
     assert np.mean(y == want) > 0.97

@@ -31,7 +31,7 @@ def test_interpolate() -> None:
 @pytest.mark.parametrize("dtype", [*FLOATS, np.uint8, np.int32])
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_every_type_lowers(mode: str, dtype: Any) -> None:
-    """`run` compares with the lowering; a constant image stays what it is in every mode."""
+    """`run` compares with the lowering; a constant image stays constant in every mode."""
     for antialias in (False, mode != "nearest"):
         how = {"axes": (2, 3), "shape": (3, 9), "scales": (0.6, 1.8), "antialias": antialias}
         x = (R.uniform(0, 90, (1, 2, 5, 5))).astype(dtype)
