@@ -45,7 +45,7 @@ static void mix_places(const float *x, const itg_interpolation *t, int64_t from,
 #define load_index(p) _mm256_loadu_si256((const __m256i *)(p))
 #endif
 enum {
-  TAPS = 4,  // taps that registers hold
+  TAPS = 4,   // taps that registers hold
   ROWS = 32,  // rows that share the tables of a vector of places
 };
 
