@@ -5,9 +5,26 @@ from __future__ import annotations
 import io
 import random
 import zipfile
+from pathlib import Path
 
 import pytest
 from tests import fuzz_frontends
+
+
+@pytest.mark.parametrize("kind", fuzz_frontends.FILES)
+def test_every_sample_loads_unchanged(kind: str, tmp_path: Path):
+    every = fuzz_frontends.samples(kind, tmp_path)
+    if not every:
+        pytest.skip(f"what builds {kind} files is not installed")
+    fuzz_frontends.require_good(every)
+
+
+def test_a_sample_that_does_not_load_fails(tmp_path: Path):
+    (tmp_path / "bad.onnx").write_bytes(b"no model")
+    with pytest.raises(RuntimeError, match="sample bad.onnx does not load unchanged: "):
+        fuzz_frontends.require_good([(tmp_path / "bad.onnx", [], {})])
+    with pytest.raises(RuntimeError, match="no sample"):
+        fuzz_frontends.require_good([])
 
 
 @pytest.mark.parametrize("kind", ["darknet", "tensorflow"])
