@@ -21,7 +21,7 @@ def test_every_sample_loads_unchanged(kind: str, tmp_path: Path):
 
 def test_a_sample_that_does_not_load_fails(tmp_path: Path):
     (tmp_path / "bad.onnx").write_bytes(b"no model")
-    with pytest.raises(RuntimeError, match="sample bad.onnx does not load unchanged: "):
+    with pytest.raises(RuntimeError, match=r"sample bad\.onnx does not load unchanged: "):
         fuzz_frontends.require_good([(tmp_path / "bad.onnx", [], {})])
     with pytest.raises(RuntimeError, match="no sample"):
         fuzz_frontends.require_good([])

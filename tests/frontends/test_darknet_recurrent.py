@@ -207,8 +207,11 @@ def test_what_is_wrong_is_named(tmp_path: Path):
 @pytest.mark.filterwarnings("ignore:darknet")
 @pytest.mark.parametrize("count", [60, pytest.param(2000, marks=pytest.mark.slow)])
 def test_mutated_files_are_read_or_refused(tmp_path: Path, count: int):
-    numbers = [*dense(D, H, 1), *dense(H, H, 2), *dense(H, H, 3)]
-    cfg = write(tmp_path, f"{NET}[rnn]\noutput={H}\nactivation=leaky\n[crop]\n[lstm]\n", numbers)
+    rnn, lstm = f"[rnn]\noutput={H}\nactivation=leaky\n", f"[lstm]\noutput={H}\n"
+    sizes = [(D, H), *[(H, H)] * 10]  # three matrices of the RNN, eight of the LSTM
+    numbers = [n for i, size in enumerate(sizes) for n in dense(*size, i)]
+    cfg = write(tmp_path, NET + rnn + lstm, numbers)
+    intaglio.load(cfg)  # mutants of a file that does not load would test nothing
     text, random = cfg.read_bytes(), np.random.default_rng(count)
     for _ in range(count):
         bad = bytearray(text)

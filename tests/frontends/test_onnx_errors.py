@@ -281,6 +281,7 @@ def test_random_bytes_raise_nothing_but_our_errors(content: bytes) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_every_truncation_raises_nothing_but_our_errors() -> None:
     content = GOOD.SerializeToString()
+    load_onnx(content)
     for size in range(len(content)):
         _try(content[:size])
 

@@ -249,6 +249,7 @@ def test_damaged_files_are_refused_or_read_but_never_crash():
         [0],
         [3],
     )
+    load_tflite(data)
     rng = np.random.default_rng(1)
     refused = 0
     for _ in range(500):

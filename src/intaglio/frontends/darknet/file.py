@@ -96,9 +96,7 @@ class Weights:
         except OSError as e:
             raise BadFile(f"cannot read '{path}': {(e.strerror or str(e)).lower()}") from None
         if len(raw) < 16:
-            raise BadFile(
-                f"darknet: '{path}' has {len(raw)} bytes; a weights file has at least a header"
-            )
+            raise self._truncated(len(raw), 16)
         major, minor, revision = np.frombuffer(raw, "<i4", 3)
         self.revision = int(revision)  # 0 in files of the original Darknet, 5 in AlexeyAB's fork
         wide = (
@@ -106,8 +104,16 @@ class Weights:
         )  # the counter of seen images has 64 bits
         self.turned = bool(major > 1000 or minor > 1000)  # dense layers are stored transposed
         head = 20 if wide else 16
+        if len(raw) < head:
+            raise self._truncated(len(raw), head)
         self.floats = np.frombuffer(raw, "<f4", (len(raw) - head) // 4, head).astype(np.float32)
         self.at = 0
+
+    def _truncated(self, size: int, head: int) -> BadFile:
+        return BadFile(
+            f"darknet: '{self.path}' has {size} bytes, less than the {head} of a weights file's "
+            "header; it is truncated or no weights file; fetch it again"
+        )
 
     def take(self, *shape: int, what: Section) -> Array:
         """The next floats, in this shape."""
