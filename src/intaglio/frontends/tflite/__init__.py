@@ -13,6 +13,7 @@ from intaglio.frontends.tflite import elementwise as elementwise
 from intaglio.frontends.tflite import index as index
 from intaglio.frontends.tflite import recurrent as recurrent
 from intaglio.frontends.tflite import reduce as reduce
+from intaglio.frontends.tflite import resize as resize
 from intaglio.frontends.tflite import shape as shape
 from intaglio.frontends.tflite.file import DAMAGE, File, Signature, parse
 from intaglio.frontends.tflite.scope import Model, Scope, unique_names

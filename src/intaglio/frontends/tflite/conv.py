@@ -1,4 +1,4 @@
-"""Importers of convolution, pooling, FULLY_CONNECTED, resizing; images are NHWC."""
+"""Importers of convolution, pooling, FULLY_CONNECTED and blocks of pixels; images are NHWC."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _window(n: TfliteNode, x: Value, kernel: tuple[int, ...], dilated: bool) -> 
     return {"stride": stride, "pad": pad, "dilation": dilation}
 
 
-def _image(n: TfliteNode) -> Value:
+def image(n: TfliteNode) -> Value:
     x = n.required(0)
     if x.type.rank != 4:
         n.unsupported(f"its input is {x.type}; images of rank 4 are supported")
@@ -56,7 +56,7 @@ def _image(n: TfliteNode) -> Value:
 @importer("CONV_2D")
 def conv_2d(n: TfliteNode) -> Value:
     """Weights are [out, h, w, in of the group]."""
-    x, w = _image(n), n.required(1)
+    x, w = image(n), n.required(1)
     if w.type.rank != 4 or not w.shape[3] or x.shape[3] % w.shape[3]:
         n.unsupported(f"weights {w.type} do not fit {x.type}")
     window = _window(n, x, w.shape[1:3], dilated=True)
@@ -74,7 +74,7 @@ def conv_2d(n: TfliteNode) -> Value:
 @importer("DEPTHWISE_CONV_2D")
 def depthwise_conv_2d(n: TfliteNode) -> Value:
     """Weights are [1, h, w, channels * multiplier]."""
-    x, w = _image(n), n.required(1)
+    x, w = image(n), n.required(1)
     if w.type.rank != 4 or w.shape[0] != 1 or not x.shape[3] or w.shape[3] % x.shape[3]:
         n.unsupported(f"weights {w.type} do not fit {x.type}")
     window = _window(n, x, w.shape[1:3], dilated=True)
@@ -111,7 +111,7 @@ def transpose_conv(n: TfliteNode) -> Value:
 @importer("Convolution2DTransposeBias", custom=True)
 def transpose_conv_bias(n: TfliteNode) -> Value:
     """Convolution2DTransposeBias of MediaPipe: image, weights, bias; the shape is in the file."""
-    x, w, shape = _image(n), n.required(1), n.out().shape
+    x, w, shape = image(n), n.required(1), n.out().shape
     if len(n.op.custom_options) != 12 or w.type.rank != 4 or len(shape) != 4:
         n.unsupported(f"its options have {len(n.op.custom_options)} bytes; only 12 are known")
     _, across, down = struct.unpack("<3i", n.op.custom_options)
@@ -198,7 +198,7 @@ def conv_3d(n: TfliteNode) -> Value:
 @importer("L2_POOL_2D")
 def l2_pool_2d(n: TfliteNode) -> Value:
     """Root of the mean of squares of every window."""
-    x, kernel = _image(n), (n.option("FilterHeight", 1), n.option("FilterWidth", 1))
+    x, kernel = image(n), (n.option("FilterHeight", 1), n.option("FilterWidth", 1))
     squares = ops.mul(x, x)
     y = ops.avg_pool(
         ops.channels_first(squares), kernel=kernel, **_window(n, x, kernel, dilated=False)
@@ -211,7 +211,7 @@ def local_response_normalization(n: TfliteNode) -> Value:
     """Our lrn divides alpha by the size of the window."""
     radius = n.option("Radius", 0)
     size = 2 * radius + 1
-    x = ops.channels_first(_image(n))
+    x = ops.channels_first(image(n))
     y = ops.lrn(
         x,
         size=size,
@@ -228,7 +228,7 @@ STEP_JUST_BELOW_1 = 1 - 2.0**-23  # makes a value halfway between two steps roun
 @importer("AVERAGE_POOL_2D", stored=True)
 def average_pool_2d(n: TfliteNode) -> Value:
     """Means of stored integers; ties, which are frequent, are rounded away from a stored 0."""
-    x, kernel = _image(n), (n.option("FilterHeight", 1), n.option("FilterWidth", 1))
+    x, kernel = image(n), (n.option("FilterHeight", 1), n.option("FilterWidth", 1))
     window = {"kernel": kernel, **_window(n, x, kernel, dilated=False)}
     given, t = n.tensor(0), n.out()
     if given is None or t.dtype not in ("i8", "u8") or given.quant != t.quant or t.quant is None:
@@ -251,58 +251,14 @@ def average_pool_2d(n: TfliteNode) -> Value:
 
 @importer("MAX_POOL_2D")
 def max_pool_2d(n: TfliteNode) -> Value:
-    x, kernel = _image(n), (n.option("FilterHeight", 1), n.option("FilterWidth", 1))
+    x, kernel = image(n), (n.option("FilterHeight", 1), n.option("FilterWidth", 1))
     y = ops.max_pool(ops.channels_first(x), kernel=kernel, **_window(n, x, kernel, dilated=False))
     return n.activated(ops.channels_last(y[0] if isinstance(y, list) else y))
 
 
-def _resized(n: TfliteNode, mode: str, image: Value | None = None, **more: Any) -> Value:
-    x, size = _image(n) if image is None else image, n.ints(1)
-    if len(size) != 2 or min(size) < 1:
-        n.unsupported(f"the size is {size}; a height and a width are needed")
-    extents = x.shape[1:3]
-    if n.option("AlignCorners", False):
-        way = "align_corners"
-    else:
-        way = "half_pixel" if n.option("HalfPixelCenters", False) else "asymmetric"
-    scales = tuple(float(s / d) for s, d in zip(size, extents, strict=True))
-    y = ops.resize(
-        ops.channels_first(x),
-        axes=(2, 3),
-        shape=size,
-        scales=scales,
-        mode=mode,
-        coordinate_transformation_mode=way,
-        **more,
-    )
-    return ops.channels_last(y)
-
-
-@importer("RESIZE_BILINEAR", stored=True)
-def resize_bilinear(n: TfliteNode) -> Value:
-    """Interpolation of stored integers. LiteRT rounds ties up; values are computed from the lowest
-    integer with a step just below 1, so that ties round up here too."""
-    x, t = _image(n), n.out()
-    if t.dtype not in ("i8", "u8"):
-        return (
-            _resized(n, "linear")
-            if t.quant is None
-            else stored(_resized(n, "linear", n.real(0)), t)
-        )
-    low = dtypes.limits(t.dtype)[0]
-    y = _resized(n, "linear", real(x, Quant((1.0,), (low,))))
-    return stored(y, replace(t, quant=Quant((STEP_JUST_BELOW_1,), (low,))))
-
-
-@importer("RESIZE_NEAREST_NEIGHBOR", stored=True)
-def resize_nearest(n: TfliteNode) -> Value:
-    rounding = "round_prefer_ceil" if n.option("AlignCorners", False) else "floor"
-    return _resized(n, "nearest", nearest_mode=rounding)
-
-
 @importer("DEPTH_TO_SPACE", "SPACE_TO_DEPTH", stored=True)
 def blocks(n: TfliteNode) -> Value:
-    x, size = _image(n), n.option("BlockSize", 1)
+    x, size = image(n), n.option("BlockSize", 1)
     move = ops.depth_to_space if n.op.op == "DEPTH_TO_SPACE" else ops.space_to_depth
     return ops.channels_last(move(ops.channels_first(x), blocksize=size))
 
