@@ -154,6 +154,55 @@ def test_nets_join_and_part(tmp_path: Path):
     np.testing.assert_array_equal(ours["b"], data[:, 2:3])
 
 
+IN_PLACE = [
+    layer("Power", "power_param { scale: 0.5 shift: 0.25 }", "data", "data", "first"),
+    layer("ReLU", "", "data", "data", "second"),
+]
+
+
+@pytest.mark.parametrize("end", ["", layer("TanH")])
+@pytest.mark.parametrize("declared", [True, False])
+def test_layers_in_place_on_the_input(tmp_path: Path, declared: bool, end: str):
+    dims = "input_param { shape { dim: 1 dim: 6 dim: 9 dim: 11 } }"
+    start = INPUT if declared else layer("Input", dims, "", "data", "input")
+    net = model(tmp_path, start + "".join(IN_PLACE) + end, {"none": [np.float32([0.0])]})
+    ours, theirs = both(net)
+    assert list(ours) == ["y" if end else "data"]
+    np.testing.assert_allclose(*ours.values(), theirs[0], atol=1e-6)
+
+
+def test_a_chosen_input_replaces_the_last_value_of_a_blob(tmp_path: Path):
+    text = INPUT + layer("Power", "power_param { scale: 2 }", tops="a", name="p")
+    text += layer("ReLU", "", "a", "a", "in place") + layer("AbsVal", "", "a")
+    net = model(tmp_path, text, {"none": [np.float32([0.0])]})
+    graph = intaglio.load(net, inputs=["a"], shapes={"a": (1, 2)})
+    got = intaglio.interpret(graph, {"a": np.float32([[-1, 2]])})["y"]
+    np.testing.assert_array_equal(got, [[1, 2]])
+
+
+def test_batch_norm_with_the_statistics_of_the_batch(tmp_path: Path):
+    """OpenCV normalises each image alone, and adds epsilon to the deviation; Caffe takes the whole
+    batch and adds it to the variance. One image with a small epsilon is the same for both."""
+    text = INPUT + layer("BatchNorm", "batch_norm_param { use_global_stats: false eps: 0.00001 }")
+    net = model(tmp_path, text, {"l": [normal(6), positive, np.float32([2.0])]})
+    ours, theirs = both(net)
+    np.testing.assert_allclose(ours["y"], theirs[0], atol=1e-4)
+    net.write_text(text.replace("0.00001", "0.1"))
+    data = normal(2, 6, 9, 11) + 3
+    graph = intaglio.load(net, shapes={"data": data.shape})
+    mean, variance = (f(data, axis=(0, 2, 3), keepdims=True) for f in (np.mean, np.var))
+    want = (data - mean) / np.sqrt(variance + 0.1)
+    np.testing.assert_allclose(intaglio.interpret(graph, {"data": data})["y"], want, atol=1e-5)
+
+
+def test_layers_that_the_test_phase_excludes(tmp_path: Path):
+    text = INPUT + layer("ReLU", "exclude { phase: TEST }", "data", "data", "x") + layer("AbsVal")
+    net = model(tmp_path, text, {"none": [np.float32([0.0])]})
+    data = normal(1, 6, 9, 11)
+    got = intaglio.interpret(intaglio.load(net), {"data": data})["y"]
+    np.testing.assert_array_equal(got, np.abs(data))
+
+
 def test_boxes_follow_from_shapes(tmp_path: Path):
     settings = (
         "prior_box_param { min_size: 3 max_size: 5 aspect_ratio: 2 flip: true clip: true "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from intaglio.errors import BadFile, BadInput, Unsupported, option
@@ -40,17 +41,15 @@ def load_caffe(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Graph:
     blobs = read_weights(numbers)
     given = _inputs(described, layers, options)
     known = dict(given)
-    read: set[str] = set()
+    layers = _behind_inputs(layers, given)
     for one in layers:
-        if one.type == "Input" or (one.tops and all(t in given for t in one.tops)):
-            continue
         one.blobs = blobs.get(one.name, [])
-        read.update(one.bottoms)
         for top, v in zip(one.tops, _build(one, known), strict=True):
-            v.name = v.name or top
+            v.name = v.name or (one.name if top in given else top)
             known[top] = v
-    last = [t for one in layers for t in one.tops if t in known and t not in given]
-    ends = [t for t in dict.fromkeys(last) if t not in read or _last_is_in_place(layers, t)]
+    read = {b for one in layers for b in one.bottoms}
+    last = dict.fromkeys(t for one in layers for t in one.tops)
+    ends = [t for t in last if t not in read or _last_is_in_place(layers, t)]
     wanted = list(options.outputs or ends)
     for name in wanted:
         if name not in known:
@@ -59,6 +58,23 @@ def load_caffe(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Graph:
         raise BadFile(f"caffe: '{net}' has no layers")
     name = str(described.one("name", net.stem))
     return Graph(list(given.values()), [known[t] for t in wanted], wanted, name)
+
+
+def _behind_inputs(layers: list[Layer], given: Mapping[str, Value]) -> list[Layer]:
+    """The layers that compute something from the inputs.
+
+    A layer in place on an input of the net is one of them. An input that the user chose among the
+    results of layers replaces the last value of this blob, so that layers in place are cut too.
+    """
+    inner = [one for one in layers if one.type != "Input"]
+    made = {t for one in inner for t in one.tops if t in given and t not in one.bottoms}
+
+    def is_cut(one: Layer) -> bool:
+        return bool(one.tops) and all(
+            t in made or (t in given and t not in one.bottoms) for t in one.tops
+        )
+
+    return [one for one in inner if not is_cut(one)]
 
 
 def _last_is_in_place(layers: list[Layer], top: str) -> bool:

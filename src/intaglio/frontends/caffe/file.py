@@ -138,15 +138,17 @@ class Layer:
         return f"{self.type} '{self.name}'"
 
 
+def _has_phase(layer: Message, rule: str, phase: str) -> bool:
+    return any(isinstance(i, Message) and i.one("phase") == phase for i in layer.get(rule, []))
+
+
 def layers_of(net: Message) -> list[Layer]:
     """The layers of the TEST phase."""
     made = []
     for old, one in [(k == "layers", m) for k in ("layer", "layers") for m in net.get(k, [])]:
         if not isinstance(one, Message):
             raise BadFile("caffe: a layer is not a message")
-        if any(
-            isinstance(i, Message) and i.one("phase") == "TRAIN" for i in one.get("include", [])
-        ):
+        if _has_phase(one, "include", "TRAIN") or _has_phase(one, "exclude", "TEST"):
             continue
         kind = str(one.one("type", ""))
         if old:

@@ -241,13 +241,23 @@ def axpy(of: Layer, a: Value, x: Value, y: Value) -> Value:
 # ---- normalisation -------------------------------------------------------------------------------
 @layer("BatchNorm")
 def batch_norm(of: Layer, x: Value) -> Value:
+    """With `use_global_stats: false` the batch's own mean and variance, in inference too."""
     p, c = of.settings.inner("batch_norm_param"), x.shape[1]
+    if not p.flag("use_global_stats", True):
+        return _normalized_by_batch(x, p.number("eps", 1e-5))
     mean, var, count = blob(of, 0, c), blob(of, 1, c), float(blob(of, 2, 1)[0])
     factor = np.float32(1 / count if count else 0.0)
     ones = np.ones(c, np.float32)
     return ops.batch_norm(
         x, ones, 0 * ones, mean * factor, var * factor, epsilon=p.number("eps", 1e-5)
     )
+
+
+def _normalized_by_batch(x: Value, epsilon: float) -> Value:
+    axes = tuple(i for i in range(x.type.rank) if i != 1)
+    y = ops.sub(x, ops.reduce_mean(x, axes=axes, keepdims=True))
+    variance = ops.reduce_mean(ops.mul(y, y), axes=axes, keepdims=True)
+    return ops.div(y, ops.sqrt(ops.add(variance, np.float32(epsilon))))
 
 
 @layer("Scale", "Bias")
