@@ -197,6 +197,22 @@ def test_sparse_initialisers() -> None:
         assert got.tolist() == [[0, 7, 0], [0, 0, 8]]
 
 
+@pytest.mark.parametrize("name", ["?", "", "-1", "None", "unk", " ? "])
+def test_dimensions_without_a_name_are_distinct(name: str) -> None:
+    """PaddleOCR's detectors have the shape ?x3x?x?."""
+    m = model("(float[a,3,b,c] x) => (float[a,3,b,c] y) { y = Relu(x) }")
+    for info in (*m.graph.input, *m.graph.output):
+        for axis in (0, 2, 3):
+            info.type.tensor_type.shape.dim[axis].dim_param = name
+    g = load_onnx(m, ImportOptions(shapes={"x": (1, 3, 32, 64)}))
+    assert g.outputs[0].shape == (1, 3, 32, 64)
+    words = r"'x' \?x3x\?x\?; every extent must be known .* shapes=.*1, 3, 224, 224"
+    with pytest.raises(BadInput, match=words):
+        load_onnx(m)
+    with pytest.raises(BadInput, match="no dimension"):
+        load_onnx(m, ImportOptions(dims={name: 1}))
+
+
 # ---- cutting -----------------------------------------------------------------------------------
 def test_other_outputs() -> None:
     g = load_onnx(model(CHAIN), ImportOptions(outputs=["a", "b"]))
@@ -285,10 +301,28 @@ def test_unknown_operators_are_named_with_the_reason() -> None:
         assert "\n" not in str(e.value)
 
 
-def test_a_newer_opset_is_tried_with_a_warning() -> None:
-    with pytest.warns(UserWarning, match=r"opset 999, newer than the newest known"):
-        g = load_onnx(model(CHAIN, opset=999))
-    assert run(g, x=X) == pytest.approx(2 * np.maximum(X, 0) * X)
+@pytest.mark.parametrize("opset", [-1, 0, 29, 99, (1 << 63) - 1, -(1 << 63)])
+def test_opsets_that_are_not_known_are_refused(opset: int) -> None:
+    m = model(CHAIN)
+    m.opset_import[0].version = opset
+    rule = f"imports opset {opset} of 'ai.onnx'; opsets 1 to 28 of 'ai.onnx' can be read; "
+    with pytest.raises(BadInput, match=rule) as e:
+        load_onnx(m)
+    assert "\n" not in str(e.value)
+
+
+def test_opsets_of_other_domains_and_of_functions_are_checked_too() -> None:
+    m = model(CHAIN, more=', "com.microsoft": 1')
+    assert load_onnx(m)
+    m.opset_import[1].version = -1
+    with pytest.raises(BadInput, match=r"opset -1 of 'com\.microsoft'"):
+        load_onnx(m)
+    functions = '<domain: "f", opset_import: ["": 18]> Twice (a) => (b) { b = Add(a, a) }'
+    m = model("(float[3] x) => (float[3] y) { y = f.Twice(x) }", 18, functions, ', "f": 1')
+    assert load_onnx(m)
+    m.functions[0].opset_import[0].version = 99
+    with pytest.raises(BadInput, match="'Twice' imports opset 99"):
+        load_onnx(m)
 
 
 def test_models_before_ir_version_3_mean_opset_1() -> None:

@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from intaglio.frontends.options import NO_OPTIONS, ImportOptions
 from intaglio.ir import Graph, Type, Value, constant
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 28  # of the default domain, that the importers support
+MAX_VERSION = (1 << 31) - 1  # of an opset of another domain; a larger one is damage
 
 
 @functools.cache
@@ -209,16 +210,30 @@ def _opsets(proto: Any) -> dict[str, int]:
     if not opsets and proto.ir_version >= 3:
         raise BadFile("onnx: the model imports no opset; the file is truncated or damaged")
     version = opsets.setdefault("", 1)
-    age = "newer than the newest" if version > NEWEST_OPSET else "older than the oldest"
-    if not OLDEST_OPSET <= version <= NEWEST_OPSET:
+    _check_opsets(opsets, "the model")
+    for f in proto.functions:
+        _check_opsets({_domain(o.domain): o.version for o in f.opset_import}, f"'{f.name}'")
+    if version < OLDEST_OPSET:
         warnings.warn(
-            f"onnx: the model uses opset {version}, {age} known ({OLDEST_OPSET}-{NEWEST_OPSET}): "
-            "operators that changed may be imported wrongly; compare the outputs, or convert it "
-            "with "
-            "onnx.version_converter",
+            f"onnx: the model uses opset {version}, older than the oldest known "
+            f"({OLDEST_OPSET}-{NEWEST_OPSET}): operators that changed may be imported wrongly; "
+            "compare the outputs, or convert it with onnx.version_converter",
             stacklevel=5,
         )
     return opsets
+
+
+def _check_opsets(opsets: Mapping[str, int], what: str) -> None:
+    """BadInput for a version that no opset has, or that is newer than the importers."""
+    for domain, version in opsets.items():
+        newest = MAX_VERSION if domain else NEWEST_OPSET
+        if 1 <= version <= newest:
+            continue
+        rule = f"opsets 1 to {newest} of '{domain or 'ai.onnx'}' can be read"
+        way = "the file is damaged" if version < 1 or domain else f"re-export it with {newest}"
+        raise BadInput(
+            f"onnx: {what} imports opset {version} of '{domain or 'ai.onnx'}'; {rule}; {way}"
+        )
 
 
 def _check_names(graph: Any) -> None:

@@ -18,6 +18,7 @@ from intaglio.frontends.options import ImportOptions
 from intaglio.ir import Array, Type, Value, constant
 
 Shape = tuple[int | str, ...]  # per axis: extent, symbol, or "" for a nameless dimension
+ANONYMOUS = {"None", "none", "null", "nil", "unk", "unknown"}  # names that name nothing
 
 
 def check_options(options: ImportOptions, graph: Any) -> None:
@@ -78,9 +79,20 @@ def open_shape(info: Any) -> Shape | None:
     if not t.HasField("shape"):
         return None
     return tuple(
-        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else symbol_of(d.dim_param)
         for d in t.shape.dim
     )
+
+
+def symbol_of(name: str) -> str:
+    """The symbol of an open dimension; "" for placeholders (`?`, `-1`, `None`).
+
+    Exporters write a placeholder at every dimension that they do not know, so that two dimensions
+    of that name need not be equal.
+    """
+    word = name.strip()
+    placeholder = not any(c.isalpha() or c == "_" for c in word) or word in ANONYMOUS
+    return "" if placeholder else name
 
 
 def input_dtype(info: Any) -> str:
