@@ -102,6 +102,23 @@ I = np.int32  # noqa: E741  # the usual element type of indices
             {"KeepDims": True},
         ),
         (
+            "ONE_HOT",
+            [I([-1, 0, -5, 7, 2]), [I(3)], [np.float32(2)], [np.float32(-1)]],
+            T((3, 5)),
+            "OneHotOptions",
+            {"Axis": 0},
+        ),
+        *(
+            (
+                f"UNSORTED_SEGMENT_{kind.upper()}",
+                [floats(3, 2, 2), I([[0, -1], [1, -9], [3, 1]]), [I(4)]],
+                T((4, 2)),
+                f"UnsortedSegment{kind}Options",
+                {},
+            )
+            for kind in ("Sum", "Prod", "Max", "Min")
+        ),
+        (
             "UNSORTED_SEGMENT_SUM",
             [floats(6, 2), ints(6, high=4), [I(4)]],
             T((4, 2)),

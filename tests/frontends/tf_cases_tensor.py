@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -17,6 +18,20 @@ MASKS = {
     "shrink_axis_mask": 0,
     "Index": I32,
 }
+
+
+def segments(how: np.ufunc, x: np.ndarray, ids: np.ndarray, count: int) -> np.ndarray:
+    """Slices with the same id reduced to one; negative ids are dropped."""
+    ends = np.finfo(np.float32)
+    start = {np.add: 0, np.multiply: 1, np.maximum: ends.min, np.minimum: ends.max}[how]
+    rows = x.reshape(ids.size, *x.shape[ids.ndim :])
+    out = np.full((count, *rows.shape[1:]), start, np.float32)
+    for row, i in zip(rows, ids.flat, strict=True):
+        if i >= 0:
+            out[i] = how(out[i], row)
+    return out
+
+
 UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "Abs": np.abs,
     "Neg": np.negative,
@@ -272,6 +287,41 @@ CASES: dict[str, Case] = {
         TI=I32,
         axis=0,
         want=lambda i, d, on, off: np.where(np.arange(3)[:, None] == i, on, off),
+    ),
+    **{
+        f"segments {kind}": case(
+            f"UnsortedSegment{kind}",
+            X[:, :2],
+            Const(ints(0, -1, 1, -9, 3, 1).reshape(3, 2)),
+            Const(np.int32(4)),
+            Tindices=I32,
+            Tnumsegments=I32,
+            want=functools.partial(segments, how),
+        )
+        for kind, how in {"Prod": np.multiply, "Max": np.maximum, "Min": np.minimum}.items()
+    },
+    "segments Sum": case(
+        "UnsortedSegmentSum",
+        X,
+        ints(1, -1, 1),
+        Const(np.int32(2)),
+        Tindices=I32,
+        Tnumsegments=I32,
+        want=functools.partial(segments, np.add),
+    ),
+    "segments sorted": case(
+        "SegmentSum",
+        X,
+        Const(ints(0, 0, 1)),
+        Tindices=I32,
+        want=lambda x, _: np.stack([x[0] + x[1], x[2]]),
+    ),
+    "bincount": case(
+        "Bincount",
+        ints(1, 3, 1, 9),
+        Const(np.int32(4)),
+        Const(np.zeros(0, np.int32)),
+        want=lambda *_: ints(0, 2, 0, 1),
     ),
     "where": case("Where", X[0] > 0, T=Kind("bool"), want=lambda x: np.argwhere(x)),
     "reverse": case(

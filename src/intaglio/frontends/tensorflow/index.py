@@ -6,6 +6,7 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput
+from intaglio.frontends.segments import one_hot_rows
 from intaglio.frontends.tensorflow.control import variable_value
 from intaglio.frontends.tensorflow.node import TfNode, Variable, importer
 from intaglio.ir import Value, constant
@@ -95,12 +96,7 @@ def one_hot(n: TfNode) -> Value:
     axis = n.attr("axis", -1)
     if not 0 <= depth < 1 << 24:
         raise BadInput(f"depth is {depth}; it must not be negative")
-    pair = ops.concat(ops.reshape(off, shape=(1,)), ops.reshape(on, shape=(1,)), axis=0)
-    whole = _indices(x)
-    none = constant(depth, dtype=whole.dtype)
-    safe = ops.where(none, whole, ops.less(whole, constant(0, dtype=whole.dtype)))
-    made: Value = ops.one_hot(safe, pair, depth=depth, axis=axis)
-    return made
+    return one_hot_rows(x, on, off, depth, axis)
 
 
 @importer("Where")
@@ -176,9 +172,9 @@ def bincount(n: TfNode) -> Value:
             f"{x.type} with weights {weights.type} into {size} bins; only a vector is supported"
         )
     dtype = weights.dtype if dtypes.is_float(weights.dtype) else "i32"
-    zeros = ops.expand(constant(0, dtype=dtype), shape=(size,))
+    zeros = ops.expand(constant(0, dtype=dtype), shape=(size + 1,))
     ones = ops.expand(constant(1, dtype=dtype), shape=x.shape)
-    made: Value = ops.scatter_nd(
-        zeros, ops.reshape(_indices(x), shape=(x.shape[0], 1)), ones, reduction="add"
-    )
+    bins = ops.minimum(ops.cast(x, dtype="i64"), constant(size))  # larger numbers are not counted
+    at = ops.reshape(bins, shape=(x.shape[0], 1))
+    made: Value = ops.part(ops.scatter_nd(zeros, at, ones, reduction="add"), 0, size, axis=0)
     return made

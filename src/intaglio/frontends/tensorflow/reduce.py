@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes, ops
-from intaglio.errors import BadInput
+from intaglio.frontends.segments import REDUCTIONS, reduce_segments, sum_sorted_segments
 from intaglio.frontends.tensorflow.dynamic_shapes import min_with_extent, padded_rows, row_count
 from intaglio.frontends.tensorflow.node import TfNode, importer
 from intaglio.ir import Value, constant
@@ -94,20 +94,14 @@ def top_k(n: TfNode) -> list[Value]:
     return [values, ops.cast(places, dtype=n.dtype("index_type", "i32"))]
 
 
-@importer("SegmentSum", "UnsortedSegmentSum")
+@importer("SegmentSum")
 def segment_sum(n: TfNode) -> Value:
-    """Rows with the same segment id are summed."""
-    x, ids = n.value(0), n.value(1)
-    if ids.type.rank != 1 or not x.type.rank:
-        n.unsupported(f"segment ids {ids.type} of {x.type}; only a vector is supported")
-    count = n.whole(2) if n.op.startswith("Uns") else int(n.const(1).max(initial=-1)) + 1
-    if not 0 < count < 1 << 24:
-        raise BadInput(f"{count} segments are too many or negative")
-    zeros = ops.expand(
-        ops.cast(ops.part(x, 0, 1, axis=0), dtype=x.dtype), shape=(count, *x.shape[1:])
-    )
-    zeros = ops.sub(zeros, zeros)
-    made: Value = ops.scatter_nd(
-        zeros, ops.reshape(ids, shape=(ids.shape[0], 1)), x, reduction="add"
-    )
-    return made
+    return sum_sorted_segments(n.value(0), n.value(1), n.const(1))
+
+
+_UNSORTED = {f"UnsortedSegment{k}": how for k, how in REDUCTIONS.items()}
+
+
+@importer(*_UNSORTED)
+def unsorted_segments(n: TfNode) -> Value:
+    return reduce_segments(n.value(0), n.value(1), n.whole(2), _UNSORTED[n.op])

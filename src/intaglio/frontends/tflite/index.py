@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput
+from intaglio.frontends.segments import (
+    REDUCTIONS,
+    one_hot_rows,
+    reduce_segments,
+    sum_sorted_segments,
+)
 from intaglio.frontends.tflite.node import TfliteNode, importer
 from intaglio.ir import Value, constant
 from intaglio.ops.registry import normalize_axis
@@ -25,9 +30,7 @@ def topk(n: TfliteNode) -> list[Value]:
 @importer("ONE_HOT", stored=True)
 def one_hot(n: TfliteNode) -> Value:
     x, depth = n.required(0), n.ints(1)[0]
-    on, off = (ops.reshape(n.required(i), shape=(1,)) for i in (2, 3))
-    y: Value = ops.one_hot(x, ops.concat(off, on, axis=0), depth=depth, axis=n.option("Axis", -1))
-    return y
+    return one_hot_rows(x, n.required(2), n.required(3), depth, n.option("Axis", -1))
 
 
 @importer("EMBEDDING_LOOKUP", stored=True)
@@ -157,32 +160,21 @@ def broadcast_args(n: TfliteNode) -> Value:
     return constant(np.broadcast_shapes(n.ints(0), n.ints(1)), dtype=n.out().dtype)
 
 
-_SEGMENTS: dict[str, tuple[str, Any]] = {
-    "SEGMENT_SUM": ("add", 0),
-    "UNSORTED_SEGMENT_SUM": ("add", 0),
-    "UNSORTED_SEGMENT_PROD": ("mul", 1),
-    "UNSORTED_SEGMENT_MAX": ("max", -np.inf),
-    "UNSORTED_SEGMENT_MIN": ("min", np.inf),
-}
+@importer("SEGMENT_SUM")
+def segment_sum(n: TfliteNode) -> Value:
+    ids = n.const(1).reshape(-1)
+    if (np.diff(ids, prepend=-1) > 1).any():
+        raise BadInput(f"segment ids {ids.tolist()[:8]} leave out a number; they must not")
+    return sum_sorted_segments(n.required(0), n.required(1), ids)
 
 
-@importer(*_SEGMENTS)
-def segments(n: TfliteNode) -> Value:
-    """Reduce the rows with the same segment id to one row."""
-    x, which = n.required(0), n.required(1)
-    how, start = _SEGMENTS[n.op.op]
-    sorted_ = n.op.op == "SEGMENT_SUM"
-    count = int(n.const(1).max(initial=-1)) + 1 if sorted_ else n.ints(2)[0]
-    shape = _size(n, (count, *x.shape[which.type.rank :]))
-    if dtypes.is_integer(x.dtype) and not isinstance(start, int):
-        start = dtypes.limits(x.dtype)[0 if start < 0 else 1]
-    elif dtypes.is_float(x.dtype):
-        info = np.finfo(dtypes.numpy_of(x.dtype))
-        start = float(np.clip(start, info.min, info.max))  # LiteRT's value of segments without rows
-    empty = constant(np.full(shape, start, dtypes.numpy_of(x.dtype)))
-    where = ops.reshape(ops.cast(which, dtype="i64"), shape=(*which.shape, 1))
-    y: Value = ops.scatter_nd(empty, where, x, reduction=how)
-    return y
+_UNSORTED = {f"UNSORTED_SEGMENT_{k.upper()}": how for k, how in REDUCTIONS.items()}
+
+
+@importer(*_UNSORTED)
+def unsorted_segments(n: TfliteNode) -> Value:
+    x, ids = n.required(0), n.required(1)
+    return reduce_segments(x, ids, n.ints(2)[0], _UNSORTED[n.op.op])
 
 
 def _size(n: TfliteNode, shape: tuple[int, ...]) -> tuple[int, ...]:
