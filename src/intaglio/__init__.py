@@ -11,8 +11,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from intaglio.startup import end_quietly_on_interrupt
+
+end_quietly_on_interrupt()  # before numpy is imported, which takes most of the time
+
 # Imported eagerly, because the function must replace the module of the same name.
-from intaglio.interpret import interpret as interpret
+from intaglio.interpret import interpret as interpret  # noqa: E402
 
 if TYPE_CHECKING:
     from intaglio.compile_options import CompileOptions as CompileOptions

@@ -60,8 +60,16 @@ def _literal(value: Any) -> str:
     return repr(value)
 
 
+def did_you_mean(name: str, known: Iterable[str], most: int = 1, likeness: float = 0.6) -> str:
+    """`; did you mean 'conv'?` with up to `most` near names, whatever their case; "" without."""
+    by_lower = {k.lower(): k for k in known}
+    near = difflib.get_close_matches(name.lower(), list(by_lower), most, likeness)
+    quoted = [f"'{by_lower[n]}'" for n in near]
+    listed = " or ".join(filter(None, [", ".join(quoted[:-1]), *quoted[-1:]]))
+    return f"; did you mean {listed}?" if near else ""
+
+
 def unknown_keyword(function: str, name: str, known: Iterable[str]) -> TypeError:
     """The TypeError for a keyword argument that `function` does not have, with the nearest name."""
-    near = difflib.get_close_matches(name, list(known), 1)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
+    hint = did_you_mean(name, known)
     return TypeError(f"{function}() got an unexpected keyword argument '{name}'{hint}")

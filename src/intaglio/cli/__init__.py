@@ -1,17 +1,18 @@
-"""The `intaglio` command. Each sub-command has its own file; this one handles errors."""
+"""The `intaglio` command. Each sub-command has its own file; `cli.errors` ends it on errors."""
 
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import warnings
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
+from intaglio.cli.errors import Interrupted, ended, one_line
 from intaglio.cli.flags import with_flags
-from intaglio.errors import IntaglioError
+from intaglio.errors import IntaglioError, did_you_mean
+from intaglio.startup import restore_interrupt
 
 COMMANDS = {  # name -> line of the group's help; the module is imported when the command is called
     "compile": "Compile a model into a package (.itg) for a CPU or chip.",
@@ -30,11 +31,11 @@ EPILOG = """\b
 Start here:
   intaglio inspect model.onnx                 inputs, outputs, operations
   intaglio compile model.onnx -o model.itg    a package for this machine's CPU
-  intaglio quantize model.onnx --data images/ --mean ... --std ...   an int8 package
+  intaglio quantize model.onnx --data images/ --std 255    an int8 package
   intaglio run model.itg x=x.npy -o out.npz   print and save the outputs
   intaglio bench model.itg --layers           time of every layer
   intaglio targets                            supported chips
-  intaglio perf model.int8.onnx --chips rk3588,k230   compare chips by predicted speed
+  intaglio perf model.int8.onnx --chips rk3588,k230        predicted speeds
 """
 
 
@@ -51,7 +52,7 @@ class _Group(click.Group):
             return with_flags(str(message), command) if command else str(message)
 
         def show(message: Warning | str, *place: Any, **line: Any) -> None:
-            print(_one_line(f"intaglio: warning: {words(message)}"), file=sys.stderr)
+            print(one_line(f"intaglio: warning: {words(message)}"), file=sys.stderr)
 
         with warnings.catch_warnings():
             warnings.showwarning = show
@@ -60,6 +61,16 @@ class _Group(click.Group):
             except IntaglioError as e:
                 e.args = (words(e), *e.args[1:])
                 raise
+            except KeyboardInterrupt:  # click would print an empty line before ours
+                raise Interrupted from None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"no command is called '{name}'{did_you_mean(name, COMMANDS)}")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -75,35 +86,23 @@ class _Group(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=_Group, epilog=EPILOG, context_settings=CONTEXT)
+@click.group(cls=_Group, epilog=EPILOG, context_settings=CONTEXT, invoke_without_command=True)
 @click.version_option(package_name="intaglio", message="intaglio %(version)s")
-def cli() -> None:
-    """Intaglio compiles a trained network into one file that its small C runtime executes."""
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Intaglio compiles a trained network into one file that its small C runtime executes.
+
+    Packages for CPUs run on the processor of this machine. Packages for chips with an NPU run in a
+    simulator; `perf` predicts their speed.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def main(args: list[str] | None = None) -> Any:
     """Run the command line. An error is one line on stderr and exit code 2."""
-    try:
-        return cli.main(args, prog_name="intaglio", standalone_mode=False)
-    except click.exceptions.Exit as e:
-        sys.exit(e.exit_code)
-    except click.ClickException as e:
-        path = e.ctx.command_path if isinstance(e, click.UsageError) and e.ctx else "intaglio"
-        _fail(f"{path}: {e.format_message().rstrip('.')}; see '{path} --help'")
-    except IntaglioError as e:
-        _fail(f"intaglio: {e}")
-    except (click.Abort, KeyboardInterrupt):
-        print("intaglio: interrupted", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:  # the reader (head, less) closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-
-
-def _fail(line: str) -> NoReturn:
-    print(_one_line(line), file=sys.stderr)
-    sys.exit(2)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    with ended():
+        restore_interrupt()
+        result = cli.main(args, prog_name="intaglio", standalone_mode=False)
+        sys.stdout.flush()
+        return result

@@ -37,7 +37,7 @@ def command(
     """Measure the latency of MODEL (a package or a model file) on random inputs.
 
     \b
-    intaglio bench model.itg                   minimum and median of 2 seconds of runs
+    intaglio bench model.itg                   minimum and median in 2 s
     intaglio bench model.itg --threads 1,2     one thread against two
     intaglio bench model.itg --layers          time of every step
     """

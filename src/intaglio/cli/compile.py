@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import time
-from typing import Any
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from intaglio.cli import model_files, options
+from intaglio.cli.chip_names import TARGET
 from intaglio.compile_options import LEVELS, CompileOptions, split_options
 from intaglio.errors import BadInput
+from intaglio.files import refuse_unwritable
+
+if TYPE_CHECKING:
+    from intaglio.compiler import Compiled
 
 
-@click.command("compile", cls=options.ModelCommand)
+GROUPS = {  # of --help
+    "Target": "--target --isa --precision --cores --by-layer",
+    "Optimisation": "--level --tune --tune-seconds --tune-threads",
+    "Output": "-o --json --quiet --explain --dump-dir",
+}
+
+
+@click.command("compile", cls=options.ModelCommand, groups=GROUPS)
 @click.argument("model", type=click.Path())
 @click.option("-o", "out", type=click.Path(), help="Package to write [default: MODEL with .itg].")
 @click.option(
     "--target",
+    type=TARGET,
     default="cpu",
     show_default=True,
     help="CPU or chip to compile for; `intaglio targets` lists them.",
@@ -72,6 +88,7 @@ from intaglio.errors import BadInput
 @click.option(
     "--explain", is_flag=True, help="Print the chosen implementation of each layer, and times."
 )
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @options.model_options
 def command(
@@ -82,6 +99,7 @@ def command(
     tune_seconds: float | None,
     tune_threads: int | None,
     explain: bool,
+    as_json: bool,
     quiet: bool,
     **given: Any,
 ) -> None:
@@ -93,14 +111,13 @@ def command(
     intaglio compile model.onnx --isa avx2               for a CPU without AVX-512
     intaglio compile model.int8.onnx --target rk3588     for a chip with an NPU
     intaglio compile model.onnx --target rk3588 --precision fp16 --cores 3
-    intaglio compile model.onnx --precision bf16         2 to 3 exact digits, up to 1.7x as fast
-    intaglio compile model.onnx --precision fp16         3 to 4 exact digits, half the size
-    intaglio compile model.onnx --tune --explain         fastest implementation of each layer
+    intaglio compile model.onnx --precision bf16         up to 1.7x as fast
+    intaglio compile model.onnx --precision fp16         half the size
+    intaglio compile model.onnx --tune --explain         measures implementations
     """
     from rich import progress
     from rich.console import Console
 
-    from intaglio.analysis import choices
     from intaglio.compiler import trace
     from intaglio.tune import Tuning
 
@@ -109,6 +126,7 @@ def command(
             raise BadInput(f"--tune-{name} needs --tune; add --tune, or leave it out")
     settings, model_options = split_options(given)
     path = model_files.output_path(model, out)
+    refuse_unwritable(path)
     start = time.perf_counter()
     columns = (
         progress.SpinnerColumn(),
@@ -119,7 +137,7 @@ def command(
     )
     warned: list[str] = []
     console = Console(stderr=True)
-    hidden = quiet or not console.is_terminal
+    hidden = quiet or as_json or not console.is_terminal
     with progress.Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task("reading the model", total=None)
         how = Tuning(
@@ -140,20 +158,43 @@ def command(
         made.package.save(path)
     for words in warned:
         click.echo(f"intaglio: warning: {words}", err=True)
-    if not quiet:
-        seconds = time.perf_counter() - start
-        size = path.stat().st_size / 1e6
-        click.echo(
-            f"{path}: {size:.2f} MB, {made.package.steps} steps, compiled in {seconds:.2f} s"
-        )
-        if made.pruned:
-            click.echo(f"pruned: {made.pruned}")
-        if made.partition:
-            click.echo(str(made.partition))
-        if made.tuned:
-            changed = sum(d.choice != d.estimate for d in made.decisions)
-            choices_made = len(made.decisions)
-            click.echo(f"tuned: {made.tuned}; {changed} of {choices_made} choices changed")
-        if explain:
-            click.echo(choices.table([d.to_dict() for d in made.decisions]))
-        click.echo(f"next: intaglio bench {path}")
+    seconds = time.perf_counter() - start
+    if as_json:
+        click.echo(json.dumps(_facts(made, path, seconds), indent=1))
+    elif not quiet:
+        _print(made, path, seconds, explain)
+
+
+def _facts(made: Compiled, path: Path, seconds: float) -> dict[str, Any]:
+    """The facts of --json."""
+    from intaglio.analysis import summary
+
+    return {
+        "package": str(path),
+        "bytes": path.stat().st_size,
+        "seconds": seconds,
+        "target": made.package.meta["target"],
+        "isa": made.package.isa,
+        **summary.of_plan(made.plan),
+        "pruned": made.pruned.to_dict() if made.pruned else None,
+        "partition": made.partition.to_dict() if made.partition else None,
+        "tuned": asdict(made.tuned) if made.tuned else None,
+        "choices": [d.to_dict() for d in made.decisions],
+    }
+
+
+def _print(made: Compiled, path: Path, seconds: float, explain: bool) -> None:
+    from intaglio.analysis import choices
+
+    size = path.stat().st_size / 1e6
+    click.echo(f"{path}: {size:.2f} MB, {made.package.steps} steps, compiled in {seconds:.2f} s")
+    if made.pruned:
+        click.echo(f"pruned: {made.pruned}")
+    if made.partition:
+        click.echo(str(made.partition))
+    if made.tuned:
+        changed = sum(d.choice != d.estimate for d in made.decisions)
+        click.echo(f"tuned: {made.tuned}; {changed} of {len(made.decisions)} choices changed")
+    if explain:
+        click.echo(choices.table([d.to_dict() for d in made.decisions]))
+    click.echo(f"next: intaglio bench {path}")

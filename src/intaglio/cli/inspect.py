@@ -34,10 +34,10 @@ def command(
     """Show the contents of FILE, a model or a package.
 
     \b
-    intaglio inspect model.onnx            inputs, outputs, operations, parameters, MACs
+    intaglio inspect model.onnx            inputs, outputs, operations
     intaglio inspect model.onnx --graph    every node with its types
-    intaglio inspect model.itg             steps, weights, a drawing of the memory plan
-    intaglio inspect model.itg --choices   the implementation of each layer, and why
+    intaglio inspect model.itg             steps, weights, memory plan
+    intaglio inspect model.itg --choices   the implementation of each layer
     intaglio inspect model.itg --asm       NPU programs, one instruction per line
     """
     if model_files.is_package(file):

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from intaglio.cli.chip_names import CHIPS
 from intaglio.errors import BadInput, IntaglioError
 
 
@@ -15,6 +16,7 @@ from intaglio.errors import BadInput, IntaglioError
     "--chip",
     "--chips",
     "names",
+    type=CHIPS,
     default="all",
     show_default=True,
     help="Chips separated by commas, or all that have a matrix product.",
@@ -41,8 +43,8 @@ def command(
 
     \b
     intaglio matmul --chip rk3588 --m 1 --k 4096 --n 4096 --types int8,int8,int32
-    intaglio matmul --chip rk3576 --m 1,16,128 --k 2048 --n 2048 --types fp16,int4,fp32
-    intaglio matmul --k 1024 --n 1024                       every chip that supports it
+    intaglio matmul --chip rk3576 --k 2048 --n 2048 --types fp16,int4,fp32
+    intaglio matmul --k 1024 --n 1024          every chip that supports it
     intaglio matmul --chip rk3588 --m 8 --k 512 --n 512 --run
     """
     from intaglio.matmul import Spec, types_of

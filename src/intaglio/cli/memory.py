@@ -8,12 +8,20 @@ from typing import Any
 import click
 
 from intaglio.cli import model_files, options
+from intaglio.cli.chip_names import CHIP
 from intaglio.errors import BadInput
+from intaglio.files import refuse_unwritable, write_atomically
+
+GROUPS = {  # of --help
+    "Chip": "--target",
+    "Assumptions": "--cores --sram --batch --dtype --sparse",
+    "Output": "--json --svg",
+}
 
 
-@click.command("memory", cls=options.ModelCommand)
+@click.command("memory", cls=options.ModelCommand, groups=GROUPS)
 @click.argument("model", type=click.Path())
-@click.option("--target", help="Chip; required unless MODEL is a package.")
+@click.option("--target", type=CHIP, help="Chip; required unless MODEL is a package.")
 @click.option(
     "--cores", type=int, default=1, show_default=True, help="Number of cores that share the work."
 )
@@ -45,15 +53,15 @@ def command(
     \b
     intaglio memory model.itg
     intaglio memory model.onnx --target rk3588
-    intaglio memory model.onnx --target rk3588 --batch 4      compared with batch 1
+    intaglio memory model.onnx --target rk3588 --batch 4   compared to batch 1
     """
     from intaglio.analysis.memory import memory, picture
     from intaglio.analysis.whatif import WhatIf
-    from intaglio.files import write_atomically
     from intaglio.package import Package
 
     what, usual = WhatIf(sram=sram, cores=cores, batch=batch, dtype=dtype, sparse=sparse), None
     what.check()
+    refuse_unwritable(svg)
     if target is None:
         if not model_files.is_package(model):
             raise BadInput("no chip is given; add --target NAME; `intaglio targets` lists them")

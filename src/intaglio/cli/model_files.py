@@ -52,6 +52,8 @@ def open_model(path: str, threads: int | None, model_options: dict[str, Any]) ->
 
 def output_path(model: str, given: str | None) -> Path:
     """The path of the package to write: `given`, or the model's path with the suffix .itg."""
+    if given and given.endswith(os.sep):
+        raise BadInput(f"-o {given} is a folder; give the name of a file")
     return Path(given) if given else Path(model).with_suffix(".itg")
 
 

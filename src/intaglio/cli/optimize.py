@@ -82,7 +82,7 @@ def command(
 
     \b
     intaglio optimize model.onnx -o small.onnx            all optimisations
-    intaglio optimize model.onnx --explain                statistics of each rule; writes nothing
+    intaglio optimize model.onnx --explain                statistics of each rule
     intaglio optimize model.onnx -o m.onnx --level 1      exact changes only
     intaglio optimize model.onnx -o m.onnx --disable swish
     intaglio optimize model.onnx -o m.onnx --contrib      for onnxruntime only

@@ -9,6 +9,8 @@ from zipfile import BadZipFile
 import click
 import numpy as np
 
+from intaglio.cli.help import ModelCommand as ModelCommand
+from intaglio.cli.help import add_input_group, help_input_option
 from intaglio.errors import BadInput
 from intaglio.ir import Array
 
@@ -174,31 +176,16 @@ _MODEL_OPTIONS = [
 ]
 
 
-_MODEL_FLAGS, _PICTURE_FLAGS = (
-    {add(lambda: None).__click_params__[0].opts[0] for add in group}  # type: ignore[attr-defined]
-    for group in (_MODEL_OPTIONS, _PICTURE_OPTIONS)
-)
-
-
-class ModelCommand(click.Command):
-    """A command that reads models: its help lists import and preprocessing options last."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        shared = {"Import options": _MODEL_FLAGS, "Preprocessing options": _PICTURE_FLAGS}
-        rows: dict[str, list[tuple[str, str]]] = {"Options": [], **{title: [] for title in shared}}
-        for parameter in self.get_params(ctx):
-            row = parameter.get_help_record(ctx)
-            if row and isinstance(parameter, click.Option):
-                of = [title for title, flags in shared.items() if parameter.opts[0] in flags]
-                rows[of[0] if of else "Options"].append(row)
-        for title, lines in rows.items():
-            with formatter.section(title):
-                formatter.write_dl(lines)
+for _title, _group in (
+    ("Import options", _MODEL_OPTIONS),
+    ("Preprocessing options", _PICTURE_OPTIONS),
+):
+    add_input_group(_title, [add(lambda: None).__click_params__[0].opts[0] for add in _group])  # type: ignore[attr-defined]
 
 
 def model_options(command: F) -> F:
     """Add the options that `load_arguments` reads: import and preprocessing options."""
-    for add in reversed([*_MODEL_OPTIONS, *_PICTURE_OPTIONS]):
+    for add in reversed([*_MODEL_OPTIONS, *_PICTURE_OPTIONS, help_input_option]):
         command = add(command)
     return command
 

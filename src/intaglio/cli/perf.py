@@ -10,7 +10,9 @@ from typing import Any
 import click
 
 from intaglio.cli import model_files, options
+from intaglio.cli.chip_names import CHIP, CHIPS
 from intaglio.errors import BadInput
+from intaglio.files import refuse_unwritable
 
 SWEPT = {
     "clock": float,
@@ -24,10 +26,17 @@ SWEPT = {
 COMPARED = ("milliseconds", "fps", "bytes")  # figures in JSON of the chip without assumptions
 
 
-@click.command("perf", cls=options.ModelCommand)
+GROUPS = {  # of --help
+    "Chips": "--target --chips --by-layer --as-vendor",
+    "Assumptions": "--clock --ddr --sram --cores --batch --dtype --sparse --sweep --payoff",
+    "Output": "--json --html --svg --trace",
+}
+
+
+@click.command("perf", cls=options.ModelCommand, groups=GROUPS)
 @click.argument("model", type=click.Path())
-@click.option("--target", help="Chip; required unless MODEL is a package.")
-@click.option("--chips", help="Chips to compare: names separated by commas, or all.")
+@click.option("--target", type=CHIP, help="Chip; required unless MODEL is a package.")
+@click.option("--chips", type=CHIPS, help="Chips to compare: names separated by commas, or all.")
 @click.option("--clock", type=float, metavar="MHZ", help="Assume this clock of the NPU.")
 @click.option("--ddr", type=float, metavar="GB/S", help="Assume this memory bandwidth.")
 @click.option("--sram", type=int, metavar="BYTES", help="Assume this much on-chip memory per core.")
@@ -88,18 +97,19 @@ def command(
     A float model is first quantised for the chip with random samples, which is enough for speed.
 
     \b
-    intaglio perf model.itg                                   time and bottleneck of each layer
-    intaglio perf model.onnx --target rk3588                  compiles it first
-    intaglio perf model.onnx --chips rk3588,k230,bm1684x      comparison of chips
-    intaglio perf model.itg --clock 600 --ddr 6.4             another clock and memory
+    intaglio perf model.itg                             time of each layer
+    intaglio perf model.onnx --target rk3588            compiles it first
+    intaglio perf model.onnx --chips rk3588,k230        compares chips
+    intaglio perf model.itg --clock 600 --ddr 6.4       another clock and memory
     intaglio perf model.onnx --target rk3588 --batch 4 --dtype fp16
     intaglio perf model.onnx --target rk3588 --sweep cores=1,2,3 --svg cores.svg
-    intaglio perf model.onnx --target rk3576 --payoff         cores, batches, sparse weights
+    intaglio perf model.onnx --target rk3576 --payoff   more cores, larger batches
     """
     from intaglio.analysis.whatif import WhatIf
 
     what = WhatIf(clock, ddr, sram, cores, batch, dtype, sparse)
     what.check()
+    refuse_unwritable(html, svg, trace)
     source = _Source(model, by_layer, as_vendor, options.load_arguments(**model_options))
     if sum(map(bool, (chips, sweep, payoff))) > 1:
         raise BadInput("--chips, --sweep and --payoff exclude each other; give one of them")
@@ -206,6 +216,7 @@ def _chips(source: _Source, names: str, what: Any) -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = []
     for name in known:
         chip.load(name)  # an unknown chip is an error; a chip that is too small is a row
+    for name in known:
         try:
             rows.append((name, source.predict(name, what)))
         except IntaglioError as e:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from intaglio.cli import options
+from intaglio.cli.chip_names import TARGET
 from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable, write_atomically
 
@@ -25,7 +26,16 @@ if TYPE_CHECKING:
     from intaglio.quant.search.strategies import Automatic
 
 
-@click.command("quantize", cls=options.ModelCommand)
+GROUPS = {  # of --help
+    "Samples": "--data --bgr --resize --limit --seed",
+    "Method": "--mode --method --accuracy --rounding --equalize --smooth --auto --resume",
+    "Types": "--target --weights --activations --symmetric --per --weight-zeros --floats --group",
+    "Scheme": "--scheme --strict --export-scheme",
+    "Output": "-o --check --layers --report --json --quiet",
+}
+
+
+@click.command("quantize", cls=options.ModelCommand, groups=GROUPS)
 @click.argument("model", type=click.Path())
 @click.option(
     "-o",
@@ -148,7 +158,9 @@ if TYPE_CHECKING:
     metavar="FILE.yaml",
     help="Write every type, range, scale and precision to a file that you can edit.",
 )
-@click.option("--target", default="cpu", show_default=True, help="Target chip.")
+@click.option(
+    "--target", type=TARGET, default="cpu", show_default=True, help="CPU or chip to quantise for."
+)
 @click.option(
     "--check/--no-check",
     default=True,
@@ -185,15 +197,16 @@ def command(
     Give 20 to 200 samples like the real inputs, prepared as in training.
 
     \b
-    intaglio quantize model.onnx --data images/ --mean 123.675,116.28,103.53 --std 58.4,57.1,57.4
-    intaglio quantize yolo.onnx --data frames/ --std 255 --resize letterbox -o yolo.itg
-    intaglio quantize model.onnx --data images/ --std 255 --input-type uint8    takes bytes
-    intaglio quantize model.onnx --data samples.npz -o model_qdq.onnx     for other tools
-    intaglio quantize model.onnx --data images/ --std 255 --accuracy cosine=0.999    stricter
-    intaglio quantize bert.onnx --mode dynamic                            no samples needed
+    intaglio quantize model.onnx --data images/ --std 255
+    intaglio quantize m.onnx --data images/ --mean 124,116,104 --std 58,57,57
+    intaglio quantize yolo.onnx --data frames/ --std 255 --resize letterbox
+    intaglio quantize m.onnx --data images/ --std 255 --input-type uint8
+    intaglio quantize m.onnx --data samples.npz -o qdq.onnx    for other tools
+    intaglio quantize m.onnx --data x.npz --accuracy cosine=0.999    stricter
+    intaglio quantize bert.onnx --mode dynamic                 needs no samples
     intaglio quantize gpt.onnx --mode weights --weights int4 --group 64
-    intaglio quantize model.onnx --data list.txt --export-scheme s.yaml   write the choices
-    intaglio quantize model.onnx --data list.txt --scheme s.yaml          read them, edited
+    intaglio quantize m.onnx --data x.npz --export-scheme s.yaml    write choices
+    intaglio quantize m.onnx --data x.npz --scheme s.yaml      read them, edited
     """
     from intaglio.analysis import quantized
     from intaglio.analysis.page import page

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from intaglio.cli.chip_names import TARGET
 from intaglio.targets import chip
 from intaglio.targets.chip import ESTIMATE, Chip
 from intaglio.targets.chipfile import HOST
@@ -43,7 +44,7 @@ MATMUL = {  # figures of stand-alone matrix products: title, unit
 
 
 @click.command("targets")
-@click.argument("name", required=False)
+@click.argument("name", required=False, type=TARGET)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def command(name: str | None, as_json: bool) -> None:
     """List the chips for --target, or show NAME: a chip, or a TOML file that describes one.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from intaglio import cpu_isa
-from intaglio.errors import BadInput, option
+from intaglio.errors import BadInput, did_you_mean, option
 from intaglio.ir import Node
 from intaglio.rewrite import Rule
 from intaglio.targets import chip as chips
@@ -79,11 +79,8 @@ def find(name: str | Target, isa: str | int | None = None, precision: str | None
     if isinstance(name, Target):
         _refuse_other(name, isa, precision)
         return name
-    if name not in NAMES and not name.endswith(".toml"):
-        raise BadInput(
-            f"no target is called '{name}'; known are {', '.join(NAMES)}, "
-            "and any TOML file that describes a chip"
-        )
+    if not name.endswith(".toml"):
+        name = _known(name)
     precision = known_precision(precision or "f32")
     if name == "cpu":
         from intaglio.targets import cpu
@@ -92,6 +89,18 @@ def find(name: str | Target, isa: str | int | None = None, precision: str | None
     from intaglio.npu.lowering.target import npu_target
 
     return npu_target(chips.load(name), isa, precision)
+
+
+def _known(name: str) -> str:
+    """The target's name in lower case: RK3588 is rk3588."""
+    if name.lower() in NAMES:
+        return name.lower()
+    if hint := did_you_mean(name, NAMES, 3):
+        raise BadInput(f"no target is called '{name}'{hint}")
+    raise BadInput(
+        f"no target is called '{name}'; known are {', '.join(NAMES)}, "
+        "and any TOML file that describes a chip"
+    )
 
 
 def _refuse_other(target: Target, isa: str | int | None, precision: str | None) -> None:

@@ -116,15 +116,17 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str | Path) -> Chip:
-    """The chip of this name, or the one that a TOML file describes."""
-    from intaglio.errors import BadInput
+    """The chip of this name (RK3588 is rk3588), or the one that a TOML file describes."""
+    from intaglio.errors import BadInput, did_you_mean
     from intaglio.targets import chipfile
 
     if isinstance(name, Path) or name.endswith(".toml"):
         return chipfile.read(Path(name))
-    if name not in names():
-        raise BadInput(
-            f"no chip is called '{name}'; known are {', '.join(names())}; "
-            "or give a TOML file that describes one"
-        )
-    return chipfile.read(CHIPS / f"{name}.toml")
+    if name.lower() in names():
+        return chipfile.read(CHIPS / f"{name.lower()}.toml")
+    if hint := did_you_mean(name, names(), 3):
+        raise BadInput(f"no chip is called '{name}'{hint}")
+    raise BadInput(
+        f"no chip is called '{name}'; known are {', '.join(names())}; "
+        "or give a TOML file that describes one"
+    )

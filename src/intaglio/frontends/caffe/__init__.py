@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from intaglio.errors import BadFile, BadInput, Unsupported, option
+from intaglio.errors import BadFile, BadInput, Unsupported, did_you_mean, option
 from intaglio.frontends.caffe import detection_output as detection_output
 from intaglio.frontends.caffe import rare_layers as rare_layers
 from intaglio.frontends.caffe import recurrent as recurrent
@@ -86,7 +86,8 @@ def _last_is_in_place(layers: list[Layer], top: str) -> bool:
 def _build(one: Layer, known: dict[str, Value]) -> list[Value]:
     if one.type not in LAYERS:
         raise Unsupported(
-            f"caffe: {one} is not supported; cut the net before it with {option('outputs')}"
+            f"caffe: {one} is not supported{did_you_mean(one.type, LAYERS, likeness=0.8)}; cut the "
+            f"net before it with {option('outputs')}"
         )
     for b in one.bottoms:
         if b not in known:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-from intaglio.errors import BadFile, BadInput, Unsupported, option
+from intaglio.errors import BadFile, BadInput, Unsupported, did_you_mean, option
 from intaglio.frontends.darknet import detection_heads as detection_heads
 from intaglio.frontends.darknet import recurrent as recurrent
 from intaglio.frontends.darknet.file import Weights, read_cfg
@@ -50,7 +50,8 @@ def load_darknet(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Grap
         if section.name not in LAYERS:
             known = ", ".join(sorted(LAYERS))
             raise Unsupported(
-                f"darknet: {section} is not supported; supported sections are {known}"
+                f"darknet: {section} is not supported{did_you_mean(section.name, LAYERS)}; "
+                f"supported sections are {known}"
             )
         try:
             x = LAYERS[section.name](net, section, x)

@@ -14,7 +14,12 @@ from intaglio.frontends.onnx.functions import Function, find_function
 from intaglio.frontends.onnx.importer import OnnxNode, find_importer
 from intaglio.frontends.onnx.schema import check_schema
 from intaglio.frontends.onnx.topological_order import names_read, sorted_nodes
-from intaglio.frontends.onnx.unsupported_ops import READS_SEQUENCES, REASONS, why_unsupported
+from intaglio.frontends.onnx.unsupported_ops import (
+    READS_SEQUENCES,
+    REASONS,
+    near_op,
+    why_unsupported,
+)
 from intaglio.ir import Graph, Type, Value, constant
 
 MAX_DEPTH = 64  # of nested functions and sub-graphs
@@ -251,10 +256,9 @@ class Scope:
             return self.call(body, n)
         raise Unsupported(
             f"onnx: node '{n.origin}': {n.domain + '.' if n.domain else ''}{n.op_type} "
-            f"(opset {n.opset}) is not supported: {why_unsupported(n.domain, n.op_type)}; "
-            f"cut the graph around it with {option('inputs')} and {option('outputs')}, or "
-            "re-export the "
-            "model without it"
+            f"(opset {n.opset}) is not supported: {why_unsupported(n.domain, n.op_type)}"
+            f"{near_op(n.domain, n.op_type)}; cut the graph around it with {option('inputs')} and "
+            f"{option('outputs')}, or re-export the model without it"
         )
 
     def _bind(self, n: OnnxNode, results: Sequence[Value | None]) -> None:

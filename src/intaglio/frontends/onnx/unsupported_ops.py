@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from intaglio.errors import did_you_mean
+from intaglio.frontends.onnx.importer import known_ops
+
 REASONS: dict[str, tuple[str, str]] = {
     "strings": (
         "strings are not tensors of numbers",
@@ -53,3 +56,11 @@ def why_unsupported(domain: str, op_type: str) -> str:
     if domain in ("", "com.microsoft"):
         return "there is no importer for it"
     return f"domain '{domain}' is unknown, and the model has no function of this name"
+
+
+def near_op(domain: str, op_type: str) -> str:
+    """A hint at the supported op that a misspelt one resembles; "" for ops that ONNX has."""
+    if family_of(op_type) or domain not in ("", "com.microsoft"):
+        return ""
+    known = [name for d, name in known_ops() if d == domain]
+    return did_you_mean(op_type, known, likeness=0.8)
