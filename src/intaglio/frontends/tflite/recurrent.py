@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from intaglio import ops
-from intaglio.frontends.tflite.lstm import Lstm, OperandIndices, Stored
-from intaglio.frontends.tflite.node import TfliteNode, importer, stored
-from intaglio.ir import Graph, Type, Value
+from intaglio import dtypes, ops
+from intaglio.frontends.tflite.integer_lstm import IntegerLstm
+from intaglio.frontends.tflite.lstm import Lstm, OperandIndices
+from intaglio.frontends.tflite.node import TfliteNode, importer, parameters, real, stored
+from intaglio.ir import Graph, Quant, Type, Value
 
 SWAP_BATCH_TIME = (1, 0, 2)
+
+
+def _layer(n: TfliteNode, x: Value, p: OperandIndices) -> Value:
+    """An LSTM over x [time, batch, inputs], in integers if its state is stored in integers."""
+    t = n.tensor(p.states[0])
+    whole = t is not None and dtypes.is_integer(t.dtype)
+    return (IntegerLstm(n, p) if whole else Lstm(n, p)).run(x)
 
 
 @importer("UNIDIRECTIONAL_SEQUENCE_LSTM", stored=True)
@@ -17,7 +25,7 @@ def sequence_lstm(n: TfliteNode) -> Value:
     x, early = n.required(0), bool(n.option("TimeMajor", False))
     if x.type.rank != 3:
         n.unsupported(f"its input is {x.type}; batch, time and features are needed")
-    y = Lstm(n).run(x if early else ops.transpose(x, perm=SWAP_BATCH_TIME))
+    y = _layer(n, x if early else ops.transpose(x, perm=SWAP_BATCH_TIME), OperandIndices())
     made: Value = y if early else ops.transpose(y, perm=SWAP_BATCH_TIME)
     return made
 
@@ -28,7 +36,7 @@ def lstm(n: TfliteNode) -> Value | list[Value]:
     if n.option("KernelType", 0) == 1:
         return _basic(n)
     x = n.required(0)
-    y = Lstm(n).run(ops.reshape(x, shape=(1, *x.shape)))
+    y = _layer(n, ops.reshape(x, shape=(1, *x.shape)), OperandIndices())
     made: Value = ops.reshape(y, shape=y.shape[1:])
     return made
 
@@ -65,7 +73,7 @@ def bidirectional_lstm(n: TfliteNode) -> list[Value]:
         states=(37, 38),
         backward=True,
     )
-    made = [Lstm(n, p).run(turned) for p in (there, back)]
+    made = [_layer(n, turned, p) for p in (there, back)]
     made = [v if early else ops.transpose(v, perm=SWAP_BATCH_TIME) for v in made]
     return [ops.concat(*made, axis=2)] if n.option("MergeOutputs", False) else made
 
@@ -105,6 +113,24 @@ def rnn(n: TfliteNode) -> Value:
 
 
 # ---- svdf ----------------------------------------------------------------------------------------
+@dataclass
+class Stored:
+    """Storage of a state: quantised integers or floats."""
+
+    dtype: str
+    quant: Quant | None
+
+    def real(self, v: Value) -> Value:
+        return real(v, self.quant)
+
+    def store(self, v: Value) -> Value:
+        if self.quant is None:
+            return v
+        scale, zero, attrs = parameters(self.quant, self.dtype)
+        made: Value = ops.quantize_linear(v, scale, zero, dtype=self.dtype, **attrs)
+        return made
+
+
 @importer("SVDF", stored=True)
 def svdf(n: TfliteNode) -> Value:
     """SVDF: a filter over features, then one over the last results in time, of rank `rank`."""

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, Unsupported, option
-from intaglio.frontends.tflite.file import DAMAGE, File, Operator, Subgraph
+from intaglio.frontends.tflite.file import DAMAGE, File, Operator, Subgraph, Tensor
 from intaglio.frontends.tflite.node import STORED, TfliteNode, find_importer, folded, real, stored
 from intaglio.ir import Array, Type, Value, constant
 
@@ -70,6 +72,13 @@ class Model:
 
     def variable(self, container: str, name: str) -> Variable:
         return self.variables.setdefault((container, name), Variable(name))
+
+
+def _initial(t: Tensor) -> Array | None:
+    """The initial value of a state; None is 0. LiteRT sets i8 tensors to their zero point."""
+    if t.data is not None or t.dtype != "i8" or t.quant is None or not any(t.quant.zero):
+        return t.data
+    return np.full(t.shape, t.quant.zero[0], np.int8)
 
 
 class Scope:
@@ -208,7 +217,7 @@ class Scope:
                     f"{t.shape}; its shape must be fixed"
                 )
             given = Value(Type(t.dtype, t.shape, t.quant), name)
-            self.model.buffers[name] = State(given, given, t.data)
+            self.model.buffers[name] = State(given, given, _initial(t))
         return self.model.buffers[name]
 
     def _import(self, op: Operator) -> None:
