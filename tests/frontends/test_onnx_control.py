@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 from tests.frontends.onnx_text import model
 
+import intaglio
 from intaglio.errors import RunError, Unsupported
 from intaglio.frontends.onnx import load_onnx
 from intaglio.interpret import interpret
@@ -71,6 +72,40 @@ def test_if_decided() -> None:
 def test_if_of_two_ranks() -> None:
     with pytest.raises(Unsupported, match=r"f32\[2x3\] and f32\[1x2x3\].*values={.c"):
         load_onnx(model(IF.replace("ELSE", "o = Constant<value_ints=[0]>() q = Unsqueeze(x, o)")))
+
+
+RATES = """(float[1,W] x, int64 sr, float[1,1,4] h) => (float[1,1,1,4] y) <float[1,16,3] w = {W0},
+    float[1,16,4] r = {R0}, int64 k = {6}, int64[1] one = {1}, int64[3] flat = {1,1,3}> {
+    c = Equal(sr, k)
+    y = If(c) <
+        then_branch = t () => (float[1,1,1,4] p) {
+            a = Reshape(x, flat)  p, ph, pc = LSTM<hidden_size=4>(a, w, r, , , h)
+        },
+        else_branch = e () => (float[1,1,1,4] q) {
+            b = Unsqueeze(x, one)  q, qh, qc = LSTM<hidden_size=4>(b, w, r, , , h)
+        }
+    >
+}"""
+
+
+def test_a_branch_that_does_not_fit_the_shapes_fails_when_it_is_taken():
+    """A model for two sample rates has a branch for each; a window fits only one of them."""
+    numbers = [", ".join(f"{v:.3f}" for v in f(n)) for n in (48, 64)]
+    text = RATES.replace("W0", numbers[0]).replace("R0", numbers[1])
+    short = text.replace("[1,W]", "[1,3]")
+    for rate in (6, 7):
+        same(short, x=f(1, 3), sr=np.int64(rate), h=f(1, 1, 4))
+    long = model(text.replace("[1,W]", "[1,3]").replace("flat = {1,1,3}", "flat = {1,1,5}"), 18)
+    with pytest.warns(UserWarning, match="Reshape.*the model fails if it takes this branch"):
+        graph = load_onnx(long)
+    feeds = {"x": f(1, 3), "sr": np.array(7), "h": f(1, 1, 4)}
+    session = onnxruntime.InferenceSession(long.SerializeToString())
+    with intaglio.open(intaglio.compile(graph), threads=1) as ours:
+        np.testing.assert_allclose(ours.run(feeds)["y"], session.run(None, feeds)[0], atol=1e-6)
+        with pytest.raises(RunError, match="the branch for True does not fit the shapes given"):
+            ours.run({**feeds, "sr": np.array(6)})
+    with pytest.raises(RunError):
+        interpret(graph, {**feeds, "sr": np.array(6)})
 
 
 # ---- Loop ----------------------------------------------------------------------------------------

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
 
 from intaglio.errors import BadInput, option
 from intaglio.frontends.onnx.dynamic_shapes import estimates
-from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
+from intaglio.frontends.onnx.importer import NeedsValue, OnnxNode, importer, scalar
 from intaglio.frontends.onnx.shape import sliced
-from intaglio.ir import Graph, Type, Value
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.ops.cast import cast
 from intaglio.ops.control import UNBOUNDED, if_, loop, scan
+from intaglio.ops.elementwise import add, sub
+from intaglio.ops.index import gather
 from intaglio.ops.registry import normalize_axis
-from intaglio.ops.shape import concat, pad, reshape, slice_, transpose
+from intaglio.ops.shape import concat, expand, pad, reshape, slice_, transpose
 
+BRANCHES = {"then_branch": True, "else_branch": False}  # and the condition of each
 MAX_TRIPS = 1 << 31  # larger trip counts mean "no limit"
 
 
@@ -22,13 +27,55 @@ MAX_TRIPS = 1 << 31  # larger trip counts mean "no limit"
 def import_if(n: OnnxNode) -> list[Value]:
     if n.is_const(0):
         return n.inline("then_branch" if scalar(n.const(0)) else "else_branch")
-    (then, other), captures = n.graphs({"then_branch": (), "else_branch": ()})
+    (then, other), captures = _branches(n)
     for a, b in zip(then.outputs, other.outputs, strict=True):
         if a.type.rank != b.type.rank:
             what = f"its branches make {a.type} and {b.type}: its condition"
             n.needs_value(n.required(0), what)
     made = if_(n.required(0), *captures, then_graph=then, else_graph=other)
     return made if isinstance(made, list) else [made]
+
+
+def _branches(n: OnnxNode) -> tuple[list[Graph], list[Value]]:
+    """Both branches and their captured values.
+
+    A branch that does not fit the shapes of its operands fails when it is run, as in onnxruntime:
+    models for two sample rates have a branch for each, and a window fits only one of them.
+    """
+    try:
+        return n.graphs(dict.fromkeys(BRANCHES, ()))
+    except NeedsValue:
+        raise
+    except BadInput as e:
+        error = e
+    for name, side in BRANCHES.items():
+        try:
+            whole, captures = n.graph(name)
+        except BadInput:
+            continue
+        cond = Value(n.required(0).type, "condition")
+        whole.inputs.append(cond)
+        inputs = [Value(v.type, v.name) for v in whole.inputs]
+        failing = Graph(
+            inputs,
+            [_failing(v, inputs[-1], not side, n.origin) for v in whole.outputs],
+            whole.output_names,
+        )
+        warnings.warn(f"{error}; the model fails if it takes this branch", stacklevel=2)
+        return [whole, failing] if side else [failing, whole], [*captures, n.required(0)]
+    raise error
+
+
+def _failing(like: Value, cond: Value, side: bool, origin: str) -> Value:
+    """A value of the type of `like` that cannot be computed when the condition is `side`."""
+    whole = reshape(cast(cond, dtype="i64"), shape=(1,))
+    beyond = add(whole, constant(1)) if side else sub(constant(2), whole)
+    nothing = constant(np.zeros(2), dtype=like.dtype)
+    made = gather(nothing, beyond, axis=0)
+    assert made.producer is not None
+    made.producer.origin = f"{origin}: the branch for {side} does not fit the shapes given"
+    out: Value = expand(reshape(made, shape=(1,) * like.type.rank), shape=like.shape)
+    return out
 
 
 # ---- bodies with carried values ------------------------------------------------------------------
@@ -176,7 +223,13 @@ def _scan(
     reverse_in: int,
     reverse_out: int,
 ) -> list[Value]:
-    """A scan along axis 0 of every scanned input."""
+    """A scan along axis 0 of every scanned input; one step needs no loop."""
+    if scanned[0].shape[0] == 1 and not any(v.type.dynamic for v in scanned):
+        steps = [reshape(v, shape=v.shape[1:]) for v in scanned]
+        n.scope.model.fold.settle(steps, n.origin)
+        made = n.inline("body", [*states, *steps])
+        once = [reshape(v, shape=(1, *v.shape)) for v in made[len(states) :]]
+        return [*made[: len(states)], *once]
     slices = [
         Type(v.dtype, v.shape[1:], dynamic=tuple(i - 1 for i in v.type.dynamic if i))
         for v in scanned

@@ -34,7 +34,10 @@ def _dft(n: OnnxNode, axis: int) -> Value:
 
 @importer("STFT")
 def stft(n: OnnxNode) -> Value:
+    """The signal is [batch, time, 1 or 2], or [batch, time] of real numbers."""
     x, window = n.required(0), n.input(2)
+    if x.type.rank == 2:
+        x = ops.reshape(x, shape=(*x.shape, 1))
     length = x.shape[1] if window is None else window.shape[0]
     if n.input(3) is not None:
         length = int(scalar(n.const(3)))
