@@ -151,16 +151,6 @@ def test_live_modules():
     compare(intaglio.load(scripted, shapes={"input": tuple(X.shape)}), module, [X])
 
 
-def test_a_module_that_cannot_be_exported_is_traced():
-    class Odd(nn.Module):
-        def forward(self, x):
-            return (
-                x * 2 if float(x.sum()) > -1e9 else x
-            )  # a data-dependent number, which export refuses
-
-    compare(intaglio.load(Odd(), inputs=(M,)), Odd(), [M])
-
-
 def test_files_are_read_without_torch(tmp_path):
     path = tmp_path / "m.pt"
     path.write_bytes(saved(nn.Linear(6, 3), [M], "trace"))

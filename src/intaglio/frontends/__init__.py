@@ -7,7 +7,7 @@ import re
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +100,10 @@ def _read(model: Any, options: ImportOptions) -> Graph:
         )
     kind = "ONNX"  # in memory
     if _is_live(model):
-        from intaglio.frontends.torch.live_module import archived
+        from intaglio.frontends.torch.live_module import load_live
 
-        kind, model = "PyTorch", archived(model, options.inputs)
-        options = replace(options, inputs=None)
-    elif isinstance(model, str | Path):
+        return load_live(model, options)
+    if isinstance(model, str | Path):
         model = Path(model)
         kind = sniff(model)
         if signature and kind not in (SAVED, "TFLite"):

@@ -72,7 +72,7 @@ def as_bool(x: Value) -> Value:
     return made
 
 
-@importer("logical_not", "__not__")
+@importer("logical_not", "__not__", "not_", "sym_not")
 def logical_not(self: Operand) -> Value:
     made: Value = ops.logical_not(as_bool(tensor(self)))
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import Any
@@ -60,3 +61,39 @@ def element_type(meta: dict[str, Any]) -> str:
     if code is None or code not in CODES:
         raise Unsupported(f"torch: element type {meta['dtype']} of torch.export is not supported")
     return CODES[code]
+
+
+# ---- the structure of the outputs ----------------------------------------------------------------
+def nested_outputs(module: dict[str, Any], leaves: list[Any]) -> Any:
+    """The outputs in the containers that forward returned; the list itself if these are unknown."""
+    calls = module.get("module_call_graph") or []
+    whole = next((c for c in calls if isinstance(c, dict) and c.get("fqn") == ""), {})
+    signature = whole.get("signature") or {}
+    try:
+        _, spec = json.loads(signature.get("out_spec") or "null")
+        rest = list(leaves)
+        made = _unflattened(spec, rest)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        return leaves
+    return leaves if rest else made
+
+
+def _unflattened(spec: dict[str, Any], leaves: list[Any]) -> Any:
+    if spec["type"] is None:
+        return leaves.pop(0)
+    made = [_unflattened(child, leaves) for child in spec["children_spec"]]
+    names = _field_names(spec["context"], len(made))
+    return made if names is None else dict(zip(names, made, strict=True))
+
+
+def _field_names(context: Any, count: int) -> list[str] | None:
+    """The keys of a container: a list of keys, or a list of lists of which the first has them.
+
+    Dicts and Hugging Face's ModelOutput store their keys, dataclasses also those that are None.
+    """
+    stored: Any = json.loads(context) if isinstance(context, str) else None
+    if isinstance(stored, list) and stored and all(isinstance(k, list) for k in stored):
+        stored = stored[0]
+    if not isinstance(stored, list) or len(stored) != count:
+        return None
+    return [str(k) for k in stored] if all(isinstance(k, str | int) for k in stored) else None

@@ -12,6 +12,7 @@ from intaglio.frontends.torch.archive import Archive
 from intaglio.frontends.torch.exported_json import (
     constant_value,
     element_type,
+    nested_outputs,
     number,
     only_alternative,
     output_names,
@@ -121,7 +122,8 @@ class _ExportedProgram:
         }
         version = str(self.stored.get("torch_version", ""))[:40]
         metadata = {"producer": f"torch.export {version}".strip()}
-        outputs = named_results(made) + state_results(pairs)
+        results = named_results(nested_outputs(self.module, made))
+        outputs = results + state_results(pairs)
         state = {f"state.{n}": self.stored_state.get(n) for n in pairs}
         return build_graph(self.inputs, outputs, self.name, metadata, state)
 

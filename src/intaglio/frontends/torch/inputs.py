@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ from intaglio.errors import BadInput, Unsupported, option
 from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.torch.importer import real
 from intaglio.frontends.torch.mutable_tensor import MutableTensor
-from intaglio.frontends.torch.program import UNKNOWN, Program, flat_items
-from intaglio.frontends.torch.tensors import Quantized
+from intaglio.frontends.torch.program import Program, flat_items
+from intaglio.frontends.torch.tensors import NamedTuple, Quantized
 from intaglio.frontends.torch.unpickle import Stored
 from intaglio.ir import Array, Graph, Type, Value, constant
 
@@ -184,29 +184,36 @@ def state_results(pairs: Mapping[str, tuple[Type, Any]]) -> list[tuple[str, Valu
     return made
 
 
-def named_results(made: Any, name: str = "output") -> list[tuple[str, Value]]:
-    """The tensors that a model returns, flattened, by name."""
+def named_results(made: Any) -> list[tuple[str, Value]]:
+    """The tensors that a model returns, flattened, by name: the keys and indices on their way.
+
+    {"boxes": a, "masks": (b, c)} has boxes, masks.0 and masks.1; a tuple output.0 and output.1.
+    """
     flat_items(made)
+    named: dict[str, Value] = {}
+    for path, value in _flat_results(made, ()):
+        wish = name = ".".join(path) or "output"
+        count = 0
+        while name in named:
+            count += 1
+            name = f"{wish}.{count}"
+        named[name] = value
+    return list(named.items())
+
+
+def _flat_results(made: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Value]]:
     if isinstance(made, MutableTensor):
-        held = made.held
-        return [(name, real(held) if isinstance(held, Quantized) else held)]
-    if isinstance(made, list | tuple):
-        front = "" if name == "output" and len(made) > 1 else name
-        flat = []
+        yield path, real(made.held) if isinstance(made.held, Quantized) else made.held
+    elif isinstance(made, bool | int | float):
+        yield path, constant(np.asarray(made))
+    elif isinstance(made, dict | NamedTuple):
+        items = made.items() if isinstance(made, dict) else zip(made.fields, made, strict=True)
+        for key, m in items:
+            yield from _flat_results(m, (*path, str(key)))
+    elif isinstance(made, list | tuple):
         for i, m in enumerate(made):
-            flat += named_results(m, f"{name}.{i}" if front else f"output.{i}")
-        return flat if len(made) != 1 else named_results(made[0], name)
-    if isinstance(made, dict):
-        return [
-            r
-            for k, m in made.items()
-            for r in named_results(m, str(k) if name == "output" else f"{name}.{k}")
-        ]
-    if made is UNKNOWN:
-        return []
-    if isinstance(made, bool | int | float):
-        return [(name, constant(np.asarray(made)))]
-    return []
+            within = path if len(made) == 1 else (*(path or ("output",)), str(i))
+            yield from _flat_results(m, within)
 
 
 def build_graph(

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes
+from intaglio import dtypes, ops
 from intaglio.errors import BadFile, BadInput, Unsupported, option
 from intaglio.frontends.torch.importer import constant_elements
 from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.tensors import CODE_OF, Quantized
-from intaglio.ir import Array, Type, constant
+from intaglio.ir import Array, Type, Value, constant
 
 MAX_LENGTH = 200_000  # items of a list, characters of a string
 
@@ -66,6 +66,10 @@ def to_number(x: Any, kind: Callable[[Any], Any]) -> Any:
 
 
 def _item(x: Any) -> Any:
+    """A Python number; of a tensor that is known only at run time, a scalar tensor."""
+    held = x.held if isinstance(x, MutableTensor) else None
+    if isinstance(held, Value) and held.data is None and held.type.size == 1:
+        return MutableTensor(ops.reshape(held, shape=()) if held.type.rank else held)
     return to_number(x, lambda v: v)
 
 

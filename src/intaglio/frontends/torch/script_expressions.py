@@ -47,30 +47,9 @@ class Path:
         self.name = name
 
 
-class NamedTuple(tuple):  # type: ignore[type-arg]
-    """A named tuple of the file."""
-
-    fields: list[str]
-
-    def __new__(cls, items: list[Any], fields: list[str]) -> NamedTuple:
-        made = super().__new__(cls, items)
-        made.fields = fields
-        return made
-
-    def get(self, name: str) -> Any:
-        return self[self.fields.index(name)]
-
-
 class BoundMethod:
     def __init__(self, owner: Module, name: str):
         self.owner, self.name = owner, name
-
-
-class RunTimeCondition:
-    """A condition that is known only at run time."""
-
-    def __init__(self, value: Value):
-        self.value = value
 
 
 def _is_instance(x: Any, kind: ast.expr) -> bool:
@@ -151,7 +130,7 @@ class Expressions:
     def _x_unaryop(self, x: ast.UnaryOp) -> Any:
         v = self.value(x.operand)
         if isinstance(x.op, ast.Not):
-            return not self.truth(v)
+            return self.interpreter.program.call("__not__", [v], {}, self.label())
         if isinstance(x.op, ast.USub) and isinstance(v, int | float):
             return -v
         raise Unsupported(f"torch: operator {type(x.op).__name__} is not supported")
@@ -249,11 +228,7 @@ class Expressions:
         if isinstance(x, MutableTensor) and isinstance(x.held, Value) and x.held.data is None:
             dtype = {"int": "i64", "float": "f32", "bool": "bool"}[name]
             value = as_dtype(x.held, dtype)
-            return (
-                RunTimeCondition(value)
-                if name == "bool"
-                else MutableTensor(ops.reshape(value, shape=()))
-            )
+            return MutableTensor(ops.reshape(value, shape=()))
         return to_number(x, {"int": int, "float": float, "bool": bool}[name])
 
     def label(self) -> str:
@@ -263,8 +238,6 @@ class Expressions:
         """A condition: a bool, or a tensor that is known only at run time."""
         if x is UNKNOWN:
             self.interpreter.program.refuse_unknown()
-        if isinstance(x, RunTimeCondition):
-            return x.value
         if isinstance(x, MutableTensor):
             held = x.held
             if isinstance(held, Value) and held.data is None:

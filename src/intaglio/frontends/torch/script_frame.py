@@ -146,7 +146,7 @@ class Frame(Expressions):
             if not isinstance(again, bool):
                 raise Unsupported(
                     f"torch: '{self.path}' has a loop whose trip count is known "
-                    "only at run time; trace the model instead"
+                    "only at run time; give it a fixed trip count, or move it out of the model"
                 )
             if not again:
                 return

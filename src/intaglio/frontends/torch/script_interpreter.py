@@ -13,8 +13,9 @@ from intaglio.errors import BadFile, Unsupported
 from intaglio.frontends.torch.program import UNKNOWN, Program
 from intaglio.frontends.torch.scalars import Device
 from intaglio.frontends.torch.script import Class, Module, Script
-from intaglio.frontends.torch.script_expressions import BoundMethod, NamedTuple
+from intaglio.frontends.torch.script_expressions import BoundMethod
 from intaglio.frontends.torch.script_frame import Frame, Return
+from intaglio.frontends.torch.tensors import NamedTuple
 
 MAX_CALL_DEPTH = 100
 

@@ -118,6 +118,20 @@ class Complex:
     pairs: Value
 
 
+class NamedTuple(tuple):  # type: ignore[type-arg]
+    """A named tuple of the file."""
+
+    fields: list[str]
+
+    def __new__(cls, items: list[Any], fields: list[str]) -> NamedTuple:
+        made = super().__new__(cls, items)
+        made.fields = fields
+        return made
+
+    def get(self, name: str) -> Any:
+        return self[self.fields.index(name)]
+
+
 Read = Callable[[str], bytes]  # key of a storage -> its bytes
 
 
