@@ -1,74 +1,117 @@
-"""Atomic writes of files."""
+"""Atomic writes of regular files."""
 
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterable
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 from intaglio.errors import BadInput
 
+KINDS = {
+    stat.S_ISDIR: "a folder",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+    stat.S_ISFIFO: "a pipe",
+    stat.S_ISSOCK: "a socket",
+}
+
 
 def write_atomically(path: str | Path, data: bytes | Iterable[bytes | memoryview]) -> None:
-    """Write a temporary file and rename it to `path`, so that no reader sees half a file.
+    """Write `data` to a regular file, so that no reader sees half of it, even after a power cut.
 
-    A device or a pipe, which a rename would replace by a file, is written directly.
+    A symbolic link stays: the file that it points to is replaced. A killed process leaves the
+    old file and no temporary one (on file systems that have O_TMPFILE).
     """
-    _refuse_folder(path)
-    path = Path(path)
-    parts = (data,) if isinstance(data, bytes) else data
-    try:
-        if path.exists() and not path.is_file():
-            with open(path, "wb", buffering=0) as file:
-                _write_all(file, parts)
-        else:
-            _replace(Path(os.path.realpath(path)), parts)
-    except OSError as e:
-        raise BadInput(f"cannot write {path}: {e.strerror}") from None
+    with _errors_of(path):
+        folder, name, mode = _destination(path)
+        with _opened(folder) as at, _Unnamed(folder, at) as new:
+            with open(new.fd, "wb", closefd=False) as file:
+                file.writelines((data,) if isinstance(data, bytes) else data)
+            if mode is not None:
+                os.fchmod(new.fd, mode)
+            os.fsync(new.fd)
+            new.replace(name)
+            with suppress(OSError):  # some file systems cannot sync a folder
+                os.fsync(at)
 
 
 def refuse_unwritable(*paths: str | Path | None) -> None:
     """BadInput if one of these cannot be written. Call it before long work."""
-    for given in (p for p in paths if p is not None):
-        _refuse_folder(given)
-        path = Path(os.path.realpath(given))
-        if Path(given).exists() and not Path(given).is_file():
-            continue  # a device or a pipe
+    for path in (p for p in paths if p is not None):
+        with _errors_of(path):
+            folder, _, _ = _destination(path)
+            with _opened(folder) as at, _Unnamed(folder, at):
+                pass
+
+
+class _Unnamed:
+    """A new file without a name in an open folder: the kernel deletes it if nobody names it."""
+
+    def __init__(self, folder: str, at: int) -> None:
+        self.at = at
+        self.temporary = ""
         try:
-            fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        except OSError as e:
-            raise BadInput(f"cannot write {given}: {e.strerror}") from None
-        os.close(fd)
-        os.unlink(temporary)
+            self.fd = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        except (AttributeError, OSError):  # not every system and file system has O_TMPFILE
+            self._create_named()
+
+    def _create_named(self) -> None:
+        self.temporary = f".intaglio-{secrets.token_hex(8)}.tmp"
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
+        self.fd = os.open(self.temporary, flags, 0o666, dir_fd=self.at)
+
+    def replace(self, name: str) -> None:
+        if not self.temporary:
+            temporary = f".intaglio-{secrets.token_hex(8)}.tmp"
+            # with a folder's descriptor Python calls linkat, which can follow the link in /proc
+            os.link(f"/proc/self/fd/{self.fd}", temporary, src_dir_fd=self.at, dst_dir_fd=self.at)
+            self.temporary = temporary
+        os.replace(self.temporary, name, src_dir_fd=self.at, dst_dir_fd=self.at)
+        self.temporary = ""
+
+    def __enter__(self) -> _Unnamed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+        if self.temporary:
+            with suppress(OSError):
+                os.unlink(self.temporary, dir_fd=self.at)
 
 
-def _refuse_folder(path: str | Path) -> None:
-    if Path(path).is_dir() or str(path).endswith(os.sep):
+def _destination(path: str | Path) -> tuple[str, str, int | None]:
+    """Folder and name of the file behind `path`, and its mode if it is there already."""
+    if str(path).endswith(os.sep):
         raise BadInput(f"cannot write {path}: it is a folder; give the name of a file")
-
-
-def _replace(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    folder, name = os.path.split(os.path.realpath(path))
     try:
-        with os.fdopen(fd, "wb") as file:
-            _write_all(file, parts)
-            os.fchmod(file.fileno(), 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:  # an interrupt, too, leaves no half file behind
-        os.unlink(temporary)
-        raise
+        found = os.stat(path)
+    except FileNotFoundError:
+        return folder, name, None
+    kind = next((k for is_kind, k in KINDS.items() if is_kind(found.st_mode)), None)
+    if kind is not None:
+        raise BadInput(f"cannot write {path}: it is {kind}; give the name of a file")
+    if not os.access(path, os.W_OK):
+        raise BadInput(f"cannot write {path}: Permission denied")
+    return folder, name, stat.S_IMODE(found.st_mode)
 
 
-def _write_all(file: IO[bytes], parts: Iterable[bytes | memoryview]) -> None:
-    for part in parts:
-        left = memoryview(part).cast("B")
-        while left:  # an unbuffered file may take a part only
-            left = left[file.write(left) :]
+@contextmanager
+def _opened(folder: str) -> Iterator[int]:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+@contextmanager
+def _errors_of(path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise BadInput(f"cannot write {path}: {e.strerror}") from None
