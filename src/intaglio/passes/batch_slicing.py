@@ -85,7 +85,7 @@ def _slice(graph: Graph, limit: int) -> bool | No:
     if any(v in inputs for v in graph.outputs):
         return no("an output is an input")
     most = max(1, limit * batch // large)
-    few = max(d for d in range(1, batch + 1) if batch % d == 0 and d <= most)
+    few = max(d for d in _divisors(batch) if d <= most)
     body = _body(graph, nodes, batch, few)
     if isinstance(body, No):
         return body
@@ -95,6 +95,11 @@ def _slice(graph: Graph, limit: int) -> bool | No:
     for old, new in zip(list(graph.outputs), whole, strict=True):
         graph.replace(old, new)
     return True
+
+
+def _divisors(n: int) -> list[int]:
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return [*small, *(n // d for d in small)]
 
 
 def _bytes(node: Node) -> int:

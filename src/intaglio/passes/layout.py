@@ -75,12 +75,11 @@ class _Layouts:
     def behind(self, v: Value) -> tuple[Value, Perm]:
         """The value before any transposes, and the permutation that makes `v` from it."""
         if v not in self.source:
-            node = v.producer
-            if node is None or node.op != "transpose" or node.inputs[0] is None:
-                self.source[v] = (v, identity(v.type.rank))
-            else:
-                u, q = self.behind(node.inputs[0])
-                self.source[v] = (u, compose(q, node.attrs["perm"]))
+            perms, u = list[Perm](), v
+            while (node := u.producer) is not None and node.op == "transpose" and node.inputs[0]:
+                perms.append(node.attrs["perm"])
+                u = node.inputs[0]
+            self.source[v] = (u, functools.reduce(compose, reversed(perms), identity(u.type.rank)))
         return self.source[v]
 
     def made(self, v: Value) -> Perm:

@@ -14,6 +14,7 @@ from intaglio.passes.canonical.slice_ranges import EXTENT, cut, one_axis, ranges
 from intaglio.passes.permuted_ops import axis_groups
 from intaglio.rewrite import ANY, P, no, rule
 
+MAX_CONCAT_OPERANDS = 1024  # of a flattened concat
 x, y, c, i, j = P["x y c! i! j!"]
 BINARY = tuple(
     name
@@ -243,6 +244,7 @@ def simplify_concat(node: Node) -> Any:
             and inner.op == "concat"
             and inner.attrs["axis"] % v.type.rank == axis
             and len(v.uses) == 1
+            and len(flat) + len(inner.inputs) <= MAX_CONCAT_OPERANDS
         ):
             flat += [w for w in inner.inputs if w is not None]
         elif v.type.size:

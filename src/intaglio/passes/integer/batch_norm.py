@@ -13,6 +13,8 @@ from intaglio.passes.integer.operands import BITS4, BITS8, source, zero_of
 from intaglio.rewrite import P, Rule, no, rule
 
 STEPS = ("mul", "div", "add", "sub", "batch_norm")
+MAX_STEPS = 16  # affine nodes that are folded at once
+MAX_BETWEEN = 64  # nodes to look at for a quantize_linear
 BETWEEN = ("relu", "clip", "add", "max_pool", "reshape", "transpose")
 
 
@@ -43,10 +45,15 @@ def _step(n: Node) -> tuple[Value, Array, Array] | None:
 
 def _rounded(node: Node) -> bool:
     """Is the result quantised later, with no other affine step in between?"""
-    return any(
-        n.op == "quantize_linear" or (n.op in BETWEEN and not _step(n) and _rounded(n))
-        for n in node.outputs[0].uses
-    )
+    todo, seen = list(node.outputs[0].uses), set[Node]()
+    while todo and len(seen) < MAX_BETWEEN:
+        n = todo.pop()
+        if n.op == "quantize_linear":
+            return True
+        if n.op in BETWEEN and n not in seen and not _step(n):
+            todo += n.outputs[0].uses
+        seen.add(n)
+    return False
 
 
 @rule(P.any(*STEPS))
@@ -55,7 +62,9 @@ def batch_norm_into_quantized_weights(node: Node) -> Any:
     and bias.
     """
     made, factor, shift = node, np.ones(1), np.zeros(1)
-    while (step := _step(made)) is not None:
+    for _ in range(MAX_STEPS):
+        if (step := _step(made)) is None:
+            break
         x, by, plus = step
         factor, shift = factor * by, shift + factor * plus
         if x.producer is None or len(x.uses) != 1:

@@ -35,6 +35,7 @@ class _Function:
 
     def __init__(self, v: Value):
         self.nodes: dict[Node, None] = {}  # producers first
+        self.pending = 0  # nodes whose operands are being collected
         self.bytes: Value | None = None
         self.ok = self._collect(v) and self.bytes is not None and self.bytes.shape == v.shape
 
@@ -47,10 +48,14 @@ class _Function:
             return self.bytes is v
         if node is None or node in self.nodes:
             return node is not None
-        if len(self.nodes) >= MAX_OPS or not (self._is_function(node) or self._is_real(node)):
+        if not (self._is_function(node) or self._is_real(node)):
             return False
+        if len(self.nodes) + self.pending >= MAX_OPS:  # also bounds the recursion
+            return False
+        self.pending += 1
         if not all(u is None or self._collect(u) for u in node.inputs):
             return False
+        self.pending -= 1
         self.nodes[node] = None
         return True
 

@@ -17,6 +17,7 @@ from intaglio.rewrite import No, P, no, rule
 x, y = P["x y"]
 Shape = tuple[int, ...]
 MASKED_BELOW = -1e4  # an addend this low makes the softmax weight zero
+MAX_DEPTH = 32  # nodes to look through between the two matmuls
 REPLACED_BELOW = -1e8  # an addend this low hides the score itself
 
 
@@ -70,10 +71,10 @@ def attention(x: Value, y: Value, node: Node) -> Any:
 
 
 # ---- from the softmax weights up to q @ k^T ------------------------------------------------------
-def _before_softmax(v: Value) -> Value | None:
+def _before_softmax(v: Value, deep: int = MAX_DEPTH) -> Value | None:
     """The operand of the softmax that makes the weights `v`."""
     node = v.producer
-    if node is None or len(v.uses) > 1:
+    if node is None or len(v.uses) > 1 or not deep:
         return None
     if node.op == "where":  # torch: rows that are NaN become 0
         zero, w, nan = node.inputs
@@ -87,15 +88,17 @@ def _before_softmax(v: Value) -> Value | None:
         node, v = w.producer, w
     if node.op == "cast" or (node.op == "reshape" and _keeps_matrices(node)):
         inner = node.inputs[0]
-        return None if inner is None or not dtypes.is_float(inner.dtype) else _before_softmax(inner)
+        if inner is None or not dtypes.is_float(inner.dtype):
+            return None
+        return _before_softmax(inner, deep - 1)
     last = node.op == "softmax" and node.attrs["axis"] % v.type.rank == v.type.rank - 1
     return node.inputs[0] if last else None
 
 
-def _scores(v: Value, factor: float) -> Scores | No | None:
+def _scores(v: Value, factor: float, deep: int = MAX_DEPTH) -> Scores | No | None:
     """Walk up from `factor` * v to the matmul of queries and keys."""
     node = v.producer
-    if node is None or len(v.uses) > 1 or not factor:
+    if node is None or len(v.uses) > 1 or not factor or not deep:
         return None
     if node.op == "matmul":
         return Scores(node, factor)
@@ -103,14 +106,14 @@ def _scores(v: Value, factor: float) -> Scores | No | None:
     if a is None or not dtypes.is_float(a.dtype):
         return None
     if (scaled := _scalar(node)) is not None:
-        return _scores(scaled[0], factor * scaled[1])
+        return _scores(scaled[0], factor * scaled[1], deep - 1)
     if node.op == "cast" or (node.op == "reshape" and _keeps_matrices(node)):
-        found = _scores(a, factor)
+        found = _scores(a, factor, deep - 1)
         if isinstance(found, Scores):
             found.shapes.append(a.shape)
         return found
     if node.op == "tanh":
-        found = _scores(a, 1.0)
+        found = _scores(a, 1.0, deep - 1)
         if isinstance(found, Scores):
             if found.masks or found.softcap or factor < 0:
                 return no("the scores are masked or soft-capped before the tanh")
@@ -120,13 +123,13 @@ def _scores(v: Value, factor: float) -> Scores | No | None:
         b = node.inputs[1]
         assert b is not None
         for scores, m in ((a, b), (b, a))[: 1 if node.op == "sub" else 2]:
-            found = _scores(scores, factor) if scores.shape == v.shape else None
+            found = _scores(scores, factor, deep - 1) if scores.shape == v.shape else None
             if isinstance(found, Scores):
                 by = -factor if node.op == "sub" else factor
                 found.masks.append(Mask(m, v.shape, partial(_summand, m, by)))
             if found is not None:
                 return found
-    return _chosen(node, v, factor) if node.op == "where" else None
+    return _chosen(node, v, factor, deep) if node.op == "where" else None
 
 
 def _scalar(node: Node) -> tuple[Value, float] | None:
@@ -146,7 +149,7 @@ def _scalar(node: Node) -> tuple[Value, float] | None:
     return (a, number) if math.isfinite(number) and number else None
 
 
-def _chosen(node: Node, v: Value, factor: float) -> Scores | No | None:
+def _chosen(node: Node, v: Value, factor: float, deep: int) -> Scores | No | None:
     """A `where` that keeps scores or replaces them by one very low number."""
     a, b, cond = node.inputs
     assert a is not None
@@ -155,7 +158,7 @@ def _chosen(node: Node, v: Value, factor: float) -> Scores | No | None:
     kept, low, open_ = (a, b, True) if b.data is not None else (b, a, False)
     if low.data is None or low.type.size == 0 or kept.shape != v.shape:
         return None
-    found = _scores(kept, factor)
+    found = _scores(kept, factor, deep - 1)
     if not isinstance(found, Scores):
         return found
     number = float(low.data.max())

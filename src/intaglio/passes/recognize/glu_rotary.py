@@ -12,6 +12,7 @@ from intaglio.ops.glu import GATES
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import P, no, rule
 
+MAX_DEPTH = 32  # nodes between angles and their first half
 x, y, z, a, b, c, s = P["x y z a b c s"]
 
 
@@ -127,7 +128,7 @@ def partial_rotary(a: Value, b: Value, c: Value, s: Value, turn: Node, node: Nod
     return ops.rotary_embedding(x, c, s, **turn.attrs)
 
 
-def _half(v: Value, width: int) -> Value | None:
+def _half(v: Value, width: int, deep: int = MAX_DEPTH) -> Value | None:
     """The first half of angles whose two halves are equal; None if that is not known."""
     n, node = width // 2, v.producer
     if v.shape[-1] != width:
@@ -136,7 +137,7 @@ def _half(v: Value, width: int) -> Value | None:
         first, second = np.split(v.data, 2, -1)
         same = np.array_equal(first, second)
         return constant(np.ascontiguousarray(first)) if same else None
-    if node is None or v.type.dynamic:
+    if node is None or v.type.dynamic or not deep:
         return None
     u = node.inputs[0]
     assert u is not None
@@ -153,7 +154,7 @@ def _half(v: Value, width: int) -> Value | None:
             return None
     elif not (REGISTRY[node.op].elementwise and len(node.inputs) == 1):
         return None
-    half = _half(u, width)
+    half = _half(u, width, deep - 1)
     if half is None:
         return None
     inputs[0] = half

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from intaglio import targets
 from intaglio.ir import Graph, Node, Value
 from intaglio.ops.registry import REGISTRY
+from intaglio.passes.integer.lookup_tables import MAX_OPS
 from intaglio.targets import Target
 from intaglio.targets.precision import Precision
 
@@ -236,10 +237,14 @@ def _absorbed(v: Value, reader: Node, made: Placement) -> bool:
 
 def _tabulated(node: Node | None, made: Placement) -> bool:
     """Is it a function of a quantised tensor, or one in a chain that starts with such?"""
-    if node is None or node not in made.nodes or not is_function(node):
-        return False
-    x = activations(node)[0]
-    return made.quantized(x) or (len(x.uses) == 1 and _tabulated(x.producer, made))
+    for _ in range(MAX_OPS):  # one table replaces no more
+        if node is None or node not in made.nodes or not is_function(node):
+            return False
+        x = activations(node)[0]
+        if made.quantized(x):
+            return True
+        node = x.producer if len(x.uses) == 1 else None
+    return False
 
 
 def _is_sum(v: Value, made: Placement) -> bool:

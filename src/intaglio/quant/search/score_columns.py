@@ -23,8 +23,9 @@ NONE: Spans = ()
 def score_columns(graph: Graph) -> dict[str, tuple[int, tuple[int, ...]] | None]:
     """The outputs that hold scores: an axis and the indices along it, or None for all elements."""
     made: dict[str, tuple[int, tuple[int, ...]] | None] = {}
+    every = _spans(graph)
     for name, v in zip(graph.output_names, graph.outputs, strict=True):
-        spans = _spans(v)
+        spans = every.get(v, NONE)
         if spans == ALL:
             made[name] = None
         elif spans:
@@ -33,30 +34,35 @@ def score_columns(graph: Graph) -> dict[str, tuple[int, tuple[int, ...]] | None]
     return made
 
 
-def _spans(v: Value) -> Spans:
-    """The elements of a value that are scores."""
-    n = v.producer
-    if n is None:
-        return NONE
+def _spans(graph: Graph) -> dict[Value, Spans]:
+    """The elements of every value that are scores."""
+    found: dict[Value, Spans] = {}
+    for node in graph.nodes():
+        read = [x for x in node.inputs if x is not None]
+        spans = _of_node(node, read, [found.get(x, NONE) for x in read])
+        found.update(dict.fromkeys(node.outputs, spans))
+    return found
+
+
+def _of_node(n: Node, read: Sequence[Value], each: Sequence[Spans]) -> Spans:
+    """The elements of a node's results that are scores, given those of its operands."""
     if n.op in SCORES:
         return ALL
-    read = [x for x in n.inputs if x is not None]
     if n.op in SAME_PLACES:
-        return _spans(read[0])
-    if n.op == "mul" and all(x.data is None and x.type.rank == v.type.rank for x in read):
-        both = {_spans(x) for x in read}
-        return both.pop() if len(both) == 1 else NONE
+        return each[0]
+    rank = n.outputs[0].type.rank if n.outputs else 0
+    if n.op == "mul" and all(x.data is None and x.type.rank == rank for x in read):
+        return each[0] if len(set(each)) == 1 else NONE
     if n.op == "concat":
-        return _of_concat(n, read)
+        return _of_concat(n, read, each)
     if n.op in ("transpose", "reshape", "slice"):
-        spans = _spans(read[0])
-        return spans if spans in (ALL, NONE) else _moved(n, read[0], spans)
+        return each[0] if each[0] in (ALL, NONE) else _moved(n, read[0], each[0])
     return NONE
 
 
-def _of_concat(n: Node, read: Sequence[Value]) -> Spans:
+def _of_concat(n: Node, read: Sequence[Value], each: Sequence[Spans]) -> Spans:
     axis = n.attrs["axis"] % n.outputs[0].type.rank
-    each, start, made = [_spans(x) for x in read], 0, list[Span]()
+    start, made = 0, list[Span]()
     if len(set(each)) == 1 and (each[0] == ALL or all(s[0] != axis for s in each[0])):
         return each[0]
     for x, spans in zip(read, each, strict=True):
