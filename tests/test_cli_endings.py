@@ -14,8 +14,7 @@ import pytest
 import intaglio
 from intaglio import startup
 from intaglio.cli import main
-from intaglio.errors import BadInput
-from intaglio.files import refuse_unwritable, write_atomically
+from intaglio.files import write_atomically
 
 ROOT = Path(__file__).parents[1]
 DIGITS = str(ROOT / "examples" / "digits" / "digits.onnx")
@@ -147,24 +146,6 @@ def test_a_closed_pipe_is_no_error():
     )
     assert done.stdout.startswith("rk3588: ")
     assert not done.stderr
-
-
-@has_full
-def test_devices_are_written_and_never_replaced():
-    with pytest.raises(BadInput, match="cannot write /dev/full: No space left"):
-        write_atomically(FULL, b"some bytes")
-    assert stat.S_ISCHR(FULL.stat().st_mode)
-    write_atomically("/dev/null", [b"some", memoryview(b"bytes")])
-    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
-    refuse_unwritable("/dev/null")
-
-
-def test_links_are_followed(tmp_path: Path):
-    (tmp_path / "real").write_bytes(b"old")
-    (tmp_path / "link").symlink_to("real")
-    write_atomically(tmp_path / "link", b"new")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "real").read_bytes() == b"new"
 
 
 def test_an_interrupt_leaves_no_half_file(tmp_path: Path):
