@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from tests.check import compare
 
 import intaglio
 from intaglio import ops
 from intaglio.ir import Graph, Type, Value, constant
-from tests.check import compare
 
 SHAPE = (1, 4, 4, 4)
 Step = Callable[[int, Value, Value], Value]
