@@ -6,8 +6,8 @@
 
 #if defined(ISA_avx512)
 #define ITG_NEAR_GELU
-// t * (1 - P(t)), where P is the normal distribution, by cubic polynomials on 32 pieces of [0, 6);
-// beyond it is below 7e-9.
+// Coefficients of t * (1 - P(t)), where P is the normal distribution: cubic polynomials on 32
+// pieces of [0, 6). Beyond 6 the function is below 7e-9.
 static const float itg_gelu_pieces[4][32] __attribute__((aligned(64))) = {
     {
         0.f,
@@ -72,8 +72,8 @@ static const float itg_gelu_pieces[4][32] __attribute__((aligned(64))) = {
     },
 };
 
-// x * P(x) = max(x, 0) - |x| * (1 - P(|x|)) for rows of n floats, a multiple of 16, that lie
-// together; they may go to where they are, or to rows `pitch` apart.
+// x * P(x) = max(x, 0) - |x| * (1 - P(|x|)) for contiguous rows of n floats; n is a multiple of 16.
+// Results are stored to rows that are `pitch` apart; `to` may be `y`.
 static inline void itg_near_gelu(const float *y, int64_t rows, int64_t n, float *to,
                                  int64_t pitch) {
   vf low[4], high[4];
@@ -82,7 +82,7 @@ static inline void itg_near_gelu(const float *y, int64_t rows, int64_t n, float 
   for (int64_t k = 0, column = 0; k < rows * n; k += VL, column += VL) {
     if (column == n) column = 0, to += pitch;
     const vf x = vload(y + k),
-             t = vmul(vmin(vset(5.999999f), vabs(x)), vset(32 / 6.f));  // a NaN passes through
+             t = vmul(vmin(vset(5.999999f), vabs(x)), vset(32 / 6.f));  // keeps a NaN
     const __m512i piece = _mm512_cvttps_epi32(t);
     const vf u = vsub(t, vitof(piece));
     vf p = _mm512_permutex2var_ps(low[3], piece, high[3]);

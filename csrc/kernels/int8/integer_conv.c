@@ -2,8 +2,8 @@
 #include "integer_product.h"
 #include "window.h"
 
-typedef struct run {     // windows that lie side by side in one line of the output
-  int64_t n, origin[3];  // where the first one begins in the padded image
+typedef struct run {     // neighbouring windows of one output line
+  int64_t n, origin[3];  // their number; origin of the first one in the image, negative in padding
 } run;
 
 static int64_t runs_of(const itg_window *v, int64_t first, int64_t n, run *runs) {
@@ -21,7 +21,7 @@ static int64_t runs_of(const itg_window *v, int64_t first, int64_t n, run *runs)
   return count;
 }
 
-// What WIDTH windows see at one place of the kernel on one channel; padding is 0.
+// Copies the inputs of WIDTH windows at one tap and one channel; padding is 0.
 static void pack_tap(const itg_window *v, const uint8_t *x, const int64_t *tap, int flip, int less,
                      const run *runs, int64_t count, int16_t *to) {
   for (int64_t r = 0; r < count; r++) {
@@ -46,8 +46,8 @@ static void pack_tap(const itg_window *v, const uint8_t *x, const int64_t *tap, 
   }
 }
 
-// Where WIDTH windows in one run see WIDTH neighbouring pixels of the image; NULL where they do
-// not.
+// The WIDTH neighbouring pixels that the WIDTH windows of one run read at a tap; NULL if they read
+// other pixels or padding.
 static const uint8_t *unbroken(const itg_window *v, const uint8_t *x, const int64_t *tap,
                                const run *r) {
   const int64_t z = r->origin[0] + tap[0] * v->dilation[0],
@@ -109,9 +109,8 @@ typedef struct conv_inputs {
 } conv_inputs;
 
 // ---- depthwise ----------------------------------------------------------------------------------
-// The padded image is laid out so that what one place of the kernel sees of all windows is one
-// unbroken line: lines and columns are sorted by their number modulo the stride. Then every tap is
-// a stream, and two taps make a pair.
+// The padded image is split into planes by line and column modulo the stride. So the inputs of all
+// windows at one tap are contiguous in memory, a stream. Two taps are multiplied at a time.
 static void spread(const itg_window *v, const itg_planes *g, const uint8_t *x, int flip, int less,
                    int16_t *to) {
   memset(to, 0, (size_t)itg_planes_count(g) * sizeof *to);
@@ -119,8 +118,8 @@ static void spread(const itg_window *v, const itg_planes *g, const uint8_t *x, i
     const int64_t line = y + v->before[1], row = line / v->stride[1];
     if (row >= g->rows) continue;
     for (int64_t phase = 0; phase < v->stride[2]; phase++) {
-      // padded columns phase, phase + stride, ...; the first of them that is not padding is number
-      // `first`
+      // this plane holds the padded columns phase, phase + stride, ...; [first, last) are inside
+      // the image
       const int64_t step = v->stride[2];
       int64_t first = v->before[2] > phase ? (v->before[2] - phase + step - 1) / step : 0;
       int64_t last = (v->in[2] + v->before[2] - phase + step - 1) / step;
@@ -129,7 +128,7 @@ static void spread(const itg_window *v, const itg_planes *g, const uint8_t *x, i
       const int64_t pixel = y * v->in[2] + phase - v->before[2];
       if (step == 1)
         for (int64_t i = first; i < last; i++) out[i] = (int16_t)((x[pixel + i] ^ flip) - less);
-      else if (step == 2)  // a constant, so that this becomes vectors too
+      else if (step == 2)  // a constant, so that GCC vectorises this loop too
         for (int64_t i = first; i < last; i++) out[i] = (int16_t)((x[pixel + 2 * i] ^ flip) - less);
       else
         for (int64_t i = first; i < last; i++)
@@ -138,7 +137,8 @@ static void spread(const itg_window *v, const itg_planes *g, const uint8_t *x, i
   }
 }
 
-// sums[i] = sum over pairs of left[i] * low half + right[i] * high half of the weights
+// sums[i] = sum over pairs p of taps[p][0][at + i] * lower half of weights[p] + taps[p][1][at + i]
+// * upper half
 #if defined(ISA_avx512) || defined(ISA_avx2)
 static void streams(const int16_t *const (*taps)[2], const int32_t *weights, int64_t pairs,
                     int64_t at, uint32_t *sums) {
@@ -153,7 +153,7 @@ static void streams(const int16_t *const (*taps)[2], const int32_t *weights, int
       high[h] = _mm256_add_epi32(high[h], _mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), w));
     }
   }
-  for (int h = 0; h < 2; h++) {  // unpacking worked on halves of 128 bits
+  for (int h = 0; h < 2; h++) {  // restores the order: unpacking works within 128 bits
     _mm256_storeu_si256((__m256i *)(sums + 16 * h),
                         _mm256_permute2x128_si256(low[h], high[h], 0x20));
     _mm256_storeu_si256((__m256i *)(sums + 16 * h + 8),
@@ -223,7 +223,7 @@ static itg_words depthwise(const itg_call *call, const conv_inputs *in, const it
   return NULL;
 }
 
-// ---- all others: weights are the rows, windows the columns --------------------------------------
+// ---- other convolutions: weights are the rows, windows the columns ------------------------------
 static itg_words conv(const itg_call *call, const conv_inputs *in, uint32_t part, uint32_t parts) {
   const itg_attrs_conv_integer *attrs = call->attrs;
   const itg_tensor *x = in->x, *w = in->w, *out = call->out[0];
@@ -231,7 +231,7 @@ static itg_words conv(const itg_call *call, const conv_inputs *in, uint32_t part
   itg_window v = itg_conv8_window(x, w, attrs, out);
   if (!in->residual && itg_is_depthwise8(x, w, &v)) return depthwise(call, in, &v, part, parts);
   if (itg_taps(&v) == 1 && itg_places(v.stride) == 1 && itg_places(v.in) == itg_places(v.out)) {
-    // pointwise without padding: one long line of windows
+    // 1x1 without padding: all pixels are one line of windows
     v.in[2] = v.out[2] = itg_places(v.in);
     v.in[0] = v.in[1] = v.out[0] = v.out[1] = 1;
   }

@@ -1,12 +1,12 @@
 // matmul_integer and qlinear_matmul.
 #include "integer_product.h"
 
-typedef struct batch_axes {  // of the result, and the strides of each tensor
+typedef struct batch_axes {  // of the result
   int rank;
   int64_t extent[ITG_MAX_RANK];
 } batch_axes;
 
-// Offset of batch number i in t, whose axes before its last two are broadcast to those of the
+// Offset of batch number i in t. The axes of t before its last two are broadcast to those of the
 // result.
 static int64_t batch_offset(const batch_axes *axes, const itg_tensor *t, int64_t i) {
   int64_t step = t->rank > 1 ? t->shape[t->rank - 1] * t->shape[t->rank - 2] : 0, at = 0;
@@ -43,7 +43,7 @@ static void pack_matrix(int flip, const uint8_t *b, param b_zero, int64_t depth,
   }
 }
 
-// ---- one row: every byte of the matrix is used once, so it is not packed ------------------------
+// ---- few rows: packing the matrix would not pay -------------------------------------------------
 // sums[c] = sum over the depth of a * (b ^ flip) for WIDTH columns, two lines of b at a time.
 static void stream(const int32_t *pairs, int64_t depth, const uint8_t *b, int64_t width, int flip,
                    uint32_t *sums) {
@@ -63,7 +63,7 @@ static void stream(const int32_t *pairs, int64_t depth, const uint8_t *b, int64_
       high[h] = _mm256_add_epi32(high[h], _mm256_madd_epi16(_mm256_unpackhi_epi16(x, y), pair));
     }
   }
-  for (int h = 0; h < 2; h++) {  // unpacking worked on halves of 128 bits
+  for (int h = 0; h < 2; h++) {  // restores the order: unpacking works within 128 bits
     _mm256_storeu_si256((__m256i *)(sums + 16 * h),
                         _mm256_permute2x128_si256(low[h], high[h], 0x20));
     _mm256_storeu_si256((__m256i *)(sums + 16 * h + 8),
@@ -78,7 +78,7 @@ static void stream(const int32_t *pairs, int64_t depth, const uint8_t *b, int64_
 #endif
 }
 
-// Row `row` times the columns [column, column + n) of a matrix of at least WIDTH columns.
+// Multiplies row `row` with columns [column, column + n) of a matrix of at least WIDTH columns.
 static void multiply_row(const product *p, int64_t row, const uint8_t *b, int flip, param b_zero,
                          int64_t column, int64_t n, int32_t *pairs) {
   const uint8_t *a = p->a + row * p->depth;
@@ -92,7 +92,7 @@ static void multiply_row(const product *p, int64_t row, const uint8_t *b, int fl
   }
   for (int64_t c = column; c < column + n; c += WIDTH) {
     const int64_t first =
-        c + WIDTH <= p->out_step ? c : p->out_step - WIDTH;  // never read behind a line
+        c + WIDTH <= p->out_step ? c : p->out_step - WIDTH;  // never read past the end of a line
     const int64_t m = first + WIDTH - c < column + n - c ? first + WIDTH - c : column + n - c;
     stream(pairs, p->depth, b + first, p->out_step, flip, sums);
     for (int64_t i = 0; i < WIDTH; i++)

@@ -1,5 +1,6 @@
-// A tiled integer product of 8-bit numbers. matmul packs columns of a matrix for it, convolution
-// packs windows.
+// Tiled product of 8-bit matrices in 32-bit integers. matmul packs columns of a matrix for it,
+// convolution packs windows. The register tile is ROWS = 4 rows by two vectors of columns (left and
+// right); a lane holds two 16-bit numbers that are neighbours along k (vpmaddwd).
 #pragma once
 #include <string.h>
 
@@ -80,7 +81,7 @@ static inline int zero(param p, int64_t i) {
   return p.data ? (int)itg_load_i64(p.dtype, p.data, i * p.step) : 0;
 }
 
-// Bytes are made 16-bit by (byte ^ flip) - flip, which extends the sign of i8 and leaves u8 alone.
+// Bytes are widened by (byte ^ flip) - flip, which extends the sign of i8 and does not change u8.
 static inline int flip_of(uint8_t dtype) { return dtype == ITG_I8 ? 0x80 : 0; }
 
 // ---- the product --------------------------------------------------------------------------------
@@ -88,10 +89,10 @@ typedef struct product {
   const uint8_t *a;  // rows x depth
   int a_flip;
   int64_t depth, out_step;  // out_step: elements between rows of the result
-  // a_scale absent: the sums themselves are the result; y_zero absent: it is f32
+  // without a_scale the result is the i32 sums; without y_zero it is f32
   param a_zero, a_scale, b_scale, y_scale, y_zero, bias, r_scale, r_zero;
-  const void
-      *residual;  // added before rounding, of the shape of `out`: f32, or bytes where the result is
+  const void *residual;  // added before rounding, with the shape of `out`: bytes if `out` is bytes,
+                         // else f32
   void *out;
 } product;
 
@@ -134,8 +135,7 @@ static inline void add_residual(const product *p, float y_scale, int64_t at, int
   for (int64_t c = 0; c < n; c++) y[c] += (float)((r[c] ^ flip) - less) * scale;
 }
 
-// The one rounding rule of 8-bit arithmetic, on n <= WIDTH sums, which become the elements from
-// `at` on of the result.
+// Requantises n <= WIDTH sums and stores them from element `at` of the result on.
 static inline void finish(const product *p, const row_end *end, const uint32_t *sums,
                           int64_t column, int64_t n, int64_t at) {
   if (!p->a_scale.data) {
@@ -166,7 +166,7 @@ static inline void finish(const product *p, const row_end *end, const uint32_t *
   else memcpy(to, whole, (size_t)n);
 }
 
-// Rows [row, last) times the n packed columns from `column` on.
+// Multiplies rows [row, last) with the n packed columns from `column` on.
 static inline void multiply(const product *p, int64_t row, int64_t last, int64_t column, int64_t n,
                             const int16_t *b, int16_t *a) {
   const int64_t pairs = (p->depth + 1) / 2;

@@ -1,6 +1,6 @@
-// Packing of 8-bit operands for integer products: bytes are widened to 16 bits minus their zero,
-// two neighbours along k side by side, so that one multiply-add instruction (pmaddwd) does two
-// products per 32-bit sum. Sums wrap and are never rounded.
+// Sizes of packed 8-bit operands of integer products. Bytes are widened to 16 bits, and their zero
+// is subtracted. Two neighbours along k are stored side by side, so that one multiply-add
+// instruction (pmaddwd) does two products per 32-bit sum. Sums wrap and are never rounded.
 #pragma once
 #include "window.h"
 
@@ -11,14 +11,14 @@ enum {
   ITG_ROW_CHUNK = 128,  // rows that one packed chunk is used for
 };
 
-// 16-bit numbers: one chunk of columns, one block of rows, `depth` rounded up to pairs; whole cache
-// lines.
+// Scratch memory of one thread: a chunk of columns and a tile of rows in 16-bit numbers, with
+// `depth` rounded up to pairs.
 static inline int64_t itg_packed_bytes(int64_t depth) {
   return ((depth + 1) / 2 * 2 * (ITG_CHUNK + ITG_TILE_ROWS) * 2 + 63) / 64 * 64;
 }
 
-// Both convolutions declare the same attributes, so the struct of one stands for both; infer has
-// found them sound.
+// conv_integer and qlinear_conv have the same attributes, so one struct serves both. Infer has
+// checked them.
 static inline itg_window itg_conv8_window(const itg_tensor *x, const itg_tensor *w,
                                           const itg_attrs_conv_integer *attrs,
                                           const itg_tensor *out) {
@@ -41,7 +41,7 @@ static inline itg_planes itg_planes_of(const itg_window *v) {
                       v->out[2] + (v->kernel[2] - 1) * v->dilation[2] / v->stride[2]};
 }
 
-// 16-bit numbers, with room to read on behind the last: for a tile, and for taps that start later.
+// 16-bit numbers of all planes, padded because tiles and the last taps read past the end.
 static inline int64_t itg_planes_count(const itg_planes *g) {
   return (g->planes * g->rows * g->pitch + 4 * ITG_TILE_WIDTH + 31) / 32 * 32;
 }
@@ -51,7 +51,7 @@ static inline int64_t itg_depthwise8_bytes(const itg_window *v) {
   return itg_planes_count(&g) * 2 + (v->out[1] * g.pitch * 4 + 63) / 64 * 64;
 }
 
-// One input channel per group, on images, with windows of ordinary size.
+// Whether there is one input channel per group, at most two spatial axes and a small window.
 static inline bool itg_is_depthwise8(const itg_tensor *x, const itg_tensor *w,
                                      const itg_window *v) {
   return x->rank < 5 && w->shape[1] == 1 && itg_taps(v) <= ITG_DEPTHWISE8_TAPS &&

@@ -1,9 +1,9 @@
-// lookup: y = table[x] for bytes, with 256 entries. lookup_wide: the same for i16, with a table
-// that covers a part of its range.
+// lookup: y = table[x] for bytes, with 256 entries. lookup_wide: the same for i16; the table covers
+// a part of the range, and numbers outside it take the first or last entry.
 #include "infer.h"
 #include "vec.h"
 
-// Plain loads are faster than the gathers that a compiler would make of this.
+// Scalar loads, because they are faster than the gathers that GCC would generate.
 #define ONE_BY_ONE(name, type)                                                   \
   __attribute__((noinline, optimize("no-tree-vectorize"))) static void name(     \
       const uint8_t *x, const void *table, int64_t i, int64_t n, void *y) {      \
@@ -23,7 +23,7 @@ ONE_BY_ONE(each_32, uint32_t)
 ONE_BY_ONE(each_64, uint64_t)
 
 #if defined(ISA_avx512vbmi)
-// All of a table of bytes lies in four registers.
+// A table of 256 bytes in four registers.
 typedef struct whole {
   __m512i part[4];
 } whole;
@@ -48,17 +48,18 @@ static void bytes(const uint8_t *x, const uint8_t *table, int64_t n, uint8_t *y)
   _mm512_mask_storeu_epi8(y + i, rest, find(&w, _mm512_maskz_loadu_epi8(rest, x + i)));
 }
 
-enum { FEW = 1024 };  // elements for which taking a table of four bytes apart is not worth it
+enum { FEW = 1024 };  // elements below which splitting a table of 4-byte entries does not pay
 
-// The bytes of each entry are looked up apart and then laid side by side.
+// Looks up entries of four bytes: splits the table into four tables of bytes, looks up each, and
+// interleaves the results. Returns how many elements are done.
 static int64_t words(const uint8_t *x, const uint8_t *table, int64_t n, uint8_t *y) {
   if (n < FEW) return 0;
-  uint8_t apart[4][256];
+  uint8_t split[4][256];
   for (int e = 0; e < 256; e++)
-    for (int b = 0; b < 4; b++) apart[b][e] = table[4 * e + b];
+    for (int b = 0; b < 4; b++) split[b][e] = table[4 * e + b];
   whole w[4];
-  for (int b = 0; b < 4; b++) w[b] = load_whole(apart[b]);
-  // so that what unpacking leaves in one register are neighbours
+  for (int b = 0; b < 4; b++) w[b] = load_whole(split[b]);
+  // reorders the input, so that a register holds neighbours after unpacking
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   int64_t i = 0;
   for (; i + 64 <= n; i += 64) {
@@ -76,8 +77,8 @@ static int64_t words(const uint8_t *x, const uint8_t *table, int64_t n, uint8_t 
 }
 #else
 #if defined(ISA_avx512)
-// The pairs of bytes with number x / 2, of which x % 2 picks one; for the even and the odd bytes of
-// a vector.
+// Looks up 16-bit indices x < 256: permutes 16-bit pairs of entries by x / 2 and selects one of the
+// pair by x % 2.
 static inline __m512i find(const __m512i *pairs, __m512i x) {
   const __m512i at = _mm512_srli_epi16(x, 1);
   const __mmask32 high = _mm512_test_epi16_mask(x, _mm512_set1_epi16(0x80));
@@ -101,9 +102,10 @@ static int64_t many(const uint8_t *x, const uint8_t *table, int64_t n, uint8_t *
   return i;
 }
 #elif defined(ISA_avx2)
-// Sixteen tables of sixteen. A shuffle gives 0 for a negative index and else goes by its low four
-// bits; so what a table adds to the one before it (by exclusive or) is met by all indices that
-// reach it, while 16 is taken off per step.
+// The table is split into two halves of eight tables of 16 entries. A shuffle gives 0 for a
+// negative index and else uses its low four bits. step[k] is table k xor table k - 1 of its half.
+// In step k the index is 16 * k smaller, so all indices that reach table k still take step[k], and
+// the xor of these steps is the entry of the right table.
 static int64_t many(const uint8_t *x, const uint8_t *table, int64_t n, uint8_t *y) {
   __m256i step[16];
   for (int i = 0; i < 16; i++) {

@@ -3,14 +3,14 @@
 #include "qelements.h"
 
 enum {
-  TOGETHER = 4096,  // bytes of short rows that meet one repeated operand together
-  FEW = 1024,       // bytes of such a row, at most
+  TOGETHER = 4096,  // bytes of short rows that are computed together with a repeated operand
+  FEW = 1024,       // bytes of the repeated operand that are kept as floats
 };
 
 typedef struct pair {
   itg_quant a, b, y;
-  float left, right;  // add: factors of a and b; mul: left is that of the product
-  bool adds, converts;
+  float left, right;    // add: factors of a and b; mul: left is the factor of the product
+  bool adds, converts;  // converts: no result exceeds ITG_CONVERTS
 } pair;
 
 static pair pair_of(const itg_call *call, bool adds) {
@@ -33,7 +33,7 @@ static pair pair_of(const itg_call *call, bool adds) {
 }
 
 static inline uint8_t one(const pair *p, uint8_t a, uint8_t b) {
-  const float x = itg_apart(&p->a, a), y = itg_apart(&p->b, b);
+  const float x = itg_minus_zero(&p->a, a), y = itg_minus_zero(&p->b, b);
   return itg_byte_of(&p->y, p->adds ? x * p->left + y * p->right : x * y * p->left);
 }
 
@@ -63,19 +63,19 @@ INLINE int64_t vectors_of(const pair *p, const uint8_t *a, int64_t step_a, const
   for (; i + QBYTES <= n; i += QBYTES)
     vq_store(y + i,
              both(&v, step_a ? vq_load(a + i) : same_a, step_b ? vq_load(b + i) : same_b, adds));
-  if (i < n && n >= 8) {  // the rest goes through a copy
-    uint8_t left[QBYTES] = {0}, right[QBYTES] = {0}, made[QBYTES];
+  if (i < n && n >= 8) {  // the rest, through padded copies
+    uint8_t left[QBYTES] = {0}, right[QBYTES] = {0}, result[QBYTES];
     memcpy(left, a + i * step_a, (size_t)(step_a ? n - i : 1));
     memcpy(right, b + i * step_b, (size_t)(step_b ? n - i : 1));
-    vq_store(made,
+    vq_store(result,
              both(&v, step_a ? vq_load(left) : same_a, step_b ? vq_load(right) : same_b, adds));
-    memcpy(y + i, made, (size_t)(n - i));
+    memcpy(y + i, result, (size_t)(n - i));
     i = n;
   }
   return i;
 }
 
-// The repeated operand as addends or factors, n bytes of it, in the order of qb_floats.
+// Converts n bytes of the repeated operand to addends or factors, in the order of qb_floats.
 static void floats_of(const pair *p, int repeated, const uint8_t *x, int64_t n, float *to) {
   const qb_quant quant = qb_quant_of(repeated ? &p->b : &p->a);
   const vf factor = vset(!p->adds ? 1 : repeated ? p->right : p->left);
@@ -86,7 +86,7 @@ static void floats_of(const pair *p, int repeated, const uint8_t *x, int64_t n, 
   }
 }
 
-// n bytes of the other one that meet these.
+// Computes n bytes from the other operand x and the floats of the repeated one.
 INLINE void with_floats(const pair *p, int repeated, const uint8_t *x, const float *floats,
                         int64_t n, uint8_t *to, const bool adds) {
   const qb_quant quant = qb_quant_of(repeated ? &p->a : &p->b);
@@ -116,9 +116,9 @@ static void row(const pair *p, const uint8_t *a, int64_t step_a, const uint8_t *
 }
 
 #ifdef ITG_QVECTORS
-// n bytes x that meet a repeated operand, which is laid out as bytes and as floats.
-static void with_laid(const pair *p, int repeated, const uint8_t *x, const uint8_t *block,
-                      const float *floats, int64_t n, uint8_t *to) {
+// Computes n bytes from x and a repeated operand, which is given as bytes and as floats.
+static void with_repeated(const pair *p, int repeated, const uint8_t *x, const uint8_t *block,
+                          const float *floats, int64_t n, uint8_t *to) {
   const int64_t whole = n / QBYTES * QBYTES;
   if (p->adds) with_floats(p, repeated, x, floats, whole, to, true);
   else with_floats(p, repeated, x, floats, whole, to, false);
@@ -127,8 +127,9 @@ static void with_laid(const pair *p, int repeated, const uint8_t *x, const uint8
 }
 #endif
 
-// Short rows side by side of which one operand repeats: it is laid out for many of them, as floats
-// if these are whole vectors.
+// Short contiguous rows of which one operand repeats (broadcasting). Its row is copied `rows`
+// times, so that many rows are computed together; it is kept as floats if the copies fill whole
+// vectors.
 typedef struct together {
   int repeated;  // the operand that repeats, or -1
   int64_t rows;
@@ -180,12 +181,12 @@ static itg_words run(const itg_call *call, uint32_t part, uint32_t parts, bool a
 #endif
   itg_share(itg_count(out) / n, 1, part, parts, &i, &end);
   itg_place at = itg_nest_seek(&nest, i);
-  const uint8_t *laid = NULL;  // the operand in the block, and its repetitions
+  const uint8_t *laid = NULL;  // the row that `block` holds, `times` times
   int64_t times = 0;
   while (i < end) {
     int64_t rows = 1;
     const uint8_t *left = a + at.offset[0], *right = b + at.offset[1];
-    if (t.repeated >= 0) {  // as many rows as the loop above has turns left
+    if (t.repeated >= 0) {  // at most the rows that remain in the second innermost loop
       rows = nest.size[last - 1] - at.turn[last - 1];
       rows = rows < t.rows ? rows : t.rows;
       rows = rows < end - i ? rows : end - i;
@@ -196,7 +197,8 @@ static itg_words run(const itg_call *call, uint32_t part, uint32_t parts, bool a
       if (t.floats) {
         for (; times < t.rows; times++) memcpy(block + times * n, again, (size_t)n);
         if (fresh) floats_of(&p, t.repeated, block, times * n, floats);
-        with_laid(&p, t.repeated, t.repeated ? left : right, block, floats, rows * n, y + i * n);
+        with_repeated(&p, t.repeated, t.repeated ? left : right, block, floats, rows * n,
+                      y + i * n);
         i += rows;
         at = itg_nest_seek(&nest, i);
         continue;

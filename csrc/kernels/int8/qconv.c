@@ -3,16 +3,19 @@
 // convolutions read the image in place.
 #include "qconv.h"
 
-typedef struct class {     // pixels whose windows meet the image with the same taps
-  int64_t from[2], to[2];  // of the lines of the window, and of the taps of a line
+// Output pixels whose windows have the same taps inside the image. Taps on padding are left out of
+// the product; their contribution is added to the bias.
+typedef struct class {
+  int64_t from[2],
+      to[2];  // taps inside the image: lines [from[0], to[0]), columns [from[1], to[1])
   itg_qtap *taps, *left_out;
-  int64_t n_taps, n_left_out, rows;
+  int64_t n_taps, n_left_out, rows;  // rows: pixels of the class in this block
 } class;
 
 typedef struct task {
   itg_qconv c;
   itg_qlayout l;
-  const uint8_t *x, *w, *stop;  // stop: the image's end
+  const uint8_t *x, *w, *stop;  // stop: end of the image
   uint8_t *image, *gather, *end;
   int32_t *bias;  // of each class
   itg_requantize to;
@@ -20,16 +23,16 @@ typedef struct task {
   void *out;
   class classes[ITG_QCLASSES];
   int n_classes;
-  bool lanes;  // whole lines, with pixels in the lanes of vectors
+  bool lanes;  // qconv_first_layer.h computes whole lines, with pixels in the lanes of vectors
 } task;
 
-// ---- what tiles read ----------------------------------------------------------------------------
+// ---- inputs of tiles ----------------------------------------------------------------------------
 static void copy_flipped(uint8_t *restrict to, const uint8_t *restrict from, int64_t n,
                          uint8_t flip) {
   for (int64_t i = 0; i < n; i++) to[i] = from[i] ^ flip;
 }
 
-// The lines of the image that lines [oy, oy + rows) of the output see, between their padding.
+// Copies the image lines that output lines [oy, oy + rows) need, as u8 and with their padding.
 static void keep_lines(const task *t, int64_t batch, int64_t oz, int64_t oy, int64_t rows) {
   const itg_window *w = &t->c.w;
   const int64_t pixel = t->c.deep * t->c.groups, line = t->l.line;
@@ -53,8 +56,8 @@ static void keep_lines(const task *t, int64_t batch, int64_t oz, int64_t oy, int
     }
 }
 
-// Whole windows, the lines of each one behind the other; up to 63 bytes behind the last one are
-// written.
+// Copies whole windows (im2col): the lines of a window follow each other. Each line is copied as
+// CHUNK bytes, so up to 63 bytes past the last window are written.
 INLINE void gather_some(const task *t, itg_qrow *rows, int64_t n, const int LINES,
                         const int CHUNK) {
   const itg_window *w = &t->c.w;
@@ -83,6 +86,7 @@ static void gather_windows(const task *t, itg_qrow *rows, int64_t n) {
   else gather_some(t, rows, n, 0, ITG_QROW);
 }
 
+// Sums of all input bytes of each row, for weights with zero points.
 static void sum_rows(const task *t, const class *c, itg_qrow *rows, int64_t n) {
   const uint8_t flip = t->c.direct ? (uint8_t)t->c.flip : 0;
   for (int64_t i = 0; i < n; i++) {
@@ -98,7 +102,7 @@ static void sum_rows(const task *t, const class *c, itg_qrow *rows, int64_t n) {
 #include "qconv_few_outputs.h"
 #include "qconv_first_layer.h"
 
-// ---- which taps meet the image ------------------------------------------------------------------
+// ---- taps inside the image ----------------------------------------------------------------------
 static void add_tap(itg_qtap *taps, int64_t *n, int64_t x, int64_t w, int64_t bytes) {
   if (bytes > 0) taps[(*n)++] = (itg_qtap){x, w, (bytes + ITG_FOUR - 1) / ITG_FOUR};
 }
@@ -107,14 +111,13 @@ static void list_taps(const task *t, class *c) {
   const itg_qconv *q = &t->c;
   const itg_window *w = &q->w;
   const int64_t pixel = q->deep * q->groups;
-  int64_t at = 0;  // in a panel
+  int64_t at = 0;  // offset in a panel
   c->n_taps = c->n_left_out = 0;
   for (int64_t i = 0; i < w->kernel[0]; i++)
     for (int64_t j = 0; j < w->kernel[1]; j++) {
       const int64_t x = i * t->l.plane + j * w->dilation[1] * t->l.line;
       const bool inside = j >= c->from[0] && j < c->to[0];
-      if (q->joined ==
-          ITG_QRUN_LINE) {  // a few bytes of a line begin at a group of four, or it is whole
+      if (q->joined == ITG_QRUN_LINE) {  // a partial line begins at a multiple of four bytes
         const int64_t first = inside ? c->from[1] * q->deep : q->run,
                       last = inside ? c->to[1] * q->deep : q->run;
         add_tap(c->left_out, &c->n_left_out, 0, at, first);
@@ -136,7 +139,7 @@ static class *class_of(task *t, const int64_t *from, const int64_t *to) {
     if (c->from[0] == from[0] && c->to[0] == to[0] && c->from[1] == from[1] && c->to[1] == to[1])
       return c;
   }
-  if (t->n_classes == ITG_QCLASSES) return t->classes;  // the first has all taps
+  if (t->n_classes == ITG_QCLASSES) return t->classes;  // the first class has all taps, so it fits
   class *c = &t->classes[t->n_classes];
   if (t->n_classes) c->taps = t->classes->taps + 2 * t->n_classes * t->l.taps;
   c->left_out = c->taps + t->l.taps;
@@ -162,7 +165,7 @@ static void first_class(task *t, itg_qtap *lists) {
   }
 }
 
-// The taps along axis d that meet the image, none of them being [n, n).
+// The range of taps along axis d that lie inside the image; from == to if there is none.
 static void find_taps(const itg_window *w, int d, int64_t place, int64_t *from, int64_t *to) {
   itg_taps_inside(w, d, place * w->stride[d] - w->before[d], from, to);
   if (*from > w->kernel[d]) *from = w->kernel[d];
@@ -170,11 +173,11 @@ static void find_taps(const itg_window *w, int d, int64_t place, int64_t *from, 
 }
 
 // ---- the work -----------------------------------------------------------------------------------
-typedef struct share {  // of the output: panels of one group, pixels
+typedef struct share {  // of the output: panels [first, last) of group g, pixels [from, to)
   int64_t g, first, last, from, to;
 } share;
 
-// What the sums of a class start from: the taps that it leaves out met padding.
+// Initial sums of a class: the bias, plus the products of padding with the taps that it leaves out.
 static const int32_t *bias_of(const task *t, const class *c, const uint8_t *b, int64_t panel,
                               int64_t column, int64_t columns) {
   const uint8_t fill = t->c.fill ^ (uint8_t)t->c.flip;
@@ -188,7 +191,7 @@ static const int32_t *bias_of(const task *t, const class *c, const uint8_t *b, i
   return to;
 }
 
-// All panels of rows that are ordered by class.
+// Multiplies n rows, which are sorted by class, with all panels of the share.
 static void multiply(task *t, const share *s, itg_qrow *rows, int64_t n) {
   const itg_qconv *c = &t->c;
   const int64_t panel = c->runs * c->fours * ITG_QROW, wide = ITG_QTILE_PANELS;
@@ -241,12 +244,13 @@ static void run_direct(task *t, const share *s) {
   }
 }
 
-// Pixels [r, r + n) of the lines that are kept from line oy on, ordered by class.
+// Computes pixels [r, r + n) from the copied lines, which belong to output lines from oy on. Rows
+// are sorted by class.
 static void run_pixels(task *t, const share *s, int64_t oy, int64_t r, int64_t n) {
   const itg_qconv *c = &t->c;
   const itg_window *w = &c->w;
   const int64_t step = w->stride[2] * c->deep * c->groups, wide = w->out[2];
-  const bool free = (c->fill ^ c->flip) == 0;  // else what is left out must be added to the bias
+  const bool free = (c->fill ^ c->flip) == 0;  // padding is 0 as u8: leaving it out costs nothing
   const bool skip = c->joined != ITG_QRUN_WINDOW && !t->w_zero && (free || n >= 64);
   const bool across =
       skip && free && wide <= 16 && (c->joined == ITG_QRUN_TAP || c->deep % ITG_FOUR == 0);
@@ -282,22 +286,22 @@ static void run_pixels(task *t, const share *s, int64_t oy, int64_t r, int64_t n
   multiply(t, s, sorted, n);
 }
 
-// The panels of one group among panels [first, last) of all groups.
+// The share that panels [first, last), counted over all groups, have of the group of `first`.
 static share share_of(const itg_qconv *c, int64_t first, int64_t last, int64_t from, int64_t to) {
   const int64_t g = first / c->panels, before = g * c->panels;
   return (share){g, first - before,
                  (before + c->panels < last ? before + c->panels : last) - before, from, to};
 }
 
-// Panels [first, last) of all groups, pixels [from, to). The lines that a few lines of output see
-// are kept once for all groups.
+// Computes panels [first, last), counted over all groups, of pixels [from, to). The lines that a
+// few output lines need are copied once for all groups.
 static void run_windows(task *t, int64_t first, int64_t last, int64_t from, int64_t to) {
   const itg_window *w = &t->c.w;
 #if defined(__AVX512VBMI__)
   lanes beside;
-  if (t->lanes) lanes_of(t, first, last, &beside);  // they have no groups
+  if (t->lanes) lanes_of(t, first, last, &beside);  // only used with one group
 #endif
-  for (int64_t r = from, stop; r < to; r = stop) {  // as many lines as are kept at a time
+  for (int64_t r = from, stop; r < to; r = stop) {  // t->l.rows output lines at a time
     const int64_t line = r / w->out[2], oy = line % w->out[1], plane = line / w->out[1];
     const int64_t blocks = (w->out[1] + t->l.rows - 1) / t->l.rows;
     int64_t block = 0, end = 0;
@@ -341,8 +345,8 @@ ITG_FN(qconv, any) {
   t.out = call->out[0]->data;
   const int64_t size = itg_count(call->in[0]), read = c->fours * ITG_FOUR;
   t.stop = t.x + size;
-  if (c->direct) {  // what the last runs see: the image's last bytes, and a few more that meet
-                    // weights of zero
+  if (c->direct) {  // copies the last bytes of the image, so that its last runs can be read past
+                    // its end; the extra bytes are multiplied by zero
     const int64_t kept = size < read ? size : read;
     memcpy(t.end + read - kept, t.stop - kept, (size_t)kept);
   } else {
@@ -358,8 +362,8 @@ ITG_FN(qconv, any) {
 #endif
   first_class(&t, lists);
   int64_t from = 0, to = c->batch * itg_places(c->w.out), first = 0, last = c->groups * c->panels;
-  // By channels where that saves more bytes of weights than it costs of the image, which all
-  // threads read then.
+  // Threads split the channels if that saves more bytes of weights than it costs: every thread then
+  // reads the whole image.
   const bool wide = c->channels > to && itg_count(call->in[1]) > size + itg_count(&out);
   if (wide && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);
   else itg_share(to, t.lanes ? c->w.out[2] : 1, part, parts, &from, &to);

@@ -8,44 +8,43 @@ enum itg_qrun {
   ITG_QRUN_TAP,
   ITG_QRUN_LINE,
   ITG_QRUN_WINDOW
-};  // bytes that are contiguous in a panel
+};  // how much of a window is one contiguous run of inputs
 
 typedef struct itg_qconv {
   itg_window w;
   int64_t batch, channels, groups, deep, per;  // deep, per: input and output channels of a group
   enum itg_qrun joined;
-  int64_t run;   // bytes that lie together in a panel: of a tap, a line of the window, or all of it
-  int64_t runs;  // such runs of one window
-  int64_t fours;   // groups of four of each
+  int64_t run;     // input bytes of a run: of a tap, of a line of the window, or of all of it
+  int64_t runs;    // of one window
+  int64_t fours;   // groups of four bytes of a run
   int64_t panels;  // of each group
-  int flip;        // what makes an input byte u8
-  uint8_t fill;    // what padding reads as, a byte like those of the image
-  bool direct;     // windows of one pixel, never on padding: they are read where they lie
+  int flip;        // 0x80 if inputs are i8: xor with it makes them u8
+  uint8_t fill;    // byte that stands for padding, of the image's type
+  bool direct;     // 1x1 windows without padding: the image is read in place
 } itg_qconv;
 
 itg_words itg_qconv_of(const itg_call *call, itg_qconv *c, itg_tensor *out);
-// The parts of that which tiled convolutions share: all but the image's and the weights' shapes;
-// then the residual.
+// Checks that qconv and qwinograd share: itg_qconv_endings all operands except the shapes of image,
+// weights and residual, itg_qconv_residual the residual.
 itg_words itg_qconv_endings(const itg_call *call, const itg_attrs_qconv *a, uint8_t weights,
                             itg_tensor *out);
 itg_words itg_qconv_residual(const itg_call *call, const itg_attrs_qconv *a, const itg_tensor *out);
 itg_words itg_qdepthwise_of(const itg_call *call, itg_qdepth *d, itg_tensor *out);
 
 enum {
-  ITG_QPIXELS = 128,    // output pixels that go through the panels together
-  ITG_QCLASSES = 12,    // sets of taps that meet the image
+  ITG_QPIXELS = 128,    // output pixels that are multiplied with all panels before the next ones
+  ITG_QCLASSES = 12,    // most sets of taps that lie inside the image (class in qconv.c)
   ITG_QENTRIES = 4096,  // of the largest table
 };
 
-typedef struct itg_qlayout {  // of the scratch memory that one part of the work has, in bytes
-  int64_t line, lines,
-      plane;     // of the part of the image that is kept: bytes of a line, lines, bytes of them all
-  int64_t rows;  // lines of the output that it is kept for
-  int64_t taps;  // room for the taps of a class
+typedef struct itg_qlayout {   // scratch memory of one thread, in bytes
+  int64_t line, lines, plane;  // copied part of the image: bytes of a line, lines, bytes of a plane
+  int64_t rows;                // output lines that need this part
+  int64_t taps;                // most taps of a class
   size_t image, gather, end, lists, bias, total;
 } itg_qlayout;
 
-// The same for every ISA; false: more than can be counted.
+// The layout is the same for every ISA. Returns false if a size overflows.
 static inline bool itg_qlayout_of(const itg_qconv *c, itg_qlayout *l) {
   const itg_window *w = &c->w;
   const int64_t most = INT64_C(1) << 31, read = c->fours * ITG_FOUR, pixel = c->deep * c->groups;
@@ -55,7 +54,7 @@ static inline bool itg_qlayout_of(const itg_qconv *c, itg_qlayout *l) {
     const int64_t reach = (w->kernel[1] - 1) * w->dilation[1] + 1;
     l->line = (w->out[2] - 1) * w->stride[2] + (w->kernel[2] - 1) * w->dilation[2] + 1;
     if (__builtin_mul_overflow(l->line, pixel, &l->line) || l->line > most) return false;
-    l->line = (l->line + 63) / 64 * 64 + 64;  // not to lie a power of two apart
+    l->line = (l->line + 63) / 64 * 64 + 64;  // avoids a power of two, which causes cache conflicts
     l->rows = (96 << 10) / l->line / w->kernel[0];
     l->rows = l->rows > reach ? (l->rows - reach) / w->stride[1] + 1 : 1;
     l->rows = l->rows < w->out[1] ? l->rows : w->out[1];
@@ -66,14 +65,14 @@ static inline bool itg_qlayout_of(const itg_qconv *c, itg_qlayout *l) {
   }
   if (read > most / ITG_QPIXELS || l->taps > most / 64) return false;
   if (c->joined == ITG_QRUN_WINDOW) l->gather = (size_t)(read * ITG_QPIXELS + 64 + 63) / 64 * 64;
-  l->end = ((size_t)(2 * read) + 63) / 64 * 64;  // also room for a run of padding
+  l->end = ((size_t)(2 * read) + 63) / 64 * 64;  // also holds a run of padding
   l->lists = ((size_t)(2 * ITG_QCLASSES * l->taps) * sizeof(itg_qtap) + 63) / 64 * 64;
   l->bias = ((size_t)(ITG_QCLASSES * c->channels) * 4 + 63) / 64 * 64;
   l->total = l->image + l->gather + l->end + l->lists + l->bias;
   return true;
 }
 
-// What sums become. The table's entries are kept in `entries`, in whole groups.
+// The requantisation of a call. The table is copied to `entries`, padded with zeros.
 static inline itg_requantize itg_qconv_end(const itg_call *call, const itg_attrs_qconv *a,
                                            uint8_t entries[ITG_QENTRIES]) {
   const itg_tensor *scale = itg_input(call, 3), *residual = itg_input(call, 4),
@@ -97,7 +96,7 @@ static inline itg_requantize itg_qconv_end(const itg_call *call, const itg_attrs
   if (table && table->rank == 2) {
     to.pieces = (int)table->shape[1];
     to.flip = a->dtype == ITG_I8 ? 0 : 0x80;
-    to.saturates = false;  // numbers are narrowed to bytes only after this
+    to.saturates = false;  // numbers are not narrowed to bytes before the lookup
     while (((to.entries - 1) >> to.shift) >= to.pieces) to.shift++;
     itg_q_move_lines(&to, entries);
   }

@@ -1,7 +1,7 @@
 // 1x1 convolutions with one to four output channels and f32 results, of pixels of 16, 32 or 64
-// bytes (the last layer of a segmentation network). A panel of 16 columns would be nearly empty, so
-// a vector holds whole pixels and meets the weights of one channel; neighbouring lanes are then
-// added up by transposing. Included by qconv.c.
+// bytes (the last layer of a segmentation network). A panel of 16 columns would be nearly empty.
+// Here a vector holds 4, 2 or 1 whole pixels and is multiplied by the weights of one channel. The
+// lanes of a pixel are then added by transposing. Included by qconv.c.
 #if defined(ISA_avx512vnni)
 enum { FEW = 4, FEW_PIXELS = 16 };
 
@@ -13,12 +13,12 @@ static bool fits_few(const task *t) {
          t->to.kind == ITG_Q_FLOATS && !t->to.residual;
 }
 
-// Lanes of 128 bits of a and b, each added to its neighbour.
+// Adds neighbouring 128-bit lanes: (a0 + a1, a2 + a3, b0 + b1, b2 + b3).
 INLINE vq few_lanes(vq a, vq b) {
   return vq_add(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
-// Four pixels, one in each 128 bits, whose four numbers are still to be added.
+// Products of four pixels with one channel: each 128-bit lane holds one pixel as four partial sums.
 INLINE vq few_four(const uint8_t *x, vq flip, vq w, const int DEEP) {
   vq sum[4];
   FOR_UNROLLED (16, int i = 0; i < DEEP / 16; i++)
@@ -30,7 +30,7 @@ INLINE vq few_four(const uint8_t *x, vq flip, vq w, const int DEEP) {
 
 typedef struct few {
   vq weights[FEW], order[FEW];
-  __mmask16 of[FEW][FEW];  // which lanes of vector v of the result are of channel c
+  __mmask16 of[FEW][FEW];  // [v][c]: lanes of result vector v that belong to channel c
 } few;
 
 static few few_of(const task *t) {
@@ -42,7 +42,7 @@ static few few_of(const task *t) {
       const int64_t g = i % (deep / ITG_FOUR), pixel = (c * 16 + i) / channels,
                     channel = (c * 16 + i) % channels;
       memcpy(&w[i], t->w + g * ITG_QROW + c * ITG_FOUR, sizeof *w);
-      order[i] = (int32_t)(pixel % 4 * 4 + pixel / 4);  // where `few_pixels` leaves it
+      order[i] = (int32_t)(pixel % 4 * 4 + pixel / 4);  // lane of this pixel in `few_pixels`
       f.of[c][channel] |= (__mmask16)(1u << i);
     }
     f.weights[c] = vq_load(w);
@@ -51,7 +51,8 @@ static few few_of(const task *t) {
   return f;
 }
 
-// 16 pixels of N channels.
+// Computes 16 pixels of N channels. After the transposing sums, lane 4 * i + j of y[c] is pixel
+// 4 * j + i of channel c.
 INLINE void few_pixels(const task *t, const few *f, const uint8_t *x, float *out, const int N,
                        const int DEEP) {
   const vq flip = vq_set((int32_t)(t->c.flip * 0x01010101u));
@@ -66,18 +67,17 @@ INLINE void few_pixels(const task *t, const few *f, const uint8_t *x, float *out
     y[c] = vmul(vq_floats(vq_add(sum, vq_set(t->to.bias[c]))), vset(t->to.scale[c]));
   }
   FOR_UNROLLED (16, int v = 0; v < N; v++) {
-    vf made = _mm512_permutexvar_ps(f->order[v], y[0]);
+    vf result = _mm512_permutexvar_ps(f->order[v], y[0]);
     FOR_UNROLLED (16, int c = 1; c < N; c++)
-      made = _mm512_mask_permutexvar_ps(made, f->of[v][c], f->order[v], y[c]);
-    vq_store_halves(out + v * 16, (vq)made);
+      result = _mm512_mask_permutexvar_ps(result, f->of[v][c], f->order[v], y[c]);
+    vq_store_halves(out + v * 16, (vq)result);
   }
 }
 
 INLINE void few_rows(const task *t, int64_t from, int64_t to, const int N, const int DEEP) {
   const few f = few_of(t);
   for (int64_t r = from; r < to; r += FEW_PIXELS) {
-    const int64_t at =
-        r + FEW_PIXELS <= to ? r : to - FEW_PIXELS;  // the last ones may be done again
+    const int64_t at = r + FEW_PIXELS <= to ? r : to - FEW_PIXELS;  // may repeat a few pixels
     few_pixels(t, &f, t->x + at * DEEP, (float *)t->out + at * N, N, DEEP);
   }
 }
@@ -92,7 +92,7 @@ FEW_DEEP(16)
 FEW_DEEP(32)
 FEW_DEEP(64)
 
-// Pixels [from, to), of which there are enough.
+// Computes pixels [from, to), at least FEW_PIXELS of them.
 static void run_few(const task *t, int64_t from, int64_t to) {
 #define FEW_ENTRY(deep) \
   { few_1_##deep, few_2_##deep, few_3_##deep, few_4_##deep }

@@ -1,7 +1,8 @@
-// First layers: windows of 25 or 27 bytes (5x5x1, 3x3x3). The 16 lanes of a vector are 16
-// neighbouring output pixels. Bytes 4 g to 4 g + 3 of all 16 windows are one byte permutation of
-// the input lines and serve all channels. Four channels of two such blocks are summed at a time,
-// while the sums before them are converted to bytes; finally 16 channels of 16 pixels are
+// First layers: windows of 25 or 27 bytes (5x5x1, 3x3x3), with VBMI. The 16 lanes of a vector are
+// 16 neighbouring output pixels ("a block"). Bytes 4 g to 4 g + 3 of their windows are gathered by
+// one byte permutation of the input lines, once for all channels. Weights are broadcast. The
+// register tile is two blocks by four channels: sum[block][channel]. Between its products the
+// previous eight sums (old) are converted to bytes. Finally 16 channels of 16 pixels are
 // transposed. Included by qconv.c.
 #if defined(__AVX512VBMI__)
 enum { LANES = 16, LANES_FOURS = 7, LANES_LINES_MOST = 5, LANES_CHANNELS = 256 };
@@ -10,9 +11,8 @@ typedef struct lanes {
   const task *t;
   int32_t bias[LANES_CHANNELS];  // padded to whole panels
   float scale[LANES_CHANNELS];
-  uint8_t places[LANES_FOURS]
-                [64];   // where the four bytes of each group lie in the lines that they lie on
-  int64_t first, last;  // panels
+  uint8_t places[LANES_FOURS][64];  // of each group of four bytes: byte indices of the permutation
+  int64_t first, last;              // panels
 } lanes;
 
 enum lanes_end {
@@ -20,22 +20,22 @@ enum lanes_end {
   LANES_TABLE,
   LANES_LINES,
   LANES_ANY
-};  // ANY: clamps, u8 and all that is rare
+};  // PLAIN: i8 without clamp; ANY: all rare epilogues, such as clamps and u8
 typedef void (*lanes_fn)(const lanes *l, const uint8_t *const *x, uint8_t *const *out, int64_t n);
 
-// Bytes of a line that 16 windows see.
+// Bytes of an input line that the 16 windows of a block cover.
 INLINE int64_t lanes_span(const itg_qconv *c) {
   return ((LANES - 1) * c->w.stride[2] + c->w.kernel[2]) * c->deep;
 }
 
-static lanes_fn lanes_way(const task *t);
+static lanes_fn lanes_kernel(const task *t);
 
 static bool fits_lanes(const task *t) {
   const itg_qconv *c = &t->c;
   return c->joined == ITG_QRUN_WINDOW && c->w.kernel[0] == 1 && c->w.out[2] >= LANES &&
          lanes_span(c) <= 128 && c->channels <= LANES_CHANNELS && !t->w_zero &&
          t->to.kind == ITG_Q_BYTES && !t->to.residual && (t->to.entries <= 256 || t->to.pieces) &&
-         lanes_way(t);
+         lanes_kernel(t);
 }
 
 static void lanes_of(const task *t, int64_t first, int64_t last, lanes *l) {
@@ -49,15 +49,15 @@ static void lanes_of(const task *t, int64_t first, int64_t last, lanes *l) {
     for (int i = 0; i < 64; i++) {
       const int64_t byte = g * ITG_FOUR + i % ITG_FOUR, place = i / ITG_FOUR * step + byte % wide;
       const bool lower =
-          lanes_span(c) <= 64 && byte / wide > g * ITG_FOUR / wide;  // in the second of two vectors
+          lanes_span(c) <= 64 && byte / wide > g * ITG_FOUR / wide;  // on the second of two lines
       if (byte < c->run) l->places[g][i] = (uint8_t)(place + 64 * lower);
     }
   memcpy(l->bias, t->to.bias, (size_t)c->channels * sizeof *l->bias);
   memcpy(l->scale, t->to.scale, (size_t)c->channels * sizeof *l->scale);
 }
 
-// The groups of four bytes of 16 windows from x on, one vector each. A group lies on one line or
-// two, each of which is one vector, or two where FAR.
+// Gathers the groups of four bytes of the 16 windows from x on, one vector per group. A group lies
+// on one line of the window or on two. A line is one vector, or two if FAR.
 INLINE void lanes_gather(const lanes *l, const uint8_t *x, uint8_t *to, const int HIGH,
                          const int WIDE, const int FAR) {
   const int64_t down = l->t->c.w.dilation[1] * l->t->l.line;
@@ -70,17 +70,17 @@ INLINE void lanes_gather(const lanes *l, const uint8_t *x, uint8_t *to, const in
     const int a = g * 4 / WIDE, b = g * 4 + 3 < HIGH * WIDE ? (g * 4 + 3) / WIDE : HIGH - 1;
     const int here = (a + 1) * WIDE - g * 4;  // bytes of line a
     const vq at = vq_load(l->places[g]);
-    vq made;
+    vq four;
     if (FAR) {
-      made = _mm512_permutex2var_epi8(line[a][0], at, line[a][1]);
+      four = _mm512_permutex2var_epi8(line[a][0], at, line[a][1]);
       if (b > a)
-        made = _mm512_mask_mov_epi8(made, (__mmask64)(0x1111111111111111u * (0xfu << here & 0xfu)),
+        four = _mm512_mask_mov_epi8(four, (__mmask64)(0x1111111111111111u * (0xfu << here & 0xfu)),
                                     _mm512_permutex2var_epi8(line[b][0], at, line[b][1]));
     } else {
-      made = b > a ? _mm512_permutex2var_epi8(line[a][0], at, line[b][0])
+      four = b > a ? _mm512_permutex2var_epi8(line[a][0], at, line[b][0])
                    : _mm512_permutexvar_epi8(at, line[a][0]);
     }
-    vq_store(to + g * 64, made);
+    vq_store(to + g * 64, four);
   }
 }
 
@@ -90,7 +90,8 @@ typedef struct lanes_last {  // constants of the epilogue, in registers
 } lanes_last;
 
 INLINE lanes_last lanes_last_of(const itg_requantize *q) {
-  // Lane i, dword j is pixel 4 j + i, whose bytes of four channels lie 4 apart.
+  // In 128-bit lane i, dword j becomes pixel 4 j + i. vq_narrow leaves its four channels 4 bytes
+  // apart.
   const vq order =
       _mm512_set_epi32(0x3f3b3733, 0x2f2b2723, 0x1f1b1713, 0x0f0b0703, 0x3e3a3632, 0x2e2a2622,
                        0x1e1a1612, 0x0e0a0602, 0x3d393531, 0x2d292521, 0x1d191511, 0x0d090501,
@@ -98,8 +99,9 @@ INLINE lanes_last lanes_last_of(const itg_requantize *q) {
   return (lanes_last){order, vq_set(q->zero), vq_set16((short)(q->entries - 1)), vq_end_of(q)};
 }
 
-// Sums of four channels -> [16 pixels, 4 channels] bytes, in the order that `lanes_turn` wants: in
-// three steps, each of which waits for the one before, so that other work lies between them.
+// Sums of four channels to bytes [16 pixels, 4 channels], in the order that `lanes_transpose`
+// takes. The conversion has three steps, each of which depends on the one before; the caller puts
+// products between them.
 INLINE void lanes_first(const enum lanes_end END, const lanes *l, const lanes_last *a,
                         const vq *sum, const float *scale, vq *made) {
   const itg_requantize *q = &l->t->to;
@@ -111,7 +113,7 @@ INLINE void lanes_first(const enum lanes_end END, const lanes *l, const lanes_la
     vq whole[4];
     FOR_UNROLLED (16, int i = 0; i < 4; i++) whole[i] = vq_add(vq_rounded(y[i]), a->zero);
     FOR_UNROLLED (16, int i = 0; i < 2; i++) made[i] = vq_pack_numbers(whole, 4, a->most, i);
-    if (END == LANES_ANY) made[0] = vq_on_lines_apart(made[0], made[1], q);
+    if (END == LANES_ANY) made[0] = vq_on_lines_unordered(made[0], made[1], q);
   } else {
     made[0] = vq_narrow(y, 4, a->end);
   }
@@ -129,12 +131,12 @@ INLINE void lanes_second(const enum lanes_end END, const lanes *l, vq *made) {
 
 INLINE vq lanes_third(const enum lanes_end END, const lanes_last *a, const vq *made) {
   const vq bytes =
-      END == LANES_LINES ? vq_along(made[0], made[1], made[2], made[3], made[4]) : made[0];
+      END == LANES_LINES ? vq_evaluate_lines(made[0], made[1], made[2], made[3], made[4]) : made[0];
   return _mm512_permutexvar_epi8(a->order, bytes);
 }
 
-// Four vectors of that -> 16 channels of each pixel.
-static void lanes_turn(const vq *in, uint8_t *to, int64_t pitch, int64_t channels) {
+// Transposes four vectors of [16 pixels, 4 channels] and stores 16 channels of each pixel.
+static void lanes_transpose(const vq *in, uint8_t *to, int64_t pitch, int64_t channels) {
   const vq ab = vq_unpacklo32(in[0], in[1]), cd = vq_unpacklo32(in[2], in[3]);
   const vq ab2 = vq_unpackhi32(in[0], in[1]), cd2 = vq_unpackhi32(in[2], in[3]);
   const vq out[4] = {vq_unpacklo64(ab, cd), vq_unpackhi64(ab, cd), vq_unpacklo64(ab2, cd2),
@@ -156,18 +158,18 @@ static void lanes_turn(const vq *in, uint8_t *to, int64_t pitch, int64_t channel
   }
 }
 
-typedef struct lanes_out {  // results: 16 channels of two blocks
-  vq made[2][4];
+typedef struct lanes_out {  // results that are ready to store: 16 channels of two blocks
+  vq bytes[2][4];
   uint8_t *to[2];
   int64_t pitch, channels;
 } lanes_out;
 
 INLINE void lanes_put(const lanes_out *o) {
   if (o->channels)
-    for (int i = 0; i < 2; i++) lanes_turn(o->made[i], o->to[i], o->pitch, o->channels);
+    for (int i = 0; i < 2; i++) lanes_transpose(o->bytes[i], o->to[i], o->pitch, o->channels);
 }
 
-// All panels of blocks that lie at x[i] and go to out[i], n of them.
+// Computes all panels of n blocks; block i reads its windows from x[i] and writes to out[i].
 INLINE void lanes_blocks(const enum lanes_end END, const lanes *l, const uint8_t *const *x,
                          uint8_t *const *out, int64_t n, const int HIGH, const int WIDE,
                          const int FAR) {
@@ -177,10 +179,10 @@ INLINE void lanes_blocks(const enum lanes_end END, const lanes *l, const uint8_t
   const uint8_t *const two = t->gather;
   const float *scale = l->scale;
   lanes_out o = {.pitch = c->channels};
-  vq *to[2] = {o.made[0], o.made[1]};
+  vq *to[2] = {o.bytes[0], o.bytes[1]};
   lanes_last last = lanes_last_of(&t->to);
-  __asm__("" : "+m"(last));  // or GCC would spread numbers again and again
-  vq sum[2][4], old[2][4], made[2][5];
+  __asm__("" : "+m"(last));             // else GCC broadcasts the constants every time
+  vq sum[2][4], old[2][4], made[2][5];  // made: intermediate results of the conversion of `old`
   FOR_UNROLLED (16, int i = 0; i < 8; i++) old[i / 4][i % 4] = vq_set(0);
   for (int64_t k = 0; k < n; k += 2) {
     const int64_t other = k + 1 < n ? k + 1 : k;
@@ -225,7 +227,7 @@ INLINE void lanes_blocks(const enum lanes_end END, const lanes *l, const uint8_t
         }
         FOR_UNROLLED (16, int i = 0; i < 8; i++) old[i / 4][i % 4] = sum[i / 4][i % 4];
         scale = l->scale + column + 4 * q;
-        to[0] = &o.made[0][q], to[1] = &o.made[1][q];
+        to[0] = &o.bytes[0][q], to[1] = &o.bytes[1][q];
       }
     }
   }
@@ -237,22 +239,22 @@ INLINE void lanes_blocks(const enum lanes_end END, const lanes *l, const uint8_t
   lanes_put(&o);
 }
 
-#define LANES_WAY(name, END, HIGH, WIDE, FAR)                                            \
+#define LANES_KERNEL(name, END, HIGH, WIDE, FAR)                                         \
   static void name##_##END(const lanes *l, const uint8_t *const *x, uint8_t *const *out, \
                            int64_t n) {                                                  \
     lanes_blocks((enum lanes_end)END, l, x, out, n, HIGH, WIDE, FAR);                    \
   }
-#define LANES_WAYS(name, HIGH, WIDE, FAR) \
-  LANES_WAY(name, 0, HIGH, WIDE, FAR)     \
-  LANES_WAY(name, 1, HIGH, WIDE, FAR)     \
-  LANES_WAY(name, 2, HIGH, WIDE, FAR)     \
-  LANES_WAY(name, 3, HIGH, WIDE, FAR)     \
+#define LANES_KERNELS(name, HIGH, WIDE, FAR) \
+  LANES_KERNEL(name, 0, HIGH, WIDE, FAR)     \
+  LANES_KERNEL(name, 1, HIGH, WIDE, FAR)     \
+  LANES_KERNEL(name, 2, HIGH, WIDE, FAR)     \
+  LANES_KERNEL(name, 3, HIGH, WIDE, FAR)     \
   static const lanes_fn name[4] = {name##_0, name##_1, name##_2, name##_3};
-LANES_WAYS(lanes_3x9, 3, 9, 0)      // 3x3 of three channels
-LANES_WAYS(lanes_3x9_far, 3, 9, 1)  // in steps of two
-LANES_WAYS(lanes_5x5, 5, 5, 0)      // 5x5 of one channel
+LANES_KERNELS(lanes_3x9, 3, 9, 0)      // 3x3, three input channels, stride 1
+LANES_KERNELS(lanes_3x9_far, 3, 9, 1)  // 3x3, three input channels, stride 2
+LANES_KERNELS(lanes_5x5, 5, 5, 0)      // 5x5, one input channel
 
-static lanes_fn lanes_way(const task *t) {
+static lanes_fn lanes_kernel(const task *t) {
   const itg_qconv *c = &t->c;
   const itg_requantize *q = &t->to;
   const int64_t high = c->w.kernel[1], wide = c->w.kernel[2] * c->deep;
@@ -264,11 +266,11 @@ static lanes_fn lanes_way(const task *t) {
   return NULL;
 }
 
-// `rows` lines of the output from number `line` of all on, whose part of the image is kept.
+// Computes `rows` output lines from line number `line` on; their input lines have been copied.
 static void lanes_lines(const lanes *l, int64_t line, int64_t rows) {
   enum { BLOCKS = 64 };
   const task *t = l->t;
-  const lanes_fn run = lanes_way(t);
+  const lanes_fn run = lanes_kernel(t);
   const itg_window *w = &t->c.w;
   const int64_t blocks = (w->out[2] + LANES - 1) / LANES, all = rows * blocks,
                 step = w->stride[2] * t->c.deep;

@@ -1,7 +1,8 @@
 // Types, shapes and refusals of the 8-bit convolutions.
 #include "qconv.h"
 
-// x, weights, bias with the zero folded in, and scale per channel; zeros and bounds are attributes.
+// Operands are the image, the weights, the bias per channel (with the input's zero folded in) and
+// the scale per channel. Zeros and bounds are attributes.
 static itg_words operands(const itg_call *call, int64_t channels, int64_t x_zero, int64_t y_zero,
                           int64_t lo, int64_t hi, int64_t dtype, itg_tensor *out) {
   TAKES(4, 4, 1);
@@ -26,7 +27,7 @@ static itg_words operands(const itg_call *call, int64_t channels, int64_t x_zero
   return NULL;
 }
 
-// Scale, residual, table and zeros of the weights: what turns sums into the result.
+// Checks the operands of the requantisation: bias, scale, table and zeros of the weights.
 itg_words itg_qconv_endings(const itg_call *call, const itg_attrs_qconv *a, uint8_t weights,
                             itg_tensor *out) {
   TAKES(3, 7, 1);
@@ -151,7 +152,7 @@ itg_words itg_qdepthwise_of(const itg_call *call, itg_qdepth *d, itg_tensor *out
   const itg_tensor *x = call->in[0], *w = call->in[1], *table = itg_input(call, 4);
   REFUSE(x->rank < 3 || x->rank > 5, "takes an image [n, .., c]");
   const int64_t channels = x->shape[x->rank - 1];
-  itg_call four = *call;  // the table has nothing to do with the others
+  itg_call four = *call;  // without the table, which is checked below
   four.n_in = 4;
   itg_words words = operands(&four, channels, a->x_zero, a->y_zero, a->lo, a->hi, a->dtype, out);
   itg_window v;

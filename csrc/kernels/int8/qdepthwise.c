@@ -1,6 +1,7 @@
 // Depthwise convolution of channel-last 8-bit images. The image is interleaved (qdepthwise.h), so
-// that one instruction multiplies four lines of a window. The register tile is four neighbouring
-// output pixels of a vector of channels.
+// that one instruction multiplies four lines of a window. The register tile is one or two output
+// lines by four neighbouring pixels by a vector of QL channels: sum[line][pixel]. The weights of
+// small windows stay in registers too.
 #include "qconv.h"
 #include "qdepthwise.h"
 
@@ -10,7 +11,7 @@ typedef struct task {
   const int8_t *weights;  // [blocks, outs, high, wide, 16 channels, 4 taps]
   uint8_t *out;
   itg_requantize end;
-  const uint8_t *table;  // maps each byte of the result, as u8; or NULL
+  const uint8_t *table;  // applied to each byte of the result, as u8; or NULL
   int flip;
   uint8_t fill;
 } task;
@@ -22,24 +23,26 @@ typedef struct task {
 #include "qdepthwise_5x5.h"
 
 // ---- sums ---------------------------------------------------------------------------------------
-typedef struct sums {  // a strip of one or two lines of output, one vector of channels
-  const uint8_t *woven;
-  const int64_t *at;      // where each group of taps lies from there, in bytes
+typedef struct sums {     // a strip of one or two output lines, one vector of channels
+  const uint8_t *places;  // interleaved input
+  const int64_t *at;      // offset of each group of four taps in it, in bytes
   const int8_t *weights;  // of the first line; those of the second follow `next` bytes later
-  int64_t taps, next;
+  int64_t taps, next;     // taps: groups of four
   uint8_t *out;
-  int64_t line, pitch;   // from one line of output to the next, and from pixel to pixel
-  int64_t pixels, step;  // step: places from pixel to pixel
+  int64_t line, pitch;   // distances of output lines and pixels
+  int64_t pixels, step;  // step: places from one pixel to the next
   int64_t n;             // channels
 } sums;
 
-INLINE void four(const sums *s, const uint8_t *woven, const vq_four *weights, vq bias,
+// Sums of four neighbouring pixels. If WIDE (the window's width) is not 0, all loops are unrolled
+// and the weights come from registers.
+INLINE void four(const sums *s, const uint8_t *places, const vq_four *weights, vq bias,
                  const int TAPS, const int OUTS, const int WIDE, const int STEP, vq (*sum)[4]) {
   FOR_UNROLLED (16, int o = 0; o < OUTS; o++)
     FOR_UNROLLED (16, int p = 0; p < 4; p++) sum[o][p] = bias;
-  if (WIDE) {  // neighbouring pixels and taps share loads
+  if (WIDE) {  // each place is loaded once for all taps and pixels that need it
     FOR_UNROLLED (16, int r = 0; r < TAPS / WIDE; r++) {
-      const uint8_t *line = woven + s->at[r * WIDE];
+      const uint8_t *line = places + s->at[r * WIDE];
       FOR_UNROLLED (16, int x = 0; x < WIDE + 3 * STEP; x++) {
         const vq_four in = vq_inputs(vq_load(line + x * ITG_QPLACE));
         FOR_UNROLLED (16, int k = 0; k < WIDE; k++)
@@ -53,7 +56,7 @@ INLINE void four(const sums *s, const uint8_t *woven, const vq_four *weights, vq
     return;
   }
   for (int64_t k = 0; k < s->taps; k++) {
-    const uint8_t *from = woven + s->at[k];
+    const uint8_t *from = places + s->at[k];
     vq_four w[2];
     FOR_UNROLLED (16, int o = 0; o < OUTS; o++)
       w[o] = vq_weights(vq_load(s->weights + o * s->next + k * ITG_QPLACE));
@@ -79,9 +82,9 @@ INLINE void strip(const sums *s_, const task *t, vq bias, vf scale, const int TA
   for (int64_t p = 0; p < s.pixels; p += 4) {
     const int64_t at = p + 4 <= s.pixels ? p
                        : s.pixels < 4    ? 0
-                                         : s.pixels - 4;  // the last four overlap those before
+                                         : s.pixels - 4;  // the last four may repeat some pixels
     vq sum[2][4];
-    four(&s, s.woven + at * s.step * ITG_QPLACE, weights, bias, TAPS, OUTS, WIDE, STEP, sum);
+    four(&s, s.places + at * s.step * ITG_QPLACE, weights, bias, TAPS, OUTS, WIDE, STEP, sum);
     FOR_UNROLLED (16, int o = 0; o < OUTS; o++) {
       vq *y = sum[o];
       vq bytes = saturates ? vq_bytes(y[0], y[1], y[2], y[3], scales, true, end)
@@ -103,7 +106,7 @@ STRIP(strip_any, 0, 1, 0, 1)
 STRIP(strip_any_twice, 0, 2, 0, 1)
 typedef void (*strip_fn)(const sums *s, const task *t, vq bias, vf scale);
 
-#if defined(ISA_avx512vnni)  // whose registers keep all weights of a 5x5 window, for two lines
+#if defined(ISA_avx512vnni)  // its registers hold all weights of a 5x5 window for two lines
 STRIP(strip_5x5, 10, 1, 5, 1)
 STRIP(strip_5x5_twice, 10, 2, 5, 1)
 STRIP(strip_5x5_2, 10, 1, 5, 2)
@@ -118,9 +121,8 @@ static strip_fn strip_of_5x5(int64_t lines, int64_t step) {
 }
 #endif
 
-// All sums of `lines` lines of output (at most `outs`), blocks from `block` on with `channels`
-// channels in all.
-static void strips(const task *t, sums *s, const uint8_t *woven, int64_t block, int64_t channels,
+// Computes `lines` output lines (at most `outs`) of `channels` channels from block `block` on.
+static void strips(const task *t, sums *s, const uint8_t *places, int64_t block, int64_t channels,
                    int64_t lines) {
   const itg_qdepth *d = &t->d;
   strip_fn run = lines == 2 ? strip_any_twice : strip_any;
@@ -137,7 +139,7 @@ static void strips(const task *t, sums *s, const uint8_t *woven, int64_t block, 
     float scale[QL] = {0};
     memcpy(bias, t->end.bias + c, (size_t)s->n * sizeof *bias);
     memcpy(scale, t->end.scale + c, (size_t)s->n * sizeof *scale);
-    s->woven = woven + b * d->columns * ITG_QPLACE + half;
+    s->places = places + b * d->columns * ITG_QPLACE + half;
     s->weights = t->weights + (block + b) * d->outs * s->next + half;
     s->out = out + c;
     run(s, t, vq_load(bias), vload(scale));
@@ -167,8 +169,8 @@ static sums begin(const task *t, const piece *at, const int64_t *taps, int64_t r
   return s;
 }
 
-// Output rows [row, row + lines).
-static void lines_of(const task *t, const piece *at, uint8_t *woven, int64_t row, int64_t lines) {
+// Interleaves the input of output rows [row, row + lines) and computes them.
+static void lines_of(const task *t, const piece *at, uint8_t *places, int64_t row, int64_t lines) {
   const itg_qdepth *d = &t->d;
   const itg_window *w = &d->w;
   const int64_t oy = row % w->out[1], oz = row / w->out[1] % w->out[0],
@@ -186,17 +188,17 @@ static void lines_of(const task *t, const piece *at, uint8_t *woven, int64_t row
       rows[i] = k < count ? line_of(t, batch, z, y) : NULL;
     }
     const int64_t columns = (at->n - 1) * w->stride[2] + (d->wide - 1) * w->dilation[2] + 1;
-    weave_line(t, rows, at->p * w->stride[2] - w->before[2], columns, at->block * ITG_QBLOCK16,
-               at->channels, woven + g * group);
+    interleave_padded(t, rows, at->p * w->stride[2] - w->before[2], columns,
+                      at->block * ITG_QBLOCK16, at->channels, places + g * group);
     for (int64_t j = 0; j < d->wide; j++)
       taps[g * d->wide + j] = g * group + j * w->dilation[2] * ITG_QPLACE;
   }
   sums s = begin(t, at, taps, row);
-  strips(t, &s, woven, at->block, at->channels, lines);
+  strips(t, &s, places, at->block, at->channels, lines);
 }
 
-// Rows [row, end) of blocks [first, last).
-static void run(const task *t, uint8_t *woven, int64_t row, int64_t end, int64_t first,
+// Computes rows [row, end) of blocks [first, last).
+static void run(const task *t, uint8_t *places, int64_t row, int64_t end, int64_t first,
                 int64_t last) {
   const itg_qdepth *d = &t->d;
   const int64_t height = d->w.out[1];
@@ -208,12 +210,12 @@ static void run(const task *t, uint8_t *woven, int64_t row, int64_t end, int64_t
                         blocks * ITG_QBLOCK16 < left ? blocks * ITG_QBLOCK16 : left};
       for (int64_t y = row, lines; y < end; y += lines) {
         lines = d->outs == 2 && y + 1 < end && y % height + 1 < height ? 2 : 1;
-        lines_of(t, &at, woven, y, lines);
+        lines_of(t, &at, places, y, lines);
       }
     }
 }
 #else
-// One output pixel after the other.
+// Plain C: one output pixel and one block of channels at a time, without interleaving.
 static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t first,
                 int64_t last) {
   (void)none;
@@ -269,7 +271,7 @@ ITG_FN(qdepthwise, any) {
   t.end = itg_requantize_of(call->in[2]->data, call->in[3]->data, t.d.channels, a->y_zero, a->lo,
                             a->hi, a->dtype == ITG_I8);
   int64_t row = 0, end = type.shape[0] * t.d.w.out[0] * t.d.w.out[1], from = 0, to = t.d.blocks;
-  int64_t lines = t.d.outs, blocks = 4;  // that are made together
+  int64_t lines = t.d.outs, blocks = 4;  // that are computed together: threads split at multiples
 #if defined(ISA_avx512)
   const bool walk = walks(&t.d.w);
   if (walk) lines = 1;
@@ -277,8 +279,8 @@ ITG_FN(qdepthwise, any) {
 #if defined(ISA_avx512vnni)
   if (!walk && t.d.five_slots) lines = blocks = 1;
 #endif
-  // Cut like the product that made the image (qconv.c), mostly of a sixth of the channels: what a
-  // thread made is near to it.
+  // Threads split the work as the 1x1 convolution before it does (qconv.c), which mostly has a
+  // sixth of the channels as inputs. So each thread finds its inputs in its own cache.
   const bool wide =
       t.d.channels > 7 * type.shape[0] * itg_places(t.d.w.in) && t.d.blocks >= 2 * (int64_t)parts;
   if (!wide && end >= 7 * (int64_t)parts) itg_share(end, lines, part, parts, &row, &end);

@@ -1,33 +1,34 @@
-// 3x3 depthwise convolution of bytes in vectors of 64 channels. The sums stay in registers from
-// column to column of the image, and a column is interleaved (qdepthwise.h) when it is read. Fewer
-// channels than a vector has are taken from two or four rows of pixels at a time. Included by
-// qdepthwise.c.
+// 3x3 depthwise convolution of bytes in vectors of 64 channels. A column of three lines is read,
+// interleaved in registers (qdepthwise.h) and added to all output pixels that need it. The register
+// tile is three output pixels (s0, s1, s2) by four vectors of 16 channels; weights are 3 x 4
+// vectors. With at most 32 (16) channels a vector holds two (four) parts of the output line, which
+// are called runs. Included by qdepthwise.c.
 #if defined(ISA_avx512)
-typedef struct chunk {  // up to 64 channels, or 32 of two runs, or 16 of four; in the order that
-                        // unpacking leaves
-  vq weights[3][4];
+// Parameters of up to 64 channels, or of 32 channels of two runs, or of 16 channels of four. The
+// order of the lanes is that of interleave().
+typedef struct chunk {
+  vq weights[3][4];  // [column of the window][vector]
   vq bias[4];
   vf scale[4];
   int64_t c, n;  // channels
   int runs;
 } chunk;
 
-typedef struct columns {   // one line of output
-  const uint8_t *rows[3];  // what run 0 sees first, or padding
-  int64_t step[3];         // bytes from one column to the next, from run to run
-  int64_t run[3];
-  bool inside[3];
-  int64_t first, width;  // the image's column that run 0 sees first; columns that the image has
-  int64_t apart;         // columns between runs
+typedef struct columns {   // one output line
+  const uint8_t *rows[3];  // first column of run 0 in each input line, or padding
+  int64_t step[3];         // bytes from one column to the next
+  int64_t run[3];          // bytes from one run to the next
+  bool inside[3];          // the line is no padding
+  int64_t first, width;    // first image column of run 0, columns of the image
+  int64_t distance;        // columns between runs
   uint8_t *out;
   int64_t out_step, out_run;
   int64_t pixels;  // of a run
-  bool last;       // no reading past the last channel
+  bool last;       // at the end of the image: bytes past the last channel must not be read
 } columns;
 
-// Rows of 16 channels as the lanes of unpacked bytes lie: 4 x 4 groups of 128 bits, rows to
-// columns.
-INLINE void turn(const vq *in, vq *out) {
+// Transposes 4 x 4 lanes of 128 bits: vectors of 16 channels to the order of interleave().
+INLINE void transpose(const vq *in, vq *out) {
   const vq a = _mm512_shuffle_i32x4(in[0], in[1], 0x88),
            b = _mm512_shuffle_i32x4(in[0], in[1], 0xdd);
   const vq c = _mm512_shuffle_i32x4(in[2], in[3], 0x88),
@@ -55,7 +56,7 @@ static chunk chunk_of(const task *t, int64_t c) {
         in[i] = b < blocks ? vq_load(t->weights + ((c / 16 + b) * t->d.outs * 3 + w) * ITG_QPLACE)
                            : vq_set(0);
     }
-    turn(in, out);
+    transpose(in, out);
     for (int v = 0; v < 4; v++)
       if (w < 3) k.weights[w][v] = out[v];
       else if (w == 3) k.bias[v] = out[v];
@@ -64,6 +65,7 @@ static chunk chunk_of(const task *t, int64_t c) {
   return k;
 }
 
+// Loads one pixel of each run.
 INLINE vq whole_column(const uint8_t *p, int64_t run, const int RUNS) {
   if (RUNS == 1) return vq_load(p);
   if (RUNS == 2)
@@ -76,8 +78,8 @@ INLINE vq whole_column(const uint8_t *p, int64_t run, const int RUNS) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
 }
 
-// Where some of it may be padding, or the last of the image: bit r of `there` says whether run r
-// sees a pixel.
+// Loads one pixel of each run if some may be padding or at the end of the image. Bit r of `there`
+// says whether the pixel of run r lies inside the image.
 INLINE vq edge_column(const uint8_t *p, int64_t run, unsigned there, int64_t n, vq fill,
                       const int RUNS) {
   if (RUNS == 1) return _mm512_mask_loadu_epi8(fill, there & 1 ? ~(__mmask64)0 >> (64 - n) : 0, p);
@@ -119,6 +121,8 @@ INLINE void put_column(uint8_t *to, int64_t run, int64_t n, vq y, const int RUNS
   }
 }
 
+// Computes one output line. COLUMN loads and interleaves the next column; BEGIN starts the sums of
+// a pixel with the first column of its window, ADD adds column `tap`, END stores the pixel.
 INLINE void walk(const task *t, const chunk *k, const columns *s_, const int RUNS, const int STEP) {
   const columns s = *s_;
   const vq flip = vq_set((int32_t)0x80808080), none = vq_set(0),
@@ -129,7 +133,7 @@ INLINE void walk(const task *t, const chunk *k, const columns *s_, const int RUN
   const bool saturates = t->end.saturates;
   const uint8_t *const table = t->table;
   const int64_t count = (s.pixels - 1) * STEP + 3, n = k->n;
-  int64_t begin = s.first < 0 ? -s.first : 0, stop = s.width - s.first - (RUNS - 1) * s.apart;
+  int64_t begin = s.first < 0 ? -s.first : 0, stop = s.width - s.first - (RUNS - 1) * s.distance;
   if (s.last || stop <= begin) begin = stop = 0;
   vq_four w[3][4];
   FOR_UNROLLED (16, int i = 0; i < 12; i++) w[i / 4][i % 4] = vq_weights(k->weights[i / 4][i % 4]);
@@ -146,7 +150,7 @@ INLINE void walk(const task *t, const chunk *k, const columns *s_, const int RUN
     } else {                                                                                      \
       unsigned there = 0;                                                                         \
       for (int j = 0; j < RUNS; j++)                                                              \
-        there |= (unsigned)((uint64_t)(s.first + j * s.apart + i) < width) << j;                  \
+        there |= (unsigned)((uint64_t)(s.first + j * s.distance + i) < width) << j;               \
       x[0] = edge_column(a, s.run[0], s.inside[0] ? there : 0, n, fill, RUNS);                    \
       x[1] = edge_column(b, s.run[1], s.inside[1] ? there : 0, n, fill, RUNS);                    \
       x[2] = edge_column(c, s.run[2], s.inside[2] ? there : 0, n, fill, RUNS);                    \
@@ -207,12 +211,12 @@ static bool walks(const itg_window *w) {
          w->dilation[2] == 1 && w->stride[1] <= 2 && w->stride[1] == w->stride[2];
 }
 
-// Channels [from, to) of rows [row, end).
+// Computes channels [from, to) of rows [row, end).
 static void walk_rows(const task *t, int64_t row, int64_t end, int64_t from, int64_t to) {
   const itg_window *w = &t->d.w;
   const int64_t channels = t->d.channels, line = w->in[2] * channels, stride = w->stride[2];
   const int64_t near = (256 << 10) / (w->in[1] * line + 1),
-                rows = near ? end - row : 8;  // small images: all rows
+                rows = near ? end - row : 8;  // rows before the next channels: all of a small image
   uint8_t fill[64];
   memset(fill, t->fill, sizeof fill);
   for (int64_t first = row; first < end; first += rows)
@@ -224,24 +228,24 @@ static void walk_rows(const task *t, int64_t row, int64_t end, int64_t from, int
                           : k.runs == 1 ? walk_1_2
                           : k.runs == 2 ? walk_2_2
                                         : walk_4_2;
-      const int64_t apart = k.runs == 1 ? 0 : w->out[2] / k.runs;
+      const int64_t run_pixels = k.runs == 1 ? 0 : w->out[2] / k.runs;
       for (int64_t y = first; y < end && y < first + rows; y++) {
         const int64_t oy = y % w->out[1], batch = y / w->out[1], x = -w->before[2];
         columns s = {.first = x,
                      .width = w->in[2],
-                     .apart = apart * stride,
+                     .distance = run_pixels * stride,
                      .out_step = channels,
-                     .out_run = apart * channels,
-                     .pixels = w->out[2] - (k.runs - 1) * apart};
+                     .out_run = run_pixels * channels,
+                     .pixels = w->out[2] - (k.runs - 1) * run_pixels};
         s.out = t->out + y * w->out[2] * channels + c;
         for (int r = 0; r < 3; r++) {
           const int64_t iy = oy * stride - w->before[1] + r;
           s.inside[r] = iy >= 0 && iy < w->in[1];
           s.rows[r] = s.inside[r] ? t->x + (batch * w->in[1] + iy) * line + x * channels + c : fill;
           s.step[r] = s.inside[r] ? channels : 0;
-          s.run[r] = s.inside[r] ? s.apart * channels : 0;
+          s.run[r] = s.inside[r] ? s.distance * channels : 0;
           s.last |= s.inside[r] && (w->in[1] - 1 - iy) * line < 64 &&
-                    k.n * k.runs < 64;  // lines may be a few bytes
+                    k.n * k.runs < 64;  // true for several lines if these are short
         }
         run(t, &k, &s);
       }

@@ -1,19 +1,19 @@
-// 5x5 depthwise convolution of bytes, 16 channels at a time. Groups of four lines are interleaved
-// (qdepthwise.h), each group once: every window sees two groups, with weights moved by as many
-// bytes as it begins below the group. The sums of one pixel are converted to bytes between the
-// products of the next. Included by qdepthwise.c.
+// 5x5 depthwise convolution of bytes, 16 channels at a time. Each group of four image lines is
+// interleaved once (qdepthwise.h). A window covers two groups; if it begins i lines below the first
+// line of a group, the weights are moved by i bytes. The register tile is M = 4 to 7 neighbouring
+// pixels (sum[m]); the weights take 10 registers. The previous M sums (old[m]) are converted to
+// bytes between the products. Included by qdepthwise.c.
 #if defined(ISA_avx512vnni)
 enum {
   FIVE = 5,
   FIVE_TAPS = 2 * FIVE,  // groups of four taps: two groups of lines by five columns
-  LOWER = 4,             // lines of a group where a window may begin
-  FIVE_MOST = 7,         // output pixels of a strip
+  LOWER = 4,             // lines of a group; a window may begin at each of them
+  FIVE_MOST = 7,         // most output pixels of a register tile
 };
 
-typedef struct five {  // some lines of output, one block of channels
-  const uint8_t *woven;
-  int64_t slot, slots, first;  // bytes of a group of four lines, groups that are kept in turns, the
-                               // first one's number
+typedef struct five {          // some output lines, one block of channels
+  const uint8_t *places;       // interleaved input: a ring buffer of `slots` groups of four lines
+  int64_t slot, slots, first;  // bytes of a group, groups of the buffer, number of the first group
   const vq *weights;           // [LOWER, FIVE_TAPS]
   const task *t;
   vq bias;
@@ -65,8 +65,8 @@ INLINE void five_lines(const five *f, const int M, const int STEP) {
   FOR_UNROLLED (16, int m = 0; m < M; m++) old[m] = vq_set(0);
   for (int64_t y = 0; y < f->lines; y++) {
     const int64_t group = f->first + y * STEP / LOWER;
-    const uint8_t *above = f->woven + group % f->slots * f->slot,
-                  *below = f->woven + (group + 1) % f->slots * f->slot;
+    const uint8_t *above = f->places + group % f->slots * f->slot,
+                  *below = f->places + (group + 1) % f->slots * f->slot;
     const vq *from = f->weights + y * STEP % LOWER * FIVE_TAPS;
     vq_four taps[FIVE_TAPS];
     FOR_UNROLLED (16, int k = 0; k < FIVE_TAPS; k++) taps[k] = vq_weights(vq_load(from + k));
@@ -82,7 +82,7 @@ INLINE void five_lines(const five *f, const int M, const int STEP) {
       pitch = channels;
       to = f->out + (y * w->out[2] + p) * channels;
       const int64_t next =
-          p + 2 * M <= f->pixels ? p + M : f->pixels - M;  // the last ones may be done again
+          p + 2 * M <= f->pixels ? p + M : f->pixels - M;  // the last tile may repeat a few pixels
       if (next <= p) break;
       p = next;
     }
@@ -108,8 +108,7 @@ static five_fn five_of(int64_t pixels, int64_t step) {
   static const five_fn all[2][4] = {{five_4_1, five_5_1, five_6_1, five_7_1},
                                     {five_4_2, five_5_2, five_6_2, five_7_2}};
   int64_t best = FIVE_MOST, least = INT64_MAX;
-  for (int64_t m = FIVE_MOST; m >= 4;
-       m--) {  // as many pixels at a time as are computed in vain least often
+  for (int64_t m = FIVE_MOST; m >= 4; m--) {  // pixels per tile that repeat the fewest pixels
     const int64_t cost = (pixels + m - 1) / m * (m + 1);
     if (cost < least) best = m, least = cost;
   }
@@ -123,16 +122,17 @@ static void five_weights(const int8_t *from, vq (*to)[FIVE_TAPS]) {
              below = vq_load(from + (FIVE + k) * ITG_QPLACE);
     for (int i = 0; i < LOWER; i++) {
       const __m128i down = _mm_cvtsi32_si128(8 * i),
-                    up = _mm_cvtsi32_si128(32 - 8 * i);  // by 32 leaves nothing
+                    up = _mm_cvtsi32_si128(32 - 8 * i);  // a shift by 32 gives 0
       to[i][k] = _mm512_sll_epi32(above, down);
       to[i][FIVE + k] = _mm512_or_si512(_mm512_srl_epi32(above, up), _mm512_sll_epi32(below, down));
     }
   }
 }
 
-// Lines [y, y + 4) of the image, of which some may be padding, and the columns that windows see.
-static void weave_five(const task *t, int64_t batch, int64_t y, int64_t c, int64_t channels,
-                       int64_t block, uint8_t *to) {
+// Interleaves image lines [y, y + 4), some of which may be padding, in all columns that windows
+// cover.
+static void interleave_five(const task *t, int64_t batch, int64_t y, int64_t c, int64_t channels,
+                            int64_t block, uint8_t *to) {
   const itg_window *w = &t->d.w;
   const int64_t columns = t->d.five_columns, pitch = t->d.channels, before = w->before[2];
   const int64_t begin = before < columns ? before : columns;
@@ -144,17 +144,17 @@ static void weave_five(const task *t, int64_t batch, int64_t y, int64_t c, int64
     for (int64_t i = 0; i < begin; i++) vq_store(to + b * block + i * ITG_QPLACE, beside);
     for (int64_t i = end; i < columns; i++) vq_store(to + b * block + i * ITG_QPLACE, beside);
   }
-  threads th;
+  four_lines th;
   for (int k = 0; k < 4; k++) {
     const bool there = y + k >= 0 && y + k < w->in[1];
     th.from[k] = there ? t->x + (batch * w->in[1] + y + k) * w->in[2] * pitch : fill;
     th.step[k] = there ? pitch : 0;
   }
-  weave(&th, c, channels, end - begin, block, t->flip, to + begin * ITG_QPLACE);
+  interleave_lines(&th, c, channels, end - begin, block, t->flip, to + begin * ITG_QPLACE);
 }
 
-// Lines [row, end) of one image, blocks [first, last).
-static void five_image(const task *t, uint8_t *woven, int64_t row, int64_t end, int64_t first,
+// Computes output lines [row, end) of one image, blocks [first, last).
+static void five_image(const task *t, uint8_t *places, int64_t row, int64_t end, int64_t first,
                        int64_t last) {
   const itg_qdepth *d = &t->d;
   const itg_window *w = &d->w;
@@ -169,16 +169,16 @@ static void five_image(const task *t, uint8_t *woven, int64_t row, int64_t end, 
     const int64_t channels = blocks * ITG_QBLOCK16 < left ? blocks * ITG_QBLOCK16 : left;
     vq weights[4][LOWER][FIVE_TAPS];
     for (int64_t i = 0; i < blocks; i++) five_weights(t->weights + (b + i) * size, weights[i]);
-    weave_five(t, batch, top, c, channels, block, woven);
+    interleave_five(t, batch, top, c, channels, block, places);
     for (int64_t y = 0, group = 0; y < end - row; y += most, group += slots - 1) {
       const int64_t lines = end - row - y < most ? end - row - y : most,
                     groups = (lines - 1) * step / LOWER + 1;
       for (int64_t g = group + 1; g <= group + groups; g++)
-        weave_five(t, batch, top + g * LOWER, c, channels, block, woven + g % slots * slot);
+        interleave_five(t, batch, top + g * LOWER, c, channels, block, places + g % slots * slot);
       for (int64_t i = 0; i < blocks; i++) {
         const int64_t at = c + i * ITG_QBLOCK16, n = channels - i * ITG_QBLOCK16;
         const __mmask16 some = n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
-        const five f = {.woven = woven + i * block,
+        const five f = {.places = places + i * block,
                         .slot = slot,
                         .slots = slots,
                         .first = group,
@@ -196,13 +196,13 @@ static void five_image(const task *t, uint8_t *woven, int64_t row, int64_t end, 
   }
 }
 
-static void five_rows(const task *t, uint8_t *woven, int64_t row, int64_t end, int64_t first,
+static void five_rows(const task *t, uint8_t *places, int64_t row, int64_t end, int64_t first,
                       int64_t last) {
   const int64_t height = t->d.w.out[1];
   for (int64_t y = row, stop; y < end; y = stop) {
     stop = (y / height + 1) * height;
     stop = stop < end ? stop : end;
-    five_image(t, woven, y, stop, first, last);
+    five_image(t, places, y, stop, first, last);
   }
 }
 #endif

@@ -2,20 +2,20 @@
 // four lines of a window, become the four bytes of a lane (qdepthwise.h). Included by qdepthwise.c.
 #pragma once
 enum {
-  WOVEN = QBYTES / ITG_QBLOCK16,  // blocks of 16 channels in a vector of bytes
-  HALVES = ITG_QBLOCK16 / QL,     // vectors of sums per block
+  BLOCKS = QBYTES / ITG_QBLOCK16,  // blocks of 16 channels in a vector of bytes
+  HALVES = ITG_QBLOCK16 / QL,      // vectors of sums per block
 };
 
-typedef struct threads {  // four bytes of each place come from four runs of pixels
+typedef struct four_lines {  // sources of the four bytes of a lane
   const uint8_t *from[4];
-  int64_t step[4];  // bytes from one place to the next
-} threads;
+  int64_t step[4];  // bytes from one pixel to the next; 0 for a line of padding
+} four_lines;
 
 #if defined(ISA_avx512)
 INLINE vq some_bytes(const uint8_t *p, int64_t n) {
   return _mm512_maskz_loadu_epi8(~(__mmask64)0 >> (64 - n), p);
 }
-INLINE vq by_fours(vq x) {  // 4 x 4 groups of four bytes, rows to columns
+INLINE vq by_fours(vq x) {  // transposes 4 x 4 groups of four bytes
   return _mm512_permutexvar_epi32(
       _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), x);
 }
@@ -52,7 +52,8 @@ INLINE void put_four(uint8_t *to, int64_t step, int64_t n, int pixels, vq bytes)
 }
 #endif
 
-// Four vectors of bytes -> four of lanes; within 128 bits lane i of vector v is byte 4 * v + i.
+// Interleaves four vectors of bytes: a 32-bit lane of the results holds one byte of each. Within
+// 128 bits, lane i of vector v comes from bytes 4 * v + i.
 INLINE void interleave(vq a, vq b, vq c, vq d, vq *to) {
   const vq ab = vq_unpacklo8(a, b), cd = vq_unpacklo8(c, d), ab2 = vq_unpackhi8(a, b),
            cd2 = vq_unpackhi8(c, d);
@@ -62,10 +63,10 @@ INLINE void interleave(vq a, vq b, vq c, vq d, vq *to) {
   to[3] = vq_unpackhi16(ab2, cd2);
 }
 
-// ---- weaving ------------------------------------------------------------------------------------
-// `n` places of `LANES` vectors of lanes, of which `bytes` channels are there.
-INLINE void weave_some(const threads *t, int64_t n, int64_t bytes, int64_t block, int flip_,
-                       uint8_t *to, const int LANES, const int WHOLE) {
+// ---- interleaving of lines ----------------------------------------------------------------------
+// Writes n places, each with LANES vectors of `bytes` channels. WHOLE: all QBYTES channels exist.
+INLINE void interleave_some(const four_lines *t, int64_t n, int64_t bytes, int64_t block, int flip_,
+                            uint8_t *to, const int LANES, const int WHOLE) {
   const vq flip = vq_set((int32_t)(flip_ * 0x01010101u));
   const uint8_t *a = t->from[0], *b = t->from[1], *c = t->from[2], *d = t->from[3];
   for (int64_t i = 0; i < n; i++, to += ITG_QPLACE) {
@@ -80,24 +81,25 @@ INLINE void weave_some(const threads *t, int64_t n, int64_t bytes, int64_t block
   }
 }
 
-// `n` places of channels [c, c + channels), blocks lying `block` bytes apart.
-static void weave(const threads *all, int64_t c, int64_t channels, int64_t n, int64_t block,
-                  int flip, uint8_t *to) {
-  for (; channels > 0; c += QBYTES, channels -= QBYTES, to += WOVEN * block) {
-    threads t = *all;
+// Writes n places of channels [c, c + channels); `block` bytes separate two blocks of 16 channels.
+static void interleave_lines(const four_lines *all, int64_t c, int64_t channels, int64_t n,
+                             int64_t block, int flip, uint8_t *to) {
+  for (; channels > 0; c += QBYTES, channels -= QBYTES, to += BLOCKS * block) {
+    four_lines t = *all;
     for (int i = 0; i < 4; i++) t.from[i] += t.step[i] ? c : 0;
     const int64_t lanes = (channels + QL - 1) / QL;
-    if (channels >= QBYTES) weave_some(&t, n, QBYTES, block, flip, to, 4, 1);
-    else if (lanes <= 1) weave_some(&t, n, channels, block, flip, to, 1, 0);
-    else if (lanes <= 2) weave_some(&t, n, channels, block, flip, to, 2, 0);
-    else if (lanes <= 3) weave_some(&t, n, channels, block, flip, to, 3, 0);
-    else weave_some(&t, n, channels, block, flip, to, 4, 0);
+    if (channels >= QBYTES) interleave_some(&t, n, QBYTES, block, flip, to, 4, 1);
+    else if (lanes <= 1) interleave_some(&t, n, channels, block, flip, to, 1, 0);
+    else if (lanes <= 2) interleave_some(&t, n, channels, block, flip, to, 2, 0);
+    else if (lanes <= 3) interleave_some(&t, n, channels, block, flip, to, 3, 0);
+    else interleave_some(&t, n, channels, block, flip, to, 4, 0);
   }
 }
 
-// The places [0, n) that see pixels first + i of the lines row[k]; outside the image is padding.
-static void weave_line(const task *t, const uint8_t *const *row, int64_t first, int64_t n,
-                       int64_t c, int64_t channels, uint8_t *to) {
+// Writes places [0, n) from pixels first + i of the four lines row[k]. Pixels outside the image are
+// padding.
+static void interleave_padded(const task *t, const uint8_t *const *row, int64_t first, int64_t n,
+                              int64_t c, int64_t channels, uint8_t *to) {
   const int64_t width = t->d.w.in[2], pitch = t->d.channels, block = t->d.columns * ITG_QPLACE;
   uint8_t fill[QBYTES];
   memset(fill, t->fill, sizeof fill);
@@ -106,14 +108,14 @@ static void weave_line(const task *t, const uint8_t *const *row, int64_t first, 
   begin = begin > end ? end : begin;
   for (int64_t i = 0; i < n;) {
     const bool inside = i >= begin && i < end;
-    threads th;
+    four_lines th;
     for (int k = 0; k < 4; k++) {
       const int64_t x = first + i;
       const bool there = row[k] && x >= 0 && x < width;
       th.from[k] = there ? row[k] + x * pitch : fill;
       th.step[k] = there ? pitch : 0;
     }
-    weave(&th, c, channels, inside ? end - i : 1, block, t->flip, to + i * ITG_QPLACE);
+    interleave_lines(&th, c, channels, inside ? end - i : 1, block, t->flip, to + i * ITG_QPLACE);
     i = inside ? end : i + 1;
   }
 }

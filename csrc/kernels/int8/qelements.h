@@ -1,10 +1,10 @@
-// Loads of quantised bytes as vectors of floats, and stores: y = clamp(rint(real) + zero).
+// Loads quantised bytes as vectors of floats, and stores floats as bytes: clamp(rint(real) + zero).
 #pragma once
 #include "infer.h"
 #include "qvec.h"
 
-// Scale and zero of a quantised tensor. A byte counts from 0: those of i8 are flipped, `less` is
-// the zero then.
+// Scale and zero of a quantised tensor. Bytes are handled as u8: xor with `flip` turns i8 into u8,
+// and `less` is the zero of these u8.
 typedef struct itg_quant {
   float scale;
   int less;
@@ -17,17 +17,18 @@ static inline itg_quant itg_quant_of(const itg_tensor *scale, const itg_tensor *
                      (int)itg_load_i64(zero->dtype, zero->data, 0) + flip, flip};
 }
 
-static inline float itg_apart(const itg_quant *q, uint8_t x) {
+// The byte minus its zero.
+static inline float itg_minus_zero(const itg_quant *q, uint8_t x) {
   return (float)((int)(x ^ q->flip) - q->less);
 }
 
-// The one rounding rule, by comparisons, so that no number is too large for it.
+// The rounding rule of 8-bit arithmetic. The clamp is done in floats, so any number is allowed.
 static inline uint8_t itg_byte_of(const itg_quant *q, float real) {
   const float y = rintf(real) + (float)q->less, above = y > 0 ? y : 0;
   return (uint8_t)((uint8_t)(int)(above < 255 ? above : 255) ^ q->flip);
 }
 
-// Floats that instructions may convert to 32 bits: everything below this in size.
+// Bound of |x| for floats that are converted to i32 without a clamp.
 #define ITG_CONVERTS 1e9f
 
 #ifdef ITG_QVECTORS
@@ -42,7 +43,7 @@ static inline uint8_t itg_byte_of(const itg_quant *q, float real) {
 #endif
 
 static const uint8_t itg_fours[4][16] = {
-    // four neighbours of each 16 bytes as 32-bit numbers
+    // shuffles that widen bytes 4 i to 4 i + 3 of each 16 bytes to 32 bits
     {0, 128, 128, 128, 1, 128, 128, 128, 2, 128, 128, 128, 3, 128, 128, 128},
     {4, 128, 128, 128, 5, 128, 128, 128, 6, 128, 128, 128, 7, 128, 128, 128},
     {8, 128, 128, 128, 9, 128, 128, 128, 10, 128, 128, 128, 11, 128, 128, 128},
@@ -56,7 +57,8 @@ INLINE qb_quant qb_quant_of(const itg_quant *q) {
   return (qb_quant){vq_set(q->less), vq_set((int32_t)(q->flip * 0x01010101u))};
 }
 
-// QBYTES bytes minus their zero as four vectors; qb_bytes puts numbers in this order back in place.
+// Converts QBYTES bytes minus their zero to four vectors of floats. In each 128 bits, y[i] holds
+// bytes 4 i to 4 i + 3. qb_bytes takes floats in this order.
 INLINE void qb_floats(vq x, const qb_quant *q, vf y[4]) {
   x = vq_xor(x, q->flip);
   FOR_UNROLLED (16, int i = 0; i < 4; i++)
@@ -71,14 +73,15 @@ INLINE qb_end qb_end_of(const itg_quant *q) {
   return (qb_end){vq_set16((short)q->less), vq_set((int32_t)(q->flip * 0x01010101u))};
 }
 
-// Narrowing saturates, which is the clamp; |y| < ITG_CONVERTS.
+// Rounds four vectors of floats to bytes, in the order of qb_floats. Narrowing saturates, so no
+// clamp is needed; |y| < ITG_CONVERTS.
 INLINE vq qb_bytes(const vf y[4], const qb_end *end) {
   const vq left = vq_packs32(vq_rounded(y[0]), vq_rounded(y[1]));
   const vq right = vq_packs32(vq_rounded(y[2]), vq_rounded(y[3]));
   return vq_xor(vq_packus16(vq_adds16(left, end->zero), vq_adds16(right, end->zero)), end->flip);
 }
 
-// The same where the four vectors followed each other.
+// Reorders the bytes of qb_bytes if the four vectors were loaded from consecutive addresses.
 INLINE vq qb_in_order(vq bytes) {
 #if defined(ISA_avx512)
   return _mm512_permutexvar_epi32(

@@ -51,10 +51,10 @@ INLINE void put(float *p, int64_t n, vf v) {
   else if (n > 0) vstoren(p, n, v);
 }
 
-// Activations that are more than bounds, over all rows of the tile at once, which lie together in
-// `y`.
-static __attribute__((noinline)) void settle(const task *t, float *y, int rows, int64_t row,
-                                             int64_t column, int64_t columns, int64_t wide) {
+// Applies an activation other than bounds to a tile and stores it. y holds `rows` rows of `wide`
+// floats.
+static __attribute__((noinline)) void activate(const task *t, float *y, int rows, int64_t row,
+                                               int64_t column, int64_t columns, int64_t wide) {
   const itg_finish *end = &t->end;
   if (end->residual && !end->add_last)
     for (int m = 0; m < rows; m++) {
@@ -83,7 +83,8 @@ static __attribute__((noinline)) void settle(const task *t, float *y, int rows, 
   }
 }
 
-// M rows from `row` on by V panels from `column` on, of which only the last may lack columns.
+// Scales and stores a tile: M rows from `row` on by V panels from `column` on. Only the last panel
+// may have fewer than 16 columns.
 INLINE void finish(const int M, const int V, const task *t, vq (*sum)[VECTORS], int64_t row,
                    int64_t column, int64_t columns) {
   const int N = V * PARTS, LAST = N - PARTS;
@@ -110,14 +111,15 @@ INLINE void finish(const int M, const int V, const task *t, vq (*sum)[VECTORS], 
       }
       const int64_t left = v < LAST ? VL : columns - v * VL;
       if (before) one = vadd(one, get(before + at + v * VL, left));
-      one = vmin(hi, vmax(lo, one));  // in this order a NaN passes through
+      one = vmin(hi, vmax(lo, one));  // this order of operands keeps a NaN
       if (after) one = vadd(one, get(after + at + v * VL, left));
       put(t->out + at + v * VL, left, one);
     }
   }
-  if (end->act) settle(t, y, M, row, column, columns, N * VL);
+  if (end->act) activate(t, y, M, row, column, columns, N * VL);
 }
 
+// Computes a tile. Sums start at -zero times the sums of the weights, plus `start`.
 INLINE void tile(const int M, const int V, const task *t, int64_t row, int64_t column,
                  int64_t columns) {
   const int N = V * PARTS;
@@ -169,7 +171,7 @@ enum { ROWS = 1, PANELS = 1 };
 static void run_tile(const task *t, int rows, int64_t row, int64_t column, int64_t columns) {
   const itg_finish *end = &t->end;
   const uint8_t *x = t->x + row * t->k, *w = t->w + column / ITG_PANEL * t->panel;
-  uint32_t sum[ITG_PANEL];  // unsigned: sums wrap
+  uint32_t sum[ITG_PANEL];  // unsigned, so that sums may wrap
   for (int c = 0; c < ITG_PANEL; c++)
     sum[c] = (t->start ? (uint32_t)t->start[column + c] : 0) -
              (uint32_t)t->zero * (uint32_t)t->sums[column + c];
@@ -193,7 +195,7 @@ static void run_tile(const task *t, int rows, int64_t row, int64_t column, int64
 }
 #endif
 
-enum { NEAR = 256 << 10 };  // bytes of rows that meet all weights before the next do
+enum { NEAR = 256 << 10 };  // bytes of rows that are multiplied with all weights while cached
 
 static void run(const task *t, int64_t from, int64_t to, int64_t first, int64_t last) {
   const int64_t spans = (last - first + PANELS - 1) / PANELS;

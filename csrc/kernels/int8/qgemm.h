@@ -4,7 +4,7 @@
 #include "gemm/tile.h"
 
 enum {
-  ITG_QGEMM_SCALE = 5,  // the first input behind those of the epilogue
+  ITG_QGEMM_SCALE = 5,  // inputs 0 to 4 are x, weights and those of the epilogue
   ITG_QGEMM_SUMS,
   ITG_QGEMM_ROWS,
   ITG_QGEMM_ZERO,

@@ -1,7 +1,7 @@
 // Types, shapes and refusals of 8-bit products with f32 results.
 #include "qgemm.h"
 
-enum { DEPTH = INT32_MAX / (128 * 255) };  // products of bytes that always fit into an i32 sum
+enum { DEPTH = INT32_MAX / (128 * 255) };  // most products of bytes whose sum always fits i32
 
 itg_words itg_infer_quantize_rows(const itg_call *call, itg_tensor *out) {
   TAKES(1, 1, 2);

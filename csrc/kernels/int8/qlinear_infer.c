@@ -29,8 +29,8 @@ itg_words itg_infer_lookup_wide(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-// Scale and zero of a byte tensor: one float, and one number of its type (which for a result is
-// that of its zero).
+// Checks scale and zero of a tensor of bytes: the scale is one float, the zero one number of type
+// `dtype`.
 static itg_words check_quant(const itg_tensor *scale, const itg_tensor *zero, uint8_t dtype) {
   REFUSE(!itg_is_wide_float(scale->dtype) || itg_count(scale) != 1, "a scale must be one float");
   REFUSE(zero->dtype != dtype || itg_count(zero) != 1,

@@ -4,12 +4,12 @@
 
 itg_words itg_qpool_of(const itg_call *call, itg_window *w, itg_tensor *out);
 
-enum { RUN = 64, MOST = 256 };  // elements side by side; terms that fit into 16 bits
+enum { RUN = 64, MOST = 256 };  // elements summed together; most bytes whose sum fits 16 bits
 
-// sums[i] += the bytes of `count` rows, `step` apart, of n <= RUN elements.
+// sums[i] += the bytes of `count` rows of n <= RUN elements; rows are `step` bytes apart.
 static void add_rows(const uint8_t *x, uint8_t flip, int64_t count, int64_t step, int64_t n,
                      uint32_t *sums) {
-  if (n < RUN && step == n && RUN % n == 0 && count * n >= RUN) {  // a few rows are one
+  if (n < RUN && step == n && RUN % n == 0 && count * n >= RUN) {  // joins short rows to one of RUN
     const int64_t rows = RUN / n;
     uint32_t wide[RUN] = {0};
     add_rows(x, flip, count / rows, RUN, RUN, wide);
@@ -20,7 +20,7 @@ static void add_rows(const uint8_t *x, uint8_t flip, int64_t count, int64_t step
   while (count > 0) {
     const int64_t some = count < MOST ? count : MOST;
     uint16_t few[RUN] = {0};
-    if (n == RUN) {  // a constant, so that these become vectors
+    if (n == RUN) {  // a constant, so that GCC vectorises the loops
       for (int64_t r = 0; r < some; r++, x += step)
         for (int i = 0; i < RUN; i++) few[i] = (uint16_t)(few[i] + (x[i] ^ flip));
     } else {
@@ -44,7 +44,8 @@ static uint64_t add_line(const uint8_t *x, uint8_t flip, int64_t n) {
   return total;
 }
 
-// The sums of RUN channels of a window of at most MOST taps, whose first pixel is at `at`.
+// add_window: sums of RUN channels over a window of at most MOST taps, with its first pixel at
+// `at`.
 #ifdef ITG_QVECTORS
 #if defined(ISA_avx512)
 #define WIDE(p, flip)   \
@@ -78,7 +79,8 @@ static void add_window(const itg_window *w, const uint8_t *x, uint8_t flip_, con
   for (int i = 0; i < RUN; i++) sums[i] = few[i];
 }
 
-// The same of all pixels, `step` bytes apart: as many at a time as 16 bits can hold.
+// Sums of RUN channels over all pixels, which are `step` bytes apart. 16-bit sums take MOST pixels
+// and are then added to 32-bit sums.
 static void add_pixels(const uint8_t *x, uint8_t flip_, int64_t count, int64_t step,
                        int32_t *sums) {
   const vq flip = vq_set((int32_t)(flip_ * 0x01010101u));
@@ -119,7 +121,7 @@ static void finish(const itg_quant *y, const int64_t *sums, float factor, int64_
   for (int64_t i = 0; i < n; i++) to[i] = itg_byte_of(y, (float)sums[i] * factor);
 }
 
-// One f32 factor, of which the count is a part.
+// The factor from sums to quantised means, in f32.
 static float factor_of(const itg_quant *x, const itg_quant *y, int64_t count) {
   return x->scale / (y->scale * (float)count);
 }
@@ -144,7 +146,8 @@ ITG_FN(qlinear_mean, any) {
   for (; i < end; i++) {
     int64_t at = i % runs * RUN, again = 0;
     const int64_t n = inner < RUN ? inner : RUN;
-    if (at > inner - n) again = at - (inner - n), at -= again;  // the last overlaps the one before
+    if (at > inner - n)
+      again = at - (inner - n), at -= again;  // the last run repeats some elements
     const uint8_t *image = (const uint8_t *)x->data + i / runs * many * inner + at;
 #ifdef ITG_QVECTORS
     if (fast) {
@@ -160,7 +163,7 @@ ITG_FN(qlinear_mean, any) {
       sums[0] = (int64_t)add_line(image, from.flip, many) - many * from.less;
     } else {
       memset(sums, 0, sizeof sums);
-      for (int64_t done = 0; done < many; done += 1 << 22) {  // as many as 32 bits can hold
+      for (int64_t done = 0; done < many; done += 1 << 22) {  // sums of so many bytes fit 32 bits
         uint32_t few[RUN] = {0};
         const int64_t some = many - done < 1 << 22 ? many - done : 1 << 22;
         add_rows(image + done * inner, from.flip, some, inner, n, few);

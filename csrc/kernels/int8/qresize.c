@@ -8,7 +8,8 @@ typedef struct corners {
   uint32_t weight[4];
 } corners;
 
-// Sums wrap where a file has weights that no table has.
+// The weighted sum of four corners. Unsigned arithmetic, because weights of a hostile file
+// overflow.
 static void mix(const corners *c, const itg_quant *from, const itg_quant *y, float factor,
                 int64_t n, uint8_t *to) {
   const uint8_t *a = c->at[0], *b = c->at[1], *d = c->at[2], *e = c->at[3], flip = from->flip;
@@ -17,14 +18,14 @@ static void mix(const corners *c, const itg_quant *from, const itg_quant *y, flo
   for (int64_t i = 0; i < n; i += RUN) {
     const int64_t some = n - i < RUN ? n - i : RUN;
     int32_t sums[RUN];
-    uint8_t made[RUN];
+    uint8_t result[RUN];
     for (int64_t k = 0; k < some; k++)
       sums[k] = (int32_t)((uint32_t)(a[i + k] ^ flip) * c->weight[0] +
                           (uint32_t)(b[i + k] ^ flip) * c->weight[1] +
                           (uint32_t)(d[i + k] ^ flip) * c->weight[2] +
                           (uint32_t)(e[i + k] ^ flip) * c->weight[3] - less);
-    for (int64_t k = 0; k < some; k++) made[k] = itg_byte_of(y, (float)sums[k] * factor);
-    memcpy(to + i, made, (size_t)some);
+    for (int64_t k = 0; k < some; k++) result[k] = itg_byte_of(y, (float)sums[k] * factor);
+    memcpy(to + i, result, (size_t)some);
   }
 }
 
@@ -39,7 +40,7 @@ ITG_FN(qlinear_resize, any) {
   const itg_tensor *const *in = call->in, *x = in[0], *out = call->out[0];
   if (itg_empty(out)) return NULL;
   const itg_quant from = itg_quant_of(in[1], in[2]), y = itg_quant_of(in[3], in[4]);
-  const float factor = from.scale / (y.scale * 4194304.f);  // weights are in units of 2^-11, twice
+  const float factor = from.scale / (y.scale * 4194304.f);  // 2^22: both weights are in 2^-11
   const int axis = itg_axis(attrs->axis, x->rank);
   const int64_t height = x->shape[axis], width = x->shape[axis + 1], rows = out->shape[axis];
   const int64_t columns = out->shape[axis + 1], inner = itg_count_range(x, axis + 2, x->rank);

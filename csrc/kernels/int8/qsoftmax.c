@@ -30,11 +30,11 @@ ITG_FN(qlinear_softmax, any) {
     for (int64_t first = 0; first < n; first += BLOCK) {
       const int64_t some = n - first < BLOCK ? n - first : BLOCK;
       float power[BLOCK];
-      uint8_t made[BLOCK];
+      uint8_t result[BLOCK];
       for (int64_t i = 0; i < some; i++)
         power[i] = (float)table[most - (from[(first + i) * inner] ^ flip)];
-      for (int64_t i = 0; i < some; i++) made[i] = itg_byte_of(&y, power[i] / whole);
-      for (int64_t i = 0; i < some; i++) to[(first + i) * inner] = made[i];
+      for (int64_t i = 0; i < some; i++) result[i] = itg_byte_of(&y, power[i] / whole);
+      for (int64_t i = 0; i < some; i++) to[(first + i) * inner] = result[i];
     }
   }
   return NULL;

@@ -1,6 +1,6 @@
-// The register tile of 8-bit products, compiled once per ISA: sums stay in registers until they are
-// bytes again. Its parts: qtile_sum.h multiplies, qtile_finish.h makes results of sums,
-// qtile_pipelined.h does both at once.
+// The register tile of 8-bit products, compiled once per ISA. Sums stay in registers until they are
+// requantised. qtile_sum.h multiplies, qtile_finish.h converts sums to results, and
+// qtile_pipelined.h overlaps both.
 #include "qtile.h"
 
 #if defined(ITG_QVECTORS)
@@ -9,7 +9,7 @@
 
 typedef void (*tile_fn)(const itg_qproduct *p, const span *s, const itg_qrow *rows, int64_t n);
 
-typedef struct padded {  // per column, filled up with zeros to whole panels
+typedef struct padded {  // parameters per column, padded with zeros to whole panels
   int32_t bias[ITG_QTILE_PANELS * ITG_PANEL], w_zero[ITG_QTILE_PANELS * ITG_PANEL];
   float scale[ITG_QTILE_PANELS * ITG_PANEL];
 } padded;
@@ -38,9 +38,9 @@ static span span_of(const itg_qproduct *p, const uint8_t *b, int64_t column, int
     if (s.scale) s.scale = memcpy(copy->scale, s.scale, (size_t)columns * sizeof *copy->scale);
     if (s.w_zero) s.w_zero = memcpy(copy->w_zero, s.w_zero, (size_t)columns * sizeof *copy->w_zero);
   }
-  s.settle = p->end->kind == ITG_Q_SUMS     ? settle_sums
-             : p->end->kind == ITG_Q_FLOATS ? settle_floats
-                                            : settle_bytes;
+  s.store = p->end->kind == ITG_Q_SUMS     ? store_sums
+            : p->end->kind == ITG_Q_FLOATS ? store_floats
+                                           : store_bytes;
 #if defined(ISA_avx512)
   s.plain = p->end->kind == ITG_Q_BYTES && !p->end->table && p->end->high && p->end->saturates &&
             !p->end->residual;
@@ -49,7 +49,8 @@ static span span_of(const itg_qproduct *p, const uint8_t *b, int64_t column, int
 }
 
 // ---- tiles for long sums ------------------------------------------------------------------------
-// AVX512-VBMI differs in tables alone: it uses the tiles of AVX512-VNNI, with its own settle_bytes.
+// AVX512-VBMI only has faster table lookups: it uses the tiles of AVX512-VNNI with its own
+// store_bytes.
 #define STRIPS_PASTE(isa) itg_qtile_strips_##isa
 #define STRIPS_NAME(isa) STRIPS_PASTE(isa)
 #if defined(ISA_avx512vbmi)
@@ -71,12 +72,12 @@ INLINE void end_tile(const int M, const int N, const itg_qproduct *p, const span
   vq kept[MOST_ROWS][VECTORS];
   FOR_UNROLLED (16, int m = 0; m < M; m++)
     FOR_UNROLLED (16, int v = 0; v < N; v++) kept[m][v] = sum[m][v];
-  s->settle(M, N, p, s, rows, &kept[0][0]);
+  s->store(M, N, p, s, rows, &kept[0][0]);
 }
 
-// Rows M at a time; the last tile may do a few rows again. What a tile begins with is read before
-// the one before it ends: its sums are many instructions, behind which a processor does not see the
-// next tile.
+// Computes n rows, M at a time; the last tile may repeat a few rows. The row pointers of the next
+// tile are loaded before the epilogue of this one: the epilogue is too long for out-of-order
+// execution to reach those loads.
 INLINE void strip(const int M, const int N, const int HALF, const itg_qproduct *p, const span *s,
                   const itg_qrow *rows, int64_t n) {
   const itg_qtap none = {0, 0, 0}, first = p->n_taps ? p->taps[0] : none;
@@ -115,7 +116,7 @@ void run_strips(const itg_qproduct *p, const span *s, const itg_qrow *rows, int6
   const int64_t panels = (s->columns + ITG_PANEL - 1) / ITG_PANEL;
   const bool half = panels * ITG_PANEL - s->columns >= ITG_PANEL / 2 && tiles[1][panels - 1][0];
   const tile_fn *with = tiles[half][panels - 1];
-  // As many rows at a time as cost least; the last tile may do a few rows again.
+  // Chooses the number of rows per tile with the least cost; the last tile may repeat a few rows.
   int64_t best = 1, least = INT64_MAX;
   for (int64_t m = 1; m <= MOST_ROWS && m <= n; m++) {
     const int64_t cost = (n + m - 1) / m * (m * panels + 4);
@@ -129,7 +130,7 @@ void run_strips(const itg_qproduct *p, const span *s, const itg_qrow *rows, int6
 #if defined(ISA_avx512vnni)
 #include "qtile_pipelined.h"
 
-#if defined(ISA_avx512vbmi)  // looks bytes up in registers; all else is left to AVX512-VNNI
+#if defined(ISA_avx512vbmi)  // only epilogues with a table; AVX512-VNNI has the other ones
 PIPELINES(PIPELINED, 4)
 LINES(PIPELINED)
 #else
@@ -140,8 +141,8 @@ PIPELINES(PIPELINED, 3)
 PIPELINES(PIPELINED, 4)
 #endif
 
-// NULL where larger tiles are better: with long sums their ends matter less than weights that are
-// read again.
+// The pipelined tile for this call, or NULL if larger tiles are faster. With long sums the epilogue
+// costs little, and larger tiles load the weights less often.
 static tile_fn pipelined(const itg_qproduct *p, int64_t panels, bool half, int64_t n) {
 #define PIPELINED_ENTRY(V, H, K) [K][H][V - 1] = pipelined_##V##_##H##K,
   static const tile_fn all[6][2][ITG_QTILE_PANELS] = {PIPELINES(PIPELINED_ENTRY, 4)
@@ -158,7 +159,7 @@ static tile_fn pipelined(const itg_qproduct *p, int64_t panels, bool half, int64
   int64_t fours = 0;
   for (int64_t i = 0; i < p->n_taps; i++) fours += p->taps[i].fours;
   if (!p->n_taps || p->taps[0].fours < STEPS || fours > (panels > 2 ? 64 : 256) ||
-      n < 2 * WOVEN / panels)
+      n < 2 * TILE_SUMS / panels)
     return NULL;
   if (end->kind == ITG_Q_SUMS || p->w_zero) return NULL;
   half = half && panels == 2;

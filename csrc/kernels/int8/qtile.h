@@ -1,7 +1,8 @@
-// The register tile of 8-bit products: like gemm/tile.h, with four bytes along k in the place of a
-// float. A packed matrix has panels of ITG_PANEL columns; the run of each tap along k is padded
-// with zero weights to whole groups of four. Up to three bytes behind a run of inputs are read,
-// whatever they are; the caller makes sure that they are readable.
+// The register tile of 8-bit products: like gemm/tile.h, with four bytes along k in place of a
+// float. A packed matrix has panels of ITG_PANEL columns: [k / 4][ITG_PANEL columns][4 bytes along
+// k]. Each tap's run along k is padded with zero weights to a multiple of four. Up to three bytes
+// after a run of inputs are read and multiplied by these zeros; the caller makes sure that they are
+// readable.
 #pragma once
 #include "infer.h"
 #include "gemm/panel.h"
@@ -21,30 +22,30 @@ enum { ITG_QTILE_M = 4, ITG_QTILE_PANELS = 1 };
 enum { ITG_QTILE_M = 1, ITG_QTILE_PANELS = 1 };
 #endif
 
-typedef struct itg_qtap {  // a run along k, the same for every row
-  int64_t x;               // where it begins, counted from the row's own place
-  int64_t w;               // where in a panel its weights begin
-  int64_t fours;
+typedef struct itg_qtap {  // a contiguous run along k, the same for every row
+  int64_t x;               // offset of its inputs from itg_qrow.x
+  int64_t w;               // offset of its weights in a panel
+  int64_t fours;           // length in groups of four bytes
 } itg_qtap;
 
 typedef struct itg_qrow {
   const uint8_t *x;
-  int64_t out;  // which element of the result its first column is
-  int32_t sum;  // of all bytes that it sees: what meets the zeros of the weights
+  int64_t out;  // index of its first column in the result
+  int32_t sum;  // of all its input bytes; multiplied by w_zero
 } itg_qrow;
 
 typedef struct itg_qproduct {  // shared by all tiles of a call
   const itg_qtap *taps;
   int64_t n_taps;
-  int64_t panel;          // bytes between panels
+  int64_t panel;          // bytes from one panel to the next
   const int32_t *bias;    // initial sums
-  const int32_t *w_zero;  // minus the zeros of the weights, or NULL
+  const int32_t *w_zero;  // per column minus the zero point of the weights, or NULL
   const itg_requantize *end;
   void *out;
-  int flip;  // what makes an input byte u8
+  int flip;  // 0x80 if inputs are i8: xor with it makes them u8
 } itg_qproduct;
 
-// Columns [column, column + columns) of n rows; `b` is the first panel of them.
+// Computes columns [column, column + columns) of n rows; `b` is the first of their panels.
 #define ITG_QTILE_ARGS                                                                      \
   const itg_qproduct *p, const itg_qrow *rows, int64_t n, const uint8_t *b, int64_t column, \
       int64_t columns

@@ -1,6 +1,6 @@
-// From sums to results: the endings of the register tile of 8-bit products. Included by qtile.c.
+// Epilogues of the register tile of 8-bit products: sums to results. Included by qtile_sum.h.
 //
-// A tile has `sum[m][v]`: row m, vector v of QL columns. Sums become bytes by
+// sum[m][v] holds row m and vector v of QL columns. A sum becomes a byte by
 //   float(sum) * scale [+ residual], rounded, + zero, narrowed to 8 bits [, looked up in a table].
 #pragma once
 #include "qtile.h"
@@ -8,31 +8,32 @@
 enum { PARTS = ITG_PANEL / QL, VECTORS = ITG_QTILE_PANELS * PARTS, MOST_ROWS = 12 };
 
 typedef struct span span;
-// Ends m rows of n vectors each, which lie at sum[row * VECTORS + vector].
-typedef void (*settle_fn)(int m, int n, const itg_qproduct *p, const span *s, const itg_qrow *rows,
-                          const vq *sum);
+// Converts and stores m rows of n vectors each; vector v of row r is sum[r * VECTORS + v].
+typedef void (*store_fn)(int m, int n, const itg_qproduct *p, const span *s, const itg_qrow *rows,
+                         const vq *sum);
 
-struct span {  // the columns of one call, padded to whole vectors
+struct span {  // the columns of one call; parameters are padded to whole vectors
   const uint8_t *b;
   const int32_t *bias, *w_zero;
   const float *scale;
   int64_t column, columns;
 #if defined(ISA_avx512)
-  __mmask16 some[VECTORS];  // which of the columns of each vector there are
+  __mmask16 some[VECTORS];  // mask of the columns that each vector has
 #else
-  int64_t some[VECTORS];  // how many
+  int64_t some[VECTORS];  // number of columns that each vector has
 #endif
-  bool plain;        // i8 that narrowing alone saturates: ended in registers
-  settle_fn settle;  // everything else goes through memory
+  bool plain;      // i8 results without residual, table or clamp: finish_plain converts registers
+  store_fn store;  // all other epilogues take the sums from memory
 };
 
-// Bytes of as many rows as fill a vector: 16 columns each of four vectors.
+// Stores one vector of bytes: N vectors of sums for each of ROWS rows. With AVX-512 it holds 4 x 16
+// columns: one row of up to four vectors, two rows of two, or four rows of one.
 INLINE void put_bytes(const int N, const int ROWS, uint8_t *out, const int64_t *at, const span *s,
                       vq bytes) {
 #if defined(ISA_avx512)
   const __m256i half[2] = {_mm512_castsi512_si256(bytes), _mm512_extracti64x4_epi64(bytes, 1)};
   const bool whole = s->columns == N * QL;
-  if (N > 2) {  // two halves cost the sums of the next tile less than one whole
+  if (N > 2) {  // two 32-byte stores delay the products of the next tile less than one of 64 bytes
     if (!whole) {
       _mm512_mask_storeu_epi8(out + at[0], ~(__mmask64)0 >> (64 - s->columns), bytes);
     } else {
@@ -68,14 +69,14 @@ INLINE void put_bytes(const int N, const int ROWS, uint8_t *out, const int64_t *
 }
 
 #if defined(ISA_avx512)
-// Vector by vector: all of this but the product runs beside the next tile's dots, and a narrow
-// store costs them less.
+// Narrows one vector of 16 numbers to bytes and stores them. The conversion runs on other ports
+// than the next tile's products, and a narrow store delays these less.
 INLINE void put_vector(vq y, uint8_t *to, __mmask16 some, const int SIGNED) {
   if (SIGNED) _mm512_mask_cvtsepi32_storeu_epi8(to, some, y);
   else _mm512_mask_cvtusepi32_storeu_epi8(to, some, _mm512_max_epi32(y, vq_set(0)));
 }
 
-// Bytes of n vectors of one row, one vector at a time.
+// Stores N vectors of one row as bytes, one vector at a time.
 INLINE void finish_row(const int N, const int SIGNED, const itg_requantize *end, const span *s,
                        uint8_t *out, int64_t at, const vq *sum) {
   const vq zero = vq_set(end->zero);
@@ -87,7 +88,8 @@ INLINE void finish_row(const int N, const int SIGNED, const itg_requantize *end,
   }
 }
 
-// The usual end: i8 without a residual, saturated by narrowing. All of it stays in registers.
+// The most common epilogue: i8 without a residual, saturated by narrowing. The sums stay in
+// registers.
 INLINE void finish_plain(const int M, const int N, const itg_qproduct *p, const span *s,
                          const itg_qrow *rows, vq (*sum)[VECTORS]) {
   const vq zero = vq_set(p->end->zero);
@@ -105,7 +107,7 @@ INLINE void finish_plain(const int M, const int N, const itg_qproduct *p, const 
 }
 #endif
 
-// By as many vectors as become one of bytes: those of n rows.
+// Converts the n * N vectors of n rows to one vector of bytes and stores it.
 INLINE void finish_group(const int N, const int n, const itg_requantize *end, vq_end all,
                          const span *s, uint8_t *out, const int64_t *at, const vq (*sum)[VECTORS]) {
   vf y[4];
@@ -128,9 +130,9 @@ INLINE void finish_group(const int N, const int n, const itg_requantize *end, vq
   put_bytes(N, n, out, at, s, bytes);
 }
 
-// Bytes of m rows, as many rows at a time as fill a vector.
-INLINE void settle_groups(const int N, int m, const itg_qproduct *p, const span *s,
-                          const itg_qrow *rows, const vq *sum) {
+// Stores m rows as bytes, as many rows at a time as fill one vector of bytes.
+INLINE void store_groups(const int N, int m, const itg_qproduct *p, const span *s,
+                         const itg_qrow *rows, const vq *sum) {
   const int ROWS = N >= 3 ? 1 : 4 / N;
   const vq_end all = vq_end_of(p->end);
   int64_t at[4] = {0};
@@ -144,8 +146,8 @@ INLINE void settle_groups(const int N, int m, const itg_qproduct *p, const span 
 }
 
 #if defined(ISA_avx512)
-INLINE void settle_rows(const int N, int m, const itg_qproduct *p, const span *s,
-                        const itg_qrow *rows, const vq *sum) {
+INLINE void store_rows(const int N, int m, const itg_qproduct *p, const span *s,
+                       const itg_qrow *rows, const vq *sum) {
   for (int r = 0; r < m; r++, sum += VECTORS) {
     if (p->end->high) finish_row(N, 1, p->end, s, p->out, rows[r].out + s->column, sum);
     else finish_row(N, 0, p->end, s, p->out, rows[r].out + s->column, sum);
@@ -153,34 +155,34 @@ INLINE void settle_rows(const int N, int m, const itg_qproduct *p, const span *s
 }
 #endif
 
-INLINE void settle_vectors(const int N, int m, const itg_qproduct *p, const span *s,
-                           const itg_qrow *rows, const vq *sum) {
+INLINE void store_vectors(const int N, int m, const itg_qproduct *p, const span *s,
+                          const itg_qrow *rows, const vq *sum) {
 #if defined(ISA_avx512)
   if (!p->end->table) {
-    settle_rows(N, m, p, s, rows, sum);
+    store_rows(N, m, p, s, rows, sum);
     return;
   }
 #endif
-  settle_groups(N, m, p, s, rows, sum);
+  store_groups(N, m, p, s, rows, sum);
 }
 
-// Bytes, by the number of vectors in a row.
-static void settle_bytes(int m, int n, const itg_qproduct *p, const span *s, const itg_qrow *rows,
-                         const vq *sum) {
+// Stores bytes; n is the number of vectors per row.
+static void store_bytes(int m, int n, const itg_qproduct *p, const span *s, const itg_qrow *rows,
+                        const vq *sum) {
 #if defined(ISA_avx512)
-  if (n == 1) settle_vectors(1, m, p, s, rows, sum);
-  else if (n == 2) settle_vectors(2, m, p, s, rows, sum);
+  if (n == 1) store_vectors(1, m, p, s, rows, sum);
+  else if (n == 2) store_vectors(2, m, p, s, rows, sum);
 #if defined(ISA_avx512vnni)
-  else if (n == 3) settle_vectors(3, m, p, s, rows, sum);
-  else settle_vectors(4, m, p, s, rows, sum);
+  else if (n == 3) store_vectors(3, m, p, s, rows, sum);
+  else store_vectors(4, m, p, s, rows, sum);
 #endif
 #else
-  settle_vectors(PARTS, m, p, s, rows, sum);
+  store_vectors(PARTS, m, p, s, rows, sum);
 #endif
 }
 
-// The first n floats of a vector: stores that leave some out are slow, most of all across two lines
-// of the cache.
+// Stores the first n < 16 floats of a vector. Masked stores are slow, above all across two cache
+// lines, so most counts use unmasked stores of 8, 4, 2 and 1 floats.
 INLINE void put_few(float *to, int64_t n, vf y) {
 #if defined(ISA_avx512)
   __m128 four = _mm512_castps512_ps128(y);
@@ -205,9 +207,9 @@ INLINE void put_few(float *to, int64_t n, vf y) {
 #endif
 }
 
-// Sums as they are.
-static void settle_sums(int m, int n, const itg_qproduct *p, const span *s, const itg_qrow *rows,
-                        const vq *sum) {
+// Stores i32 sums.
+static void store_sums(int m, int n, const itg_qproduct *p, const span *s, const itg_qrow *rows,
+                       const vq *sum) {
   for (int r = 0; r < m; r++)
     for (int v = 0; v < n && v * QL < s->columns; v++) {
       const int64_t left = s->columns - v * QL, at = rows[r].out + s->column + v * QL;
@@ -215,9 +217,9 @@ static void settle_sums(int m, int n, const itg_qproduct *p, const span *s, cons
     }
 }
 
-// Sums as floats.
-static void settle_floats(int m, int n, const itg_qproduct *p, const span *s, const itg_qrow *rows,
-                          const vq *sum) {
+// Stores scaled sums as floats.
+static void store_floats(int m, int n, const itg_qproduct *p, const span *s, const itg_qrow *rows,
+                         const vq *sum) {
   const float *residual = (const float *)p->end->residual, *scale = s->scale;
   const int64_t columns = s->columns, whole = columns / QL, left = columns % QL;
   for (int r = 0; r < m; r++, sum += VECTORS) {

@@ -1,13 +1,13 @@
-// Small tiles whose end overlaps the sums of the next one (software pipelining). Included by
-// qtile.c with VNNI.
+// Small tiles whose epilogue overlaps the products of the next tile (software pipelining). Included
+// by qtile.c with VNNI.
 //
 // The conversion of sums to bytes uses other execution ports than the products do, but it depends
 // on the sums, and the products of the next tile are too many instructions away for out-of-order
 // execution. So 12 sums (old[m][v]) are converted between the products of the next 12 (sum[m][v]):
 // 24 registers of sums, up to 4 of weights, one of inputs.
 enum {
-  WOVEN = 12,  // sums of a tile
-  STEPS = 4,   // groups of four along k during which the previous tile is ended
+  TILE_SUMS = 12,  // vectors of sums of a tile: M rows by N vectors
+  STEPS = 4,       // groups of four along k between which the previous tile is converted
 };
 typedef enum {
   ENDS_SIGNED,
@@ -22,10 +22,10 @@ typedef struct last {  // the epilogue of the previous tile
   const float *scale;
   uint8_t *out;
   const itg_requantize *end;
-  vq zero, most;  // most: of numbers, where they are looked up
+  vq zero, most;  // most: the last entry of the table
   __mmask16 some[VECTORS];
   int64_t left;  // columns of the last vector
-  int64_t at[WOVEN];
+  int64_t at[TILE_SUMS];
 } last;
 
 INLINE void finish_one(const ending KIND, const int N, const int i, const last *l, vq sum) {
@@ -41,7 +41,8 @@ INLINE void finish_one(const ending KIND, const int N, const int i, const last *
   put_vector(vq_add(vq_rounded(y), l->zero), l->out + at, l->some[i % N], KIND != ENDS_UNSIGNED);
 }
 
-// The usual end with a fused activation: i8 results of a piecewise linear table, no residual.
+// The most common epilogue with a fused activation: i8 results of a piecewise linear table, no
+// residual.
 INLINE void finish_lines(const int N, const int n, const last *l, const span *s, const int64_t *at,
                          vq (*sum)[VECTORS]) {
 #if defined(__AVX512VBMI__)
@@ -57,11 +58,12 @@ INLINE void finish_lines(const int N, const int n, const last *l, const span *s,
 #endif
 }
 
-// Piece k of what finishes a tile, after row m of M: a vector here and there, or all bytes of a few
-// rows.
+// The part of the previous tile's epilogue that runs after row m of step k. Without a table, 12
+// vectors are spread evenly over the M rows of the four steps; with one, each step converts whole
+// rows after its row 0.
 INLINE void finish_piece(const ending KIND, const int N, const int k, const int m, const last *l,
                          const span *s, vq (*old)[VECTORS]) {
-  const int M = WOVEN / N, EACH = WOVEN / STEPS, ROWS = N >= 3 ? 1 : 4 / N;
+  const int M = TILE_SUMS / N, EACH = TILE_SUMS / STEPS, ROWS = N >= 3 ? 1 : 4 / N;
   if (KIND < ENDS_TABLE) {
     FOR_UNROLLED (16, int e = m * EACH / M; e < (m + 1) * EACH / M; e++)
       finish_one(KIND, N, k * EACH + e, l, old[(k * EACH + e) / N][(k * EACH + e) % N]);
@@ -75,23 +77,23 @@ INLINE void finish_piece(const ending KIND, const int N, const int k, const int 
 
 INLINE void pipeline(const int N, const int HALF, const ending KIND, const itg_qproduct *p,
                      const span *s, const itg_qrow *rows, int64_t n) {
-  const int M = WOVEN / N;
+  const int M = TILE_SUMS / N;
   const itg_qtap *tap, *end = p->taps + p->n_taps, first = p->taps[0];
   const itg_qtap rest = {first.x + STEPS * ITG_FOUR, first.w + STEPS * ITG_QROW,
                          first.fours - STEPS};
   const int64_t panel = p->panel;
   const vq flip = vq_flip(p);
-  const uint8_t *row[WOVEN], *b = s->b;
+  const uint8_t *row[TILE_SUMS], *b = s->b;
   last l = {.scale = s->scale,
             .out = p->out,
             .end = p->end,
             .zero = vq_set(p->end->zero),
             .left = s->columns - (N - 1) * QL,
             .most = vq_set16((short)(p->end->entries - 1))};
-  if (KIND == ENDS_LINES) __asm__("" : "+m"(l));  // or GCC would spread numbers again and again
+  if (KIND == ENDS_LINES) __asm__("" : "+m"(l));  // else GCC broadcasts the constants every time
   FOR_UNROLLED (16, int v = 0; v < N; v++) l.some[v] = s->some[v];
   FOR_UNROLLED (16, int m = 0; m < M; m++) row[m] = rows[m].x;
-  vq sum[WOVEN][VECTORS], old[WOVEN][VECTORS];
+  vq sum[TILE_SUMS][VECTORS], old[TILE_SUMS][VECTORS];
   start(M, N, s, rows, sum);
   for (tap = p->taps; tap < end; tap++) sum_up(M, N, HALF, *tap, panel, flip, b, row, sum);
   for (int64_t i = 0;;) {
@@ -109,8 +111,8 @@ INLINE void pipeline(const int N, const int HALF, const ending KIND, const itg_q
       FOR_UNROLLED (16, int v = 0; v < N; v++)
         y[v] = vq_weights(vq_load(b + first.w + k * ITG_QROW + v * panel));
       FOR_UNROLLED (16, int m = 0; m < M; m++) {
-        meet(N, HALF, sum[m],
-             vq_inputs(vq_xor(vq_set((int32_t)four_at(row[m] + first.x + k * ITG_FOUR)), flip)), y);
+        const uint32_t in = four_at(row[m] + first.x + k * ITG_FOUR);
+        add_products(N, HALF, sum[m], vq_inputs(vq_xor(vq_set((int32_t)in), flip)), y);
         finish_piece(KIND, N, k, m, &l, s, old);
       }
     }

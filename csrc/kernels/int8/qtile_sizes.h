@@ -1,6 +1,6 @@
-// Which register tiles of 8-bit products there are. T(rows, panels, half) is one of them, with only
-// the first half of the last panel where `half` is 1; a pipelined one is T(panels, half, ending).
-// With sanitizers there are some of each kind, as all took a minute to compile.
+// The list of register tiles of 8-bit products. T(rows, panels, half) is one tile; `half` is 1 if
+// only the first half of the last panel has columns. A pipelined tile is T(panels, half, ending).
+// Builds with sanitizers have fewer tiles, because all of them took a minute to compile.
 #pragma once
 #if defined(__SANITIZE_ADDRESS__)
 #define PIPELINES(T, K) T(1, 0, K) T(2, 0, K) T(4, 0, K) T(2, 1, K)

@@ -1,9 +1,9 @@
 // Products and sums of the register tile of 8-bit products. Included by qtile.c and
-// qtile_pipelined.c.
+// qtile_pipelined.h.
 //
-// sum[m][v] keeps row m of the inputs times vector v of the columns, in registers. In every step
-// along k each of the N vectors of weights is loaded once and serves all M rows; the four input
-// bytes of a row are spread over all lanes and serve all N vectors: M * N products for N + M loads.
+// The tile is M rows by N vectors of columns. Register sum[m][v] holds row m times vector v of the
+// columns. Each step along k loads N vectors of weights and broadcasts four input bytes per row to
+// all lanes: M * N products for N + M loads.
 #pragma once
 #include "qtile_finish.h"
 
@@ -13,12 +13,14 @@ INLINE uint32_t four_at(const uint8_t *p) {
   return four;
 }
 
-// One row's sums meet a group of four along k; the last of N vectors may need but its first half.
-INLINE void meet(const int N, const int HALF, vq *sum, vq_four in, const vq_four *y) {
+// Adds the products of one row and one group of four along k. HALF: only the first half of the last
+// of N vectors has columns.
+INLINE void add_products(const int N, const int HALF, vq *sum, vq_four in, const vq_four *y) {
   FOR_UNROLLED (16, int v = 0; v < N; v++)
     sum[v] = HALF && v == N - 1 ? vq_dot_half(sum[v], in, y[v]) : vq_dot(sum[v], in, y[v]);
 }
 
+// Sets the sums to the bias, plus the terms of the weights' zero points.
 INLINE void start(const int M, const int N, const span *s, const itg_qrow *rows,
                   vq (*sum)[VECTORS]) {
   FOR_UNROLLED (16, int v = 0; v < N; v++) {
@@ -31,6 +33,7 @@ INLINE void start(const int M, const int N, const span *s, const itg_qrow *rows,
         sum[m][v] = vq_add(sum[m][v], vq_mul(vq_load(s->w_zero + v * QL), vq_set(rows[m].sum)));
 }
 
+// Adds the products of one tap.
 INLINE void sum_up(const int M, const int N, const int HALF, itg_qtap tap, int64_t panel, vq flip,
                    const uint8_t *b, const uint8_t *const *row, vq (*sum)[VECTORS]) {
   const uint8_t *w = b + tap.w;
@@ -39,10 +42,11 @@ INLINE void sum_up(const int M, const int N, const int HALF, itg_qtap tap, int64
     FOR_UNROLLED (16, int v = 0; v < N; v++)
       y[v] = vq_weights(vq_load(w + v / PARTS * panel + v % PARTS * QBYTES));
     FOR_UNROLLED (16, int m = 0; m < M; m++) {
-      meet(N, HALF, sum[m], vq_inputs(vq_xor(vq_set((int32_t)four_at(row[m] + k)), flip)), y);
+      add_products(N, HALF, sum[m], vq_inputs(vq_xor(vq_set((int32_t)four_at(row[m] + k)), flip)),
+                   y);
     }
   }
 }
 
-// What makes input bytes u8: nothing, or their upper bits turned over.
+// Mask that makes input bytes u8 by xor: 0 for u8, the upper bit of each byte for i8.
 INLINE vq vq_flip(const itg_qproduct *p) { return vq_set(p->flip ? (int32_t)0x80808080 : 0); }

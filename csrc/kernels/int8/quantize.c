@@ -1,5 +1,5 @@
-// quantize_linear and dequantize_linear: blocks of f32 between the two conversions; the loops
-// vectorise by themselves.
+// quantize_linear and dequantize_linear. Blocks of elements are loaded as f32, converted and
+// stored; the compiler vectorises the loops.
 #include "qelements.h"
 #include "quantize.h"
 
@@ -8,7 +8,7 @@ enum { BLOCK = 256 };
 #define LOAD(type)                                                    \
   {                                                                   \
     const type *from = (const type *)t->data + at;                    \
-    if (step == 1) /* a constant, so that this becomes vectors */     \
+    if (step == 1) /* a constant, so that GCC vectorises the loop */  \
       for (int64_t i = 0; i < n; i++) out[i] = (float)from[i];        \
     else                                                              \
       for (int64_t i = 0; i < n; i++) out[i] = (float)from[i * step]; \
@@ -56,7 +56,7 @@ static void store(const itg_tensor *t, int64_t at, int64_t n, const float *y, bo
     for (int64_t i = 0; i < n; i++) itg_store_i64(t->dtype, t->data, at + i, whole[i]);
 }
 
-// f32 and bytes with one scale for all of them, the usual case: straight from one to the other.
+// The most common case: f32 to bytes and back with one scale, without blocks.
 #define DEQUANTIZE(type)                                                     \
   {                                                                          \
     const type *restrict from = (const type *)x->data + i;                   \
@@ -78,22 +78,23 @@ static void divide_bytes(const float *restrict x, int64_t n, float scale, float 
 }
 
 #ifdef ITG_QVECTORS
-// Division is slow. Multiplied by 1 / scale instead, a number that no bound cuts off is wrong by
-// less than 1e-4: only where it lies that near to a half, or is none, does it have to be divided.
+// Division is slow, so x is multiplied by 1 / scale. If the result is within the bounds of a byte,
+// it differs from x / scale by less than 1e-4. So x is divided only if the result is that close to
+// the middle of two integers, or NaN.
 INLINE bool near_half(const vf *y) {
 #if defined(ISA_avx512)
   __mmask16 near = 0;
   FOR_UNROLLED (16, int i = 0; i < 4; i++) {
-    const vf apart = _mm512_sub_ps(y[i], vq_floats(vq_rounded(y[i])));
-    near |= _mm512_cmp_ps_mask(_mm512_abs_ps(apart), vset(.4999f), _CMP_NLT_UQ);
+    const vf error = _mm512_sub_ps(y[i], vq_floats(vq_rounded(y[i])));
+    near |= _mm512_cmp_ps_mask(_mm512_abs_ps(error), vset(.4999f), _CMP_NLT_UQ);
   }
   return near;
 #else
   vf near = vset(0);
   const vf sign = vset(-0.f);
   FOR_UNROLLED (16, int i = 0; i < 4; i++) {
-    const vf apart = _mm256_andnot_ps(sign, _mm256_sub_ps(y[i], vq_floats(vq_rounded(y[i]))));
-    near = _mm256_or_ps(near, _mm256_cmp_ps(apart, vset(.4999f), _CMP_NLT_UQ));
+    const vf error = _mm256_andnot_ps(sign, _mm256_sub_ps(y[i], vq_floats(vq_rounded(y[i]))));
+    near = _mm256_or_ps(near, _mm256_cmp_ps(error, vset(.4999f), _CMP_NLT_UQ));
   }
   return _mm256_movemask_ps(near);
 #endif

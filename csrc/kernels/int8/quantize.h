@@ -4,8 +4,9 @@
 #include "infer.h"
 
 typedef struct itg_grain {
-  int64_t extent, inner, block,
-      blocks;  // of the axis; block 0: none; extent 0: one for the whole tensor
+  int64_t extent;         // of the axis; 0: one scale for the whole tensor
+  int64_t inner;          // elements per index of the axis
+  int64_t block, blocks;  // indices of the axis per block, blocks of the axis; 0: no blocks
 } itg_grain;
 
 static inline itg_grain itg_grain_of(const itg_tensor *x, const itg_tensor *scale, int64_t axis,
@@ -17,8 +18,8 @@ static inline itg_grain itg_grain_of(const itg_tensor *x, const itg_tensor *scal
                      block ? (extent - 1) / block + 1 : 0};
 }
 
-// The elements from `i` on that share one scale (*step 0) or have consecutive ones (*step 1): how
-// many, and where the first one's scale is.
+// Returns how many elements from `i` on share one scale (*step is 0) or have consecutive scales
+// (*step is 1); *at becomes the index of the first scale.
 static inline int64_t itg_grain_run(const itg_grain *g, int64_t i, int64_t n, int64_t *at,
                                     int64_t *step) {
   *at = *step = 0;

@@ -95,8 +95,8 @@ static itg_words product_shape(const itg_tensor *a, const itg_tensor *b, itg_ten
   return NULL;
 }
 
-// Is t one number, one per row (column) of `of`, or of the rank of `of` with extent 1 along columns
-// (rows)?
+// Whether t has one number, or one per row (column) of `of`, or the rank of `of` with extent 1
+// along columns (rows).
 static bool fits(const itg_tensor *t, const itg_tensor *of, bool rows, bool vectors) {
   if (!t || itg_count(t) == 1) return true;
   if (!vectors || of->rank < 2) return false;
@@ -122,8 +122,8 @@ itg_words itg_infer_matmul_integer(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-// Scales are floats, zeros have the type of their operand; without scale and zero for it the result
-// is f32.
+// Scales must be floats, and zeros must have the type of their operand. A result without scale and
+// zero is f32.
 static itg_words check_qlinear(const itg_call *call, itg_tensor *out) {
   const itg_tensor *const *in = call->in, *y_scale = itg_input(call, 6),
                           *y_zero = itg_input(call, 7);
@@ -153,7 +153,7 @@ itg_words itg_infer_qlinear_matmul(const itg_call *call, itg_tensor *out) {
 }
 
 // ---- 8-bit convolutions -------------------------------------------------------------------------
-// Both ops declare the same attributes, so one struct stands for both.
+// conv_integer and qlinear_conv have the same attributes, so one struct serves both.
 static itg_words conv_shape(const itg_tensor *x, const itg_tensor *w,
                             const itg_attrs_conv_integer *attrs, itg_tensor *out) {
   REFUSE(!is_byte(x) || !is_byte(w), "operands must be i8 or u8");
@@ -223,7 +223,7 @@ itg_words itg_infer_qlinear_conv(const itg_call *call, itg_tensor *out) {
   return check_residual(call, out);
 }
 
-// ---- scratch: both operands, packed, of one part ------------------------------------------------
+// ---- scratch: both packed operands, for each thread ---------------------------------------------
 static size_t packed(int64_t depth, uint32_t parts) {
   return (size_t)itg_packed_bytes(depth) * parts;
 }

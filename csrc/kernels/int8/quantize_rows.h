@@ -5,8 +5,8 @@
 
 enum { ITG_ROW_ZERO = 128 };
 
-// The bits of |x| are in the order of the numbers, with NaN above all: the largest tells whether
-// all are finite.
+// The largest |x|, as bits. The bits of |x| have the order of the numbers, and those of NaN are
+// larger than all, so the result also tells whether all numbers are finite.
 static inline uint32_t itg_largest_bits(const float *x, int64_t n) {
   int32_t most = 0;
   for (int64_t i = 0; i < n; i++) {
@@ -24,8 +24,8 @@ static inline void itg_to_bytes(const float *restrict x, int64_t n, float by,
     to[i] = (uint8_t)((int32_t)__builtin_rintf(x[i] * by) + ITG_ROW_ZERO);
 }
 
-// Gives the scale. A row of nothing but (nearly) zeros is zeros; one that is not finite has a scale
-// of NaN.
+// Quantises a row and returns its scale. If the row is all zeros or nearly so, all bytes are the
+// zero point. If a number is not finite, the scale is NaN.
 static inline float itg_quantize_row(const float *x, int64_t n, uint8_t *to) {
   const uint32_t bits = itg_largest_bits(x, n);
   float most;

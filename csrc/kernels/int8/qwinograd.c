@@ -1,22 +1,24 @@
-// Winograd convolution of bytes in exact integers (qwinograd.h), compiled once per ISA. Vectors run
-// along channels.
+// Winograd convolution of bytes in exact integers (qwinograd.h), compiled once per ISA. The lanes
+// of a vector are channels in all three steps: qwinograd_input.h transforms the inputs,
+// qwinograd_products.h multiplies, qwinograd_output.h transforms the products to pixels.
+// qwinograd_few_channels.h replaces the last two steps partly if there are few channels.
 #include "qwinograd.h"
 
 enum { TILE = ITG_QW_TILE, SIZE = ITG_QW_SIZE, POINTS = ITG_QW_POINTS };
 enum {
-  LINE_ROWS = 4,                        // tiles at a time
-  LINE_SPAN = TILE * SIZE * ITG_PANEL,  // numbers of a tile, line after line
+  LINE_ROWS = 4,                        // tiles that qwinograd_few_channels.h multiplies together
+  LINE_SPAN = TILE * SIZE * ITG_PANEL,  // numbers that it stores per tile: 4 lines of 6 points
 };
 #ifndef ITG_QVECTORS
 enum { QL = 4 };  // 32-bit numbers of a vector
 #endif
 enum { PARTS = ITG_PANEL / QL };
 typedef uint32_t vu
-    __attribute__((vector_size(QL * 4), may_alias, aligned(4)));  // unsigned: numbers wrap
+    __attribute__((vector_size(QL * 4), may_alias, aligned(4)));  // unsigned, so that sums may wrap
 #include "qwinograd_output.h"
 
-// AVX512-VBMI differs in looking bytes up: it has an output of its own, and all else of
-// AVX512-VNNI.
+// AVX512-VBMI only has faster table lookups: it has its own output transform and uses the other
+// steps of AVX512-VNNI.
 #define RUN_PASTE(isa) itg_qwinograd_run_##isa
 #define RUN_NAME(isa) RUN_PASTE(isa)
 #if defined(ISA_avx512vbmi)
@@ -45,7 +47,7 @@ typedef struct task {
   void *out;
   uint8_t *fill;
   bool is_signed, lines;
-  output_fn bytes;  // for all but the endings that have an output of their own
+  output_fn bytes;  // output transform of all epilogues except floats, PLAIN and FLOOR
   uint16_t *in;
   uint32_t *made, *start, *cross;
 } task;
@@ -103,16 +105,17 @@ itg_words run_with(const itg_call *call, uint32_t part, uint32_t parts, output_f
   t.in = (uint16_t *)(t.fill + g->fill);
   t.made = (uint32_t *)(t.fill + g->fill + g->in);
   t.start = t.made + g->block * g->span;
-  t.cross = halves_pay(g) ? t.start + g->panels * ITG_PANEL : NULL;
+  t.cross = half_products_pay(g) ? t.start + g->panels * ITG_PANEL : NULL;
   int64_t from = 0, to = g->tiles, first = 0, last = g->panels;
-  // Few tiles of many channels: each part makes all of the input, but reads weights of its own.
+  // With few tiles and many channels threads split the channels: each transforms all of the input,
+  // but reads only its own weights.
   if (g->tiles < (int64_t)parts * ITG_QW_ROWS / 2 && last >= 2 * (int64_t)parts)
     itg_share(last, 1, part, parts, &first, &last);
   else itg_share(g->tiles, 1, part, parts, &from, &to);
   if (from >= to || first >= last) return NULL;
   memset(t.fill, (uint8_t)a->x_zero, g->fill);
   find_start(g, t.w, t.end.bias, t.is_signed, t.cross, first, last, t.start);
-  // Blocks as even as whole tiles of rows allow.
+  // Blocks have nearly equal sizes, in multiples of the register tile's rows.
   const int64_t blocks = (to - from + g->block - 1) / g->block,
                 rows = last - first < ITG_QW_PANELS ? 8 : 6;
   const int64_t even = ((to - from + blocks - 1) / blocks + rows - 1) / rows * rows;

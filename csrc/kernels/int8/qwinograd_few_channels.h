@@ -1,7 +1,10 @@
 // Products of Winograd convolution of bytes with few channels: 16 input channels, or up to 64 with
 // a single panel. Here stores between the steps cost as much as the products. So the six points of
-// a column of a tile are multiplied together and become its four lines in registers: 24 vectors are
-// stored per tile instead of 36, and read once instead of twice.
+// one column of a tile are multiplied together and transformed to its four lines in registers. 24
+// vectors are stored per tile instead of 36, and read once instead of twice.
+//
+// The register tile is six points by LINE_ROWS tiles: sum[i][m] holds point (i, j) of tile m, 16
+// columns.
 #pragma once
 #include "qwinograd_products.h"
 
@@ -11,8 +14,8 @@ static bool lines_pay(const itg_qwinograd *g) {
   return few && !g->head && g->block >= 2 * LINE_ROWS;
 }
 
-// `point`: numbers of weights from one point to the next; `span`: of lines from one tile to the
-// next.
+// Multiplies n tiles with one panel. `point`: distance of the weights of neighbouring points;
+// `span`: distance of the results of neighbouring tiles.
 INLINE void multiply_lines(const int DEEP, const uint16_t *in, int64_t step, const uint16_t *w,
                            const int64_t point, const uint32_t *start, int64_t n, uint32_t *out,
                            const int64_t span) {
@@ -49,12 +52,12 @@ INLINE void multiply_lines(const int DEEP, const uint16_t *in, int64_t step, con
   }
 }
 
-// Of n tiles, and up to three more: there is room for the inputs of eight and, with 36 vectors
-// each, for lines of more.
+// Multiplies n tiles with panels [first, last). Up to three more tiles are computed, with any
+// inputs: the scratch memory has inputs for eight more tiles, and 36 vectors of results per tile.
 static void find_lines(const itg_qwinograd *g, const uint16_t *w, const uint32_t *start,
                        const uint16_t *in, uint32_t *out, int64_t n, int64_t first, int64_t last) {
   const int64_t span = (last - first) * LINE_SPAN, panel = g->panel;
-  if (g->panels == 1) {  // all distances are known
+  if (g->panels == 1) {  // all distances are constants
     if (g->deep == 16)
       multiply_lines(16, in, g->in_step, w, 8 * ITG_QW_PAIR, start, n, out, LINE_SPAN);
     else if (g->deep == 32)

@@ -6,8 +6,8 @@ enum {
   FEWEST = 12,        // tiles that are worth reading the weights for
 };
 
-// Every block reads all weights, so it should be large; but what it makes of the image should stay
-// in the cache.
+// The number of tiles of a block. Every block reads all weights, so it should be large; but its
+// transformed inputs and products should stay in the cache.
 static int64_t block_of(const itg_qwinograd *g) {
   int64_t fit = CACHE / (ITG_QW_POINTS * g->row * 2 + g->span * 4);
   fit = fit < FEWEST ? FEWEST : fit > ITG_QW_ROWS ? ITG_QW_ROWS : fit / FEWEST * FEWEST;
@@ -25,7 +25,7 @@ itg_attrs_qconv itg_qwinograd_like(const itg_attrs_qwinograd *a) {
                            .r_scale = a->r_scale};
 }
 
-// An image's pixels and channels, as if all of them lay in lines.
+// The type of an image that is stored in squares, as if it were stored line by line.
 static itg_words whole_image(const itg_tensor *x, int64_t square, itg_tensor *whole) {
   REFUSE(x->rank != 4, "takes images of two spatial axes");
   REFUSE(square != 1 && square != 2, "pixels lie in lines or in squares of two by two");
@@ -44,7 +44,7 @@ itg_words itg_qwinograd_of(const itg_call *call, itg_qwinograd *g, itg_tensor *o
   const itg_attrs_qconv like = itg_qwinograd_like(a);
   const int64_t kernel[2] = {3, 3}, one[2] = {1, 1};
   TAKES(3, 7, 1);
-  itg_call first = *call;  // the second image is no zeros of weights
+  itg_call first = *call;  // without input 6: here the second image, in qconv the zeros of weights
   first.n_in = call->n_in < 6 ? call->n_in : 6;
   itg_words words = itg_qconv_endings(&first, &like, ITG_I16, out);
   if (words) return words;
@@ -57,7 +57,7 @@ itg_words itg_qwinograd_of(const itg_call *call, itg_qwinograd *g, itg_tensor *o
   if (words) return words;
   memset(g->image, 0, sizeof g->image);
   g->deep = g->image[0].deep = x.shape[3];
-  g->image[0].apart = a->square[0] == 2;
+  g->image[0].squares = a->square[0] == 2;
   REFUSE(g->deep < 1 || g->deep > INT64_C(1) << 31, "the image has no channels or absurdly many");
   if (more) {
     REFUSE(y.dtype != x.dtype || y.shape[0] != x.shape[0] || y.shape[1] != x.shape[1] ||
@@ -67,13 +67,13 @@ itg_words itg_qwinograd_of(const itg_call *call, itg_qwinograd *g, itg_tensor *o
     REFUSE(y.shape[3] < 1 || y.shape[3] > INT64_C(1) << 31,
            "the second image has no channels or absurdly many");
     g->image[1].deep = y.shape[3];
-    g->image[1].apart = a->square[1] == 2;
+    g->image[1].squares = a->square[1] == 2;
     g->deep += y.shape[3];
   }
   g->channels = a->channels;
   g->panels = a->channels / ITG_PANEL + (a->channels % ITG_PANEL != 0);
-  // Whole fours of channels behind a vector of what columns start from (qwinograd_products.h), or
-  // pairs alone.
+  // Weights are packed in one of two forms: a head (qwinograd_products.h) and channels padded to a
+  // multiple of four, or no head and channels padded to a multiple of two.
   g->pairs = (g->deep + 3) / 4 * 2;
   const int64_t headed[4] = {ITG_QW_POINTS, g->panels, g->pairs + 1, ITG_QW_PAIR};
   g->head = itg_has_shape(call->in[1], 4, headed);
@@ -92,13 +92,14 @@ itg_words itg_qwinograd_of(const itg_call *call, itg_qwinograd *g, itg_tensor *o
   g->row = (g->deep + ITG_QW_LANES - 1) / ITG_QW_LANES * ITG_QW_LANES;
   g->span = (g->panels < ITG_QW_PANELS ? g->panels : ITG_QW_PANELS) * ITG_PANEL * ITG_QW_POINTS;
   g->block = block_of(g);
-  // One cache line more than the rows take: points that lie a power of two apart would drive each
-  // other out.
+  // One cache line more than the rows take: if points lay a power of two apart, they would evict
+  // each other from the cache.
   g->in_step = g->block * g->row + 2 * ITG_QW_LANES;
   g->fill = ((size_t)g->row + 63) / 64 * 64;
-  g->in = (size_t)(ITG_QW_POINTS * g->in_step + 8 * g->row) * 2;  // some read eight rows at a time
-  g->bytes = g->fill + g->in +
-             (size_t)(g->block * g->span + g->panels * ITG_PANEL + ITG_QW_POINTS * ITG_QW_ROOM) * 4;
+  g->in = (size_t)(ITG_QW_POINTS * g->in_step + 8 * g->row) * 2;  // find_cross reads 8 rows at once
+  g->bytes =
+      g->fill + g->in +
+      (size_t)(g->block * g->span + g->panels * ITG_PANEL + ITG_QW_POINTS * ITG_QW_CROSS) * 4;
   return NULL;
 }
 

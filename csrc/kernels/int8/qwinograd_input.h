@@ -1,6 +1,7 @@
-// Input transform of Winograd convolution of bytes: 6x6 pixels of each tile at all 36 points.
+// Input transform of Winograd convolution of bytes: the 6x6 pixels of each tile become 36 points.
 // Neighbouring tiles share two columns of pixels. So the columns of a strip of tiles are
-// transformed first, each once, and then the lines.
+// transformed first, each once, and then the lines. Vectors hold 16-bit numbers of MANY channels
+// (type `many`) or, for the last ones, of FEW (type `few`).
 #pragma once
 
 #if defined(ISA_avx512)
@@ -24,28 +25,30 @@ typedef uint16_t few __attribute__((vector_size(FEW * 2), may_alias, aligned(2))
           : _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p)))
 #else
 INLINE few widened(const uint8_t *p, const bool SIGNED) {
-  few made;
-  for (int i = 0; i < FEW; i++) made[i] = (uint16_t)(SIGNED ? (int8_t)p[i] : p[i]);
-  return made;
+  few wide;
+  for (int i = 0; i < FEW; i++) wide[i] = (uint16_t)(SIGNED ? (int8_t)p[i] : p[i]);
+  return wide;
 }
 #endif
 
-typedef struct strip {        // input pixels of tiles that lie beside each other
-  const uint8_t *line[SIZE];  // where the image's lines begin; NULL: outside of it
-  const uint8_t *fill;        // a pixel outside
-  bool inside;                // all lines are
-  int64_t first, wide;        // the first column, and how many the image has
-  int64_t odd, two, pixel;    // 1: columns lie in pairs; bytes from pair to pair, and within one
+typedef struct strip {        // input pixels of a horizontal row of tiles
+  const uint8_t *line[SIZE];  // column 0 of each image line; NULL: the line is padding
+  const uint8_t *fill;        // a pixel of padding
+  bool inside;                // no line is padding
+  int64_t first, wide;        // first column of the strip (may be negative), columns of the image
+  int64_t odd, two, pixel;    // odd 1: pixels are stored in squares; bytes from one pair of columns
+                              // to the next, and from the first to the second of a pair
   int64_t tiles;
-  uint16_t *to;       // inputs of the first tile
-  int64_t row, step;  // from one tile to the next, from one point to the next
+  uint16_t *to;       // transformed inputs of the first tile
+  int64_t row, step;  // distances of tiles and of points in `to`
 } strip;
 
+// Offset of column j in a line.
 INLINE int64_t column_at(const strip *s, int64_t j) {
   return s->odd ? (j >> 1) * s->two + (j & 1) * s->pixel : j * s->pixel;
 }
 
-// 16 channels of one image, then of another: a full vector of 32.
+// Joins 16 channels of each of two images to a full vector of 32.
 #if defined(ISA_avx512)
 INLINE many JOIN_many(const uint8_t *p, const uint8_t *q, const bool SIGNED) {
   const __m256i first = _mm256_castsi128_si256(_mm_loadu_si128((const void *)p));
@@ -55,16 +58,20 @@ INLINE many JOIN_many(const uint8_t *p, const uint8_t *q, const bool SIGNED) {
 #else
 #define JOIN_many JOIN_few
 #endif
-#define JOIN_few(p, q, SIGNED) ((void)(q), get_few(p, FEW, SIGNED))  // never asked for
+#define JOIN_few(p, q, SIGNED) ((void)(q), get_few(p, FEW, SIGNED))  // never called
 static void edge_of_two(const strip *s, const strip *o, int64_t j, bool is_signed, int64_t c,
                         uint16_t *y);
 
-// To the next column of a strip.
+// Steps to the next column of a strip: j is its number, `at` and `at_other` are its offsets in both
+// images. The two distances of columns in squares alternate.
 #define NEXT \
-  j++, at += go, go = s.two - go, apart += go_apart, go_apart = other ? other->two - go_apart : 0
+  j++, at += go, go = s.two - go, at_other += go_other, go_other = other ? other->two - go_other : 0
 
-// For vectors V of 16-bit numbers: channels c to c + n of all tiles, or, with another image, 16 of
-// both.
+// Functions for vectors V of 16-bit numbers:
+// get_V: loads n channels of a pixel; points_of_V: transforms six pixels to six points; edge_V and
+// column_V: the six pixels of column j, some of which may be padding in edge_V; strip_V: all tiles
+// of a strip, channels c to c + n, or 16 channels of each image if there are two. left and right
+// hold four transformed columns each; a tile needs the last two of `left` and all of `right`.
 #define INPUT(V, LANES)                                                                            \
   INLINE V get_##V(const uint8_t *p, int64_t n, const bool SIGNED) {                               \
     if (n >= LANES) return (V)WIDEN_##V(p, SIGNED);                                                \
@@ -91,7 +98,7 @@ static void edge_of_two(const strip *s, const strip *o, int64_t j, bool is_signe
                      is_signed);                                                                   \
     points_of_##V(x, y);                                                                           \
   }                                                                                                \
-  INLINE void column_##V(const strip *s, const strip *o, int64_t j, int64_t at, int64_t apart,     \
+  INLINE void column_##V(const strip *s, const strip *o, int64_t j, int64_t at, int64_t at_other,  \
                          const bool SIGNED, int64_t c, int64_t n, V *y) {                          \
     V x[SIZE];                                                                                     \
     if (!s->inside || j < 0 || j >= s->wide) {                                                     \
@@ -100,7 +107,7 @@ static void edge_of_two(const strip *s, const strip *o, int64_t j, bool is_signe
       return;                                                                                      \
     }                                                                                              \
     FOR_UNROLLED (16, int i = 0; i < SIZE; i++)                                                    \
-      x[i] = o ? JOIN_##V(s->line[i] + at, o->line[i] + apart, SIGNED)                             \
+      x[i] = o ? JOIN_##V(s->line[i] + at, o->line[i] + at_other, SIGNED)                          \
                : get_##V(s->line[i] + at, n, SIGNED);                                              \
     points_of_##V(x, y);                                                                           \
   }                                                                                                \
@@ -108,15 +115,15 @@ static void edge_of_two(const strip *s, const strip *o, int64_t j, bool is_signe
                         int64_t n) {                                                               \
     const strip s = *all;                                                                          \
     V two[2][TILE][SIZE], (*left)[SIZE] = two[0], (*right)[SIZE] = two[1], x[SIZE], y[SIZE];       \
-    int64_t j = s.first, at = column_at(&s, j) + c, apart = other ? column_at(other, j) : 0;       \
-    int64_t go = column_at(&s, j + 1) + c - at; /* to the next column; two distances take turns */ \
-    int64_t go_apart = other ? column_at(other, j + 1) - apart : 0;                                \
+    int64_t j = s.first, at = column_at(&s, j) + c, at_other = other ? column_at(other, j) : 0;    \
+    int64_t go = column_at(&s, j + 1) + c - at; /* distance to the next column */                  \
+    int64_t go_other = other ? column_at(other, j + 1) - at_other : 0;                             \
     for (int i = 2; i < TILE; i++, NEXT)                                                           \
-      column_##V(&s, other, j, at, apart, SIGNED, c, n, left[i]);                                  \
+      column_##V(&s, other, j, at, at_other, SIGNED, c, n, left[i]);                               \
     uint16_t *to = s.to + c;                                                                       \
     for (int64_t t = 0; t < s.tiles; t++, to += s.row) {                                           \
       FOR_UNROLLED (1, int i = 0; i < TILE; i++, NEXT)                                             \
-        column_##V(&s, other, j, at, apart, SIGNED, c, n, right[i]);                               \
+        column_##V(&s, other, j, at, at_other, SIGNED, c, n, right[i]);                            \
       uint16_t *out = to;                                                                          \
       FOR_UNROLLED (1, int i = 0; i < SIZE; i++) {                                                 \
         x[0] = left[2][i], x[1] = left[3][i];                                                      \
@@ -166,10 +173,10 @@ static void next_place(const itg_qwinograd *g, place *at) {
   at->batch++;
 }
 
-// What tiles that lie beside each other in a line see of image i, from the first of them on.
+// Sets the lines of image i that the tiles of a strip need; `at` is the place of the first tile.
 static void find_lines_of(const itg_qwinograd *g, int i, const uint8_t *x, place at, strip *s) {
   const int64_t high = g->w.in[1], wide = g->w.in[2], pixel = g->image[i].deep,
-                odd = g->image[i].apart;
+                odd = g->image[i].squares;
   s->wide = wide;
   s->odd = odd;
   s->pixel = pixel;
@@ -184,7 +191,7 @@ static void find_lines_of(const itg_qwinograd *g, int i, const uint8_t *x, place
   }
 }
 
-// The inputs of tiles [from, to).
+// Transforms the inputs of tiles [from, to).
 static void tiles_in(const itg_qwinograd *g, const uint8_t *const *x, const uint8_t *fill,
                      bool is_signed, int64_t from, int64_t to, uint16_t *in) {
   strip s = {.fill = fill, .row = g->row, .step = g->in_step};
@@ -194,7 +201,7 @@ static void tiles_in(const itg_qwinograd *g, const uint8_t *const *x, const uint
     const int64_t left = g->across - at.x / TILE, most = left < to - from ? left : to - from;
     s.tiles = g->deep > MANY && MANY < 32 && most > 4
                   ? 4
-                  : most;  // a cache line is there until its other half is made
+                  : most;  // few tiles, so that half-written cache lines stay cached for the rest
     s.first = at.x - g->w.before[2];
     s.to = in;
     int64_t c = 0;
@@ -202,9 +209,9 @@ static void tiles_in(const itg_qwinograd *g, const uint8_t *const *x, const uint
       find_lines_of(g, i, x[i], at, &s);
       deep = g->image[i].deep;
       for (; c + MANY <= deep; c += MANY) some_many(&s, NULL, is_signed, c, MANY);
-      // Twelve lines a page apart would share the eight ways of the first cache; those of squares
-      // are fewer.
-      if (i == 0 && x[1] && g->image[1].apart && MANY == 2 * FEW && deep - c == FEW &&
+      // Joins two images only if the second is stored in squares: otherwise the distance of the
+      // twelve lines may be a page, and they compete for the eight ways of the L1 cache.
+      if (i == 0 && x[1] && g->image[1].squares && MANY == 2 * FEW && deep - c == FEW &&
           g->image[1].deep >= FEW) {
         strip other = s;
         find_lines_of(g, 1, x[1], at, &other);

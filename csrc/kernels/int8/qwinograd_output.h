@@ -1,14 +1,13 @@
-// Outputs of Winograd's convolution of bytes: pixels from the products at all points. Included by
-// qwinograd.c.
+// Output transform of Winograd convolution of bytes. Included by qwinograd.c.
 //
-// A tile of 4x4 pixels comes of 6x6 products. Lines are transformed first, two of four at a time: 2
-// x 6 vectors stay in registers, each with QL channels. Then the columns of a line become four
-// pixels, which are scaled and rounded.
+// The 6x6 products of a tile become 4x4 pixels. First the six points of each column become lines,
+// two of the four lines at a time: half[2][6] stays in registers, each vector with QL channels.
+// Then the six numbers of a line become four pixels, which are scaled and rounded.
 #pragma once
 
 typedef struct canvas {     // the output pixels of a tile
-  int64_t at, line, pixel;  // where its first column lies in the output
-  int64_t high, wide;       // pixels that are inside of the image
+  int64_t at, line, pixel;  // index of the first pixel; distances of lines and of pixels
+  int64_t high, wide;       // lines and columns that are inside the image
 } canvas;
 
 typedef enum {
@@ -16,7 +15,7 @@ typedef enum {
   FLOOR,
   BYTES,
   FLOATS
-} ending;  // FLOOR: bytes of i8 with a lower bound, like those of a relu
+} ending;  // PLAIN: i8 without clamp; FLOOR: i8 with a lower bound only, as after a relu
 typedef void (*output_fn)(bool lines, const uint32_t *from, const canvas *c, int64_t first,
                           int64_t columns, const itg_requantize *end, void *out);
 
@@ -29,7 +28,7 @@ INLINE void pixels_of(const vu *x, vu *y) {
 }
 
 #if defined(ITG_QVECTORS)
-// n channels of up to four pixels, whose sums are whole.
+// Requantises and stores n channels of up to four pixels. `least` is the lower bound of FLOOR.
 INLINE void finish(const ending KIND, const itg_requantize *end, const vq *sum, vf scale,
                    const int32_t least, int64_t n, const int64_t *at, int64_t wide, void *out) {
   vf y[TILE];
@@ -87,16 +86,16 @@ INLINE void finish(const ending KIND, const itg_requantize *end, const vq *sum, 
   FOR_UNROLLED (16, int j = 0; j < TILE; j++)
     if (j < wide) _mm_mask_storeu_epi8((uint8_t *)out + at[j], some, part[j]);
 #else
-  uint8_t made[QBYTES];
-  vq_store(made, bytes);
+  uint8_t all_bytes[QBYTES];
+  vq_store(all_bytes, bytes);
   for (int j = 0; j < wide; j++)
-    memcpy((uint8_t *)out + at[j], made + j * QL, n >= QL ? QL : (size_t)n);
+    memcpy((uint8_t *)out + at[j], all_bytes + j * QL, n >= QL ? QL : (size_t)n);
 #endif
 }
 #endif
 
-// One line of a tile, n channels from `column` on, from what it is at the six points of its
-// columns.
+// Transforms one line of a tile from six points (`half`) to four pixels, for n channels from
+// `column` on.
 INLINE void one_line(const ending KIND, const bool FULL, const int line, const vu *half,
                      const canvas *c, int64_t column, int64_t n, const itg_requantize *end,
                      const float *scale, const int32_t least, void *out) {
@@ -106,7 +105,7 @@ INLINE void one_line(const ending KIND, const bool FULL, const int line, const v
   const int64_t first = c->at + line * c->line + column;
   const int64_t at[TILE] = {first, first + c->pixel, first + 2 * c->pixel, first + 3 * c->pixel};
   FOR_UNROLLED (16, int j = 0; j < TILE; j++)
-    y[j] *= 954437177u;  // 1/9 modulo 2^32: leaves the sums times 64
+    y[j] *= 954437177u;  // the inverse of 9 modulo 2^32: 576 times the sum becomes 64 times
 #if defined(ITG_QVECTORS)
   vq sum[TILE];
   FOR_UNROLLED (16, int j = 0; j < TILE; j++) sum[j] = (vq)y[j];
@@ -122,8 +121,8 @@ INLINE void one_line(const ending KIND, const bool FULL, const int line, const v
 #endif
 }
 
-// Lines ODD and ODD + 2 of a tile from the products at all points: they share what they need of
-// those, and two lines at six points stay in registers.
+// Transforms the products at all points to lines ODD and ODD + 2 of a tile. These two lines share
+// their intermediate sums.
 INLINE void two_lines(const ending KIND, const bool FULL, const int ODD, const uint32_t *from,
                       const canvas *c, int64_t column, int64_t n, const itg_requantize *end,
                       const float *scale, const int32_t least, void *out) {
@@ -145,12 +144,12 @@ INLINE void two_lines(const ending KIND, const bool FULL, const int ODD, const u
     one_line(KIND, FULL, ODD + 2 * i, half[i], c, column, n, end, scale, least, out);
 }
 
-// All columns of a tile, a panel or less at a time; FULL: tiles and vectors have all of their
-// pixels and channels; LINES: as find_lines leaves them.
+// Transforms all channels of a tile, QL at a time. FULL: no pixel is outside the image and all
+// vectors are full. LINES: `from` holds lines (find_lines) instead of products at all points.
 INLINE void tile_out(const ending KIND, const bool FULL, const bool LINES, const uint32_t *from,
                      const canvas *c, int64_t first, int64_t columns, const itg_requantize *end,
                      void *out) {
-  const int32_t least = (int32_t)end->lo + end->zero;  // computed once: stores might alias it
+  const int32_t least = (int32_t)end->lo + end->zero;  // here, because the stores may alias `end`
   for (int64_t i = 0; i < columns; i += QL) {
     const int64_t column = first + i, n = columns - i < QL ? columns - i : QL;
     const uint32_t *at =

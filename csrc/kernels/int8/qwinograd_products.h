@@ -1,32 +1,35 @@
-// Products of Winograd convolution of bytes: rows of inputs times panels of weights, at every
-// point.
+// Products of Winograd convolution of bytes: at every point, rows of inputs (one per tile) times
+// panels of weights.
 //
-// CPUs with more adders than multipliers need half of the products, after another idea of
-// Winograd's:
+// The register tile is M rows by N vectors of columns; register sum[m][v] holds row m times vector
+// v of the columns. A lane holds two 16-bit numbers that are neighbours along k. Each step along k
+// loads N vectors of weights and broadcasts two inputs per row.
+//
+// CPUs with more adders than multipliers can save half of the products by Winograd's inner product:
 //   (x0 + y1) (x1 + y0) = x0 y0 + x1 y1 + x0 x1 + y0 y1
-// The last two terms depend on the row alone or on the column alone. Minus those of the columns may
-// lie before the weights of a panel; then the compiler has checked that sums of an input and a
-// weight fit 16 bits. Those of the rows are computed here. One sum in four uses plain products,
-// which balances adders and multipliers.
+// The last two terms, the cross terms, depend only on the row or only on the column. Those of the
+// columns, negated, are stored before the weights of a panel (its "head"). The compiler stores a
+// head only if the sum of an input and a weight always fits 16 bits. Those of the rows are computed
+// here. One sum in four still uses ordinary products, which balances adders and multipliers.
 #pragma once
 typedef struct product {  // of n rows with some panels, at points [first, last)
   const uint16_t *x, *w;
   const uint32_t *start;  // initial sums of each column at point (1, 1)
-  const uint32_t *zeros;  // and at others, if no product is left out
-  uint32_t *cross;        // what those of each row start from, if some are; fresh: not known yet
-  bool fresh;
+  const uint32_t *zeros;  // initial sums at the other points, unless products are saved
+  uint32_t *cross;        // negated cross terms of each row, if products are saved
+  bool fresh;             // `cross` is not computed yet
   uint32_t *out;
-  int64_t first, last, n, pairs, panel, row, span;  // panel: numbers from one to the next
-  int64_t x_step, w_step;                           // from one point to the next
+  int64_t first, last, n, pairs, panel, row, span;  // panel, row, span: distances in w, x and out
+  int64_t x_step, w_step;                           // distances of points in x and w
 } product;
 
 #if defined(ISA_avx512vnni)
-// Whether additions are cheap: AMD's cores add 16-bit numbers in four pipes and multiply in two;
-// Intel's do both in two.
-static bool halves_pay(const itg_qwinograd *g) { return g->head && __builtin_cpu_is("amd"); }
+// Whether saving products pays: AMD cores add 16-bit numbers on four ports and multiply on two;
+// Intel cores do both on two.
+static bool half_products_pay(const itg_qwinograd *g) { return g->head && __builtin_cpu_is("amd"); }
 
-// Minus the sums over both halves of eight rows, channel times channel. EVEN: all vectors of 16 are
-// full.
+// Negated cross terms of eight rows: the dot product of the first and the second half of a row.
+// EVEN: all vectors of 16 are full.
 INLINE void cross_rows(const bool EVEN, const uint16_t *x, int64_t row, int64_t pairs,
                        uint32_t *cross) {
   __m256i sum[8], two[4], four[2];
@@ -52,8 +55,8 @@ INLINE void cross_rows(const bool EVEN, const uint16_t *x, int64_t row, int64_t 
   _mm256_storeu_si256((void *)cross, _mm256_sub_epi32(_mm256_setzero_si256(), all));
 }
 
-// Of n rows at a point; there is room for eight at a time. A call of its own, or GCC would keep
-// addresses in memory.
+// Cross terms of n rows at one point, eight rows at a time (the scratch memory has rows enough).
+// Not inlined, because GCC would spill addresses in the caller.
 static __attribute__((noinline)) void find_cross(const uint16_t *x, int64_t n, int64_t row,
                                                  int64_t pairs, uint32_t *cross) {
   for (int64_t r = 0; r < n; r += 8, x += 8 * row, cross += 8)
@@ -63,7 +66,7 @@ static __attribute__((noinline)) void find_cross(const uint16_t *x, int64_t n, i
     else cross_rows(true, x, row, pairs, cross);
 }
 #else
-static bool halves_pay(const itg_qwinograd *g) { return (void)g, false; }
+static bool half_products_pay(const itg_qwinograd *g) { return (void)g, false; }
 INLINE void find_cross(const uint16_t *x, int64_t n, int64_t row, int64_t pairs, uint32_t *cross) {
   (void)x, (void)n, (void)row, (void)pairs, (void)cross;
 }
@@ -74,7 +77,7 @@ typedef enum {
   PAIRS,
   FOURS,
   HALF
-} way;  // weights without a head; with one; and half of the products
+} method;  // weights without a head; weights with a head, all products; half of the products
 
 #if defined(ITG_QVECTORS)
 INLINE int32_t two_of(const uint16_t *p) {
@@ -87,7 +90,7 @@ INLINE vq dot(vq sum, vq x, vq w) {
 #if defined(ISA_avx512vnni)
   __asm__("vpdpwssd %2, %1, %0"
           : "+v"(sum)
-          : "v"(x), "v"(w));  // with the intrinsic GCC 12 keeps sums on the stack
+          : "v"(x), "v"(w));  // assembly, because with the intrinsic GCC 12 spills the sums
   return sum;
 #elif defined(ISA_avx512)
   return _mm512_add_epi32(sum, _mm512_madd_epi16(x, w));
@@ -96,18 +99,18 @@ INLINE vq dot(vq sum, vq x, vq w) {
 #endif
 }
 
-// M rows at a time; the last tile may do a few rows again.
-INLINE void multiply_rows(const int M, const int V, const way WAY, const product *all) {
-  product p = *all;  // or GCC would read it again after every store
+// Multiplies n rows with V panels, M rows at a time; the last tile may repeat a few rows.
+INLINE void multiply_rows(const int M, const int V, const method METHOD, const product *all) {
+  product p = *all;  // a copy, because GCC would load the fields again after every store
   const int N = V * PARTS;
-#define WHOLE(m, v) (WAY != HALF || ((m) * N + (v)) % 4 == 0)  // gets all products
+#define WHOLE(m, v) (METHOD != HALF || ((m) * N + (v)) % 4 == 0)  // uses all products
   for (int64_t point = p.first; point < p.last; point++) {
     const uint32_t *start = point == SIZE + 1 ? p.start
-                            : WAY == HALF     ? (const uint32_t *)(p.w - ITG_QW_PAIR)
+                            : METHOD == HALF  ? (const uint32_t *)(p.w - ITG_QW_PAIR)
                                               : p.zeros;
-    const int64_t start_step = WAY == HALF && point != SIZE + 1 ? p.panel / 2 : ITG_PANEL;
-    const uint16_t *ahead = point + 1 < POINTS ? p.w + p.w_step : p.w;  // fetched meanwhile
-    if (WAY == HALF && p.fresh) find_cross(p.x, p.n, p.row, p.pairs, p.cross);
+    const int64_t start_step = METHOD == HALF && point != SIZE + 1 ? p.panel / 2 : ITG_PANEL;
+    const uint16_t *ahead = point + 1 < POINTS ? p.w + p.w_step : p.w;  // is prefetched
+    if (METHOD == HALF && p.fresh) find_cross(p.x, p.n, p.row, p.pairs, p.cross);
     for (int64_t r = 0;;) {
       const uint16_t *row[8], *w = p.w, *end = p.w + p.pairs * ITG_QW_PAIR;
       row[0] = p.x + r * p.row;
@@ -116,20 +119,20 @@ INLINE void multiply_rows(const int M, const int V, const way WAY, const product
       FOR_UNROLLED (16, int v = 0; v < N; v++) {
         vq from = vq_load(start + v / PARTS * start_step + v % PARTS * QL);
         vq bare = from;  // without the head
-        if (WAY == HALF) bare = (vq)((vu)from - (vu)vq_load(p.w - ITG_QW_PAIR + v * p.panel));
+        if (METHOD == HALF) bare = (vq)((vu)from - (vu)vq_load(p.w - ITG_QW_PAIR + v * p.panel));
         FOR_UNROLLED (16, int m = 0; m < M; m++)
           sum[m][v] = WHOLE(m, v) ? bare : vq_add(from, vq_set((int)p.cross[r + m]));
       }
       for (int64_t k = 0, far = p.pairs; w < end; k += 2, far += 2) {
         vq y[ITG_QW_PANELS * PARTS], z[ITG_QW_PANELS * PARTS];
-#define LOAD(y)                                                                  \
-  FOR_UNROLLED (16, int v = 0; v < N; v++) {                                     \
-    y[v] = vq_load(w + v / PARTS * p.panel + v % PARTS * 2 * QL);                \
-    __asm__("" : "+v"(y[v])); /* or GCC would read it again for every product */ \
-  }                                                                              \
+#define LOAD(y)                                                               \
+  FOR_UNROLLED (16, int v = 0; v < N; v++) {                                  \
+    y[v] = vq_load(w + v / PARTS * p.panel + v % PARTS * 2 * QL);             \
+    __asm__("" : "+v"(y[v])); /* else GCC loads it again for every product */ \
+  }                                                                           \
   __builtin_prefetch(ahead), w += ITG_QW_PAIR, ahead += ITG_QW_PAIR
         LOAD(y);
-        if (WAY == HALF) {
+        if (METHOD == HALF) {
           LOAD(z);
           FOR_UNROLLED (16, int m = 0; m < M; m++) {
             const vq x = vq_set(two_of(row[m] + k)), other = vq_set(two_of(row[m] + far));
@@ -143,7 +146,7 @@ INLINE void multiply_rows(const int M, const int V, const way WAY, const product
           const vq x = vq_set(two_of(row[m] + k));
           FOR_UNROLLED (16, int v = 0; v < N; v++) sum[m][v] = dot(sum[m][v], x, y[v]);
         }
-        if (WAY == PAIRS) continue;
+        if (METHOD == PAIRS) continue;
         LOAD(y);
         FOR_UNROLLED (16, int m = 0; m < M; m++) {
           const vq x = vq_set(two_of(row[m] + far));
@@ -160,7 +163,7 @@ INLINE void multiply_rows(const int M, const int V, const way WAY, const product
       r = next;
     }
     p.x += p.x_step, p.w += p.w_step, p.out += ITG_PANEL;
-    if (WAY == HALF) p.cross += ITG_QW_ROOM;
+    if (METHOD == HALF) p.cross += ITG_QW_CROSS;
   }
 #undef WHOLE
 }
@@ -203,8 +206,8 @@ enum { WIDEST = 1 };
 #endif
 EACH(ROWS)
 
-// As many rows of n at a time as cost least.
-static rows_fn rows_of(int64_t n, int64_t panels, way how) {
+// Chooses the number of rows per tile with the least cost for n rows.
+static rows_fn rows_of(int64_t n, int64_t panels, method how) {
 #define ENTRY(M, V) [PAIRS][V - 1][M] = pairs_##M##x##V, [FOURS][V - 1][M] = fours_##M##x##V,
 #define HALF_ENTRY(M, V) [HALF][V - 1][M] = half_##M##x##V,
   static const rows_fn all[3][WIDEST][9] = {EACH(ENTRY) EACH_HALF(HALF_ENTRY)};
@@ -218,14 +221,15 @@ static rows_fn rows_of(int64_t n, int64_t panels, way how) {
 #else
 enum { WIDEST = 1 };
 
-INLINE void multiply_rows(const way WAY, const product *all) {
+INLINE void multiply_rows(const method METHOD, const product *all) {
   product p = *all;
   for (int64_t point = p.first; point < p.last; point++) {
     for (int64_t r = 0; r < p.n; r++) {
       uint32_t *out = p.out + r * p.span;
       memcpy(out, point == SIZE + 1 ? p.start : p.zeros, ITG_PANEL * sizeof *out);
       for (int64_t k = 0; k < p.pairs; k++) {
-        const uint16_t *x = p.x + r * p.row + (WAY == PAIRS ? 2 * k : k % 2 * p.pairs + k / 2 * 2);
+        const uint16_t *x =
+            p.x + r * p.row + (METHOD == PAIRS ? 2 * k : k % 2 * p.pairs + k / 2 * 2);
         const int16_t *w = (const int16_t *)p.w + k * ITG_QW_PAIR;
         for (int c = 0; c < ITG_PANEL; c++)
           out[c] += (uint32_t)((int16_t)x[0] * w[2 * c]) + (uint32_t)((int16_t)x[1] * w[2 * c + 1]);
@@ -237,15 +241,16 @@ INLINE void multiply_rows(const way WAY, const product *all) {
 
 static void pairs_1x1(const product *p) { multiply_rows(PAIRS, p); }
 static void fours_1x1(const product *p) { multiply_rows(FOURS, p); }
-static rows_fn rows_of(int64_t n, int64_t panels, way how) {
+static rows_fn rows_of(int64_t n, int64_t panels, method how) {
   (void)n, (void)panels;
   return how == PAIRS ? pairs_1x1 : fours_1x1;
 }
 #endif
 
-// What the sums of panels [first, last) start from at point (1, 1), which is added to all pixels of
-// a tile: the bias, and what bytes of i8 lack to those of u8, 128 times the sums of the weights.
-// Those at that point are 16 times as large.
+// Initial sums of panels [first, last) at point (1, 1), which the output transform adds to all
+// pixels of a tile. They are 576 times the bias, plus the head if products are saved. The bias is
+// that of u8 inputs; i8 inputs are 128 smaller, so 128 times the sum of the weights is added. The
+// transformed weights at that point are 16 times the sum of the nine taps.
 static void find_start(const itg_qwinograd *g, const uint16_t *w, const int32_t *bias,
                        bool is_signed, bool half, int64_t first, int64_t last, uint32_t *start) {
   memset(start, 0, (size_t)(g->panels * ITG_PANEL) * sizeof *start);
@@ -262,15 +267,16 @@ static void find_start(const itg_qwinograd *g, const uint16_t *w, const int32_t 
   }
 }
 
-// The rows of n tiles times the panels [first, last), at every point. `cross` is NULL for all
-// products, else room for what rows start from; fresh: that is still to be found.
+// Multiplies the rows of n tiles with panels [first, last) at every point. `cross` is NULL to use
+// all products, else memory for the cross terms of the rows; fresh: they are not computed yet.
 static void multiply(const itg_qwinograd *g, const uint16_t *w, const uint32_t *start,
                      uint32_t *cross, bool fresh, const uint16_t *in, uint32_t *out, int64_t n,
                      int64_t first, int64_t last) {
   static const uint32_t zeros[ITG_QW_PANELS * ITG_PANEL];
   const int64_t spans = (last - first + WIDEST - 1) / WIDEST,
-                points = spans > 1 ? 1 : POINTS;  // rows are read again soon
-  const way how = cross ? HALF : g->head ? FOURS : PAIRS;
+                points =
+                    spans > 1 ? 1 : POINTS;  // 1: all panels use the rows while they are cached
+  const method how = cross ? HALF : g->head ? FOURS : PAIRS;
   w += g->head * ITG_QW_PAIR;
   for (int64_t k = 0; k < POINTS; k += points)
     for (int64_t i = 0; i < spans; i++) {
@@ -280,7 +286,7 @@ static void multiply(const itg_qwinograd *g, const uint16_t *w, const uint32_t *
                          .w = w + (k * g->panels + first + a) * g->panel,
                          .start = start + (first + a) * ITG_PANEL,
                          .zeros = zeros,
-                         .cross = cross ? cross + k * ITG_QW_ROOM : NULL,
+                         .cross = cross ? cross + k * ITG_QW_CROSS : NULL,
                          .fresh = fresh && i == 0,
                          .out = out + (a * POINTS + k) * ITG_PANEL,
                          .first = k,

@@ -1,14 +1,15 @@
-// Requantisation of sums of 8-bit products: scaling, residual, bounds, rounding, lookup. One
-// description for all kernels, and the arithmetic of a single element; the vector forms give the
-// same bits.
+// Requantisation of sums of 8-bit products: scaling, residual, bounds, rounding, lookup. This file
+// has the parameters that all kernels share and the arithmetic of a single element. The vector
+// forms (qvec.h) give the same bits.
 #pragma once
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-// Sums become bytes: clamp(rint(float(sum) * scale) + zero). The bounds are the output's minus its
-// zero, so that one clamp serves overflow, saturation and relu, and its result fits 16 bits.
+// Sums become bytes: clamp(rint(float(sum) * scale) + zero). The zero of the output is subtracted
+// from its bounds, and the clamp comes before rounding. So one clamp serves overflow, saturation
+// and relu, and its result fits 16 bits.
 typedef struct itg_requantize {
   const int32_t *bias;  // per output channel, with the input's zero folded in
   const float *scale;
@@ -16,30 +17,30 @@ typedef struct itg_requantize {
   int32_t zero;
   int high;        // 0x80 where the result is i8: xor with it turns u8 into i8
   bool small;      // scaled sums fit 32 bits
-  bool saturates;  // scaled sums fit 32 bits, and the bounds are the type's: saturating
-                   // narrowing is enough
+  bool saturates;  // no clamp is needed: scaled sums fit 32 bits, and the bounds are those of the
+                   // type, which narrowing with saturation enforces
   enum {
     ITG_Q_BYTES,
     ITG_Q_FLOATS,
     ITG_Q_SUMS
-  } kind;                   // floats are not rounded, sums not even scaled
-  const uint8_t *residual;  // added before rounding, laid out like the result; bytes, or floats
+  } kind;                   // of the result; floats are scaled but not rounded, sums neither
+  const uint8_t *residual;  // added before rounding, laid out like the result: bytes, or floats
                             // if the result is floats
-  float r_scale;            // f32(byte - its zero) * r_scale
+  float r_scale;            // a residual of bytes adds f32(byte - r_zero) * r_scale
   int32_t r_zero;
-  int r_high;            // 0x80 where the residual is i8; r_zero is that of u8 then
-  const uint8_t *table;  // maps each number at the end; then `zero` makes numbers start at 0
-  int64_t entries;       // of the table; whole groups of 128 can be read
-  int pieces, shift;     // a piecewise linear table: pieces of 2^shift numbers; 0: one entry
-                         // per number
-  int flip;              // 0x80 where the results of those lines are u8
+  int r_high;            // 0x80 if the residual is i8; it is read as u8, and r_zero is 128 larger
+  const uint8_t *table;  // maps each rounded number to its result; `zero` then moves the lower
+                         // bound to 0, so that numbers index the table
+  int64_t entries;       // of the table; memory can be read up to the next multiple of 128
+  int pieces, shift;     // a piecewise linear table: each piece covers 2^shift numbers; pieces is 0
+                         // for a table with one entry per number
+  int flip;              // 0x80 if the results of a piecewise linear table are u8
 } itg_requantize;
 
 static inline itg_requantize itg_requantize_of(const int32_t *bias, const float *scale,
                                                int64_t channels, int64_t zero, int64_t lo,
                                                int64_t hi, int64_t low) {
-  int32_t most = 0;  // the bits of |scale| are in the order of the numbers: whole numbers, so that
-                     // this becomes vectors
+  int32_t most = 0;  // max |scale|, compared by its bits, because GCC vectorises integer maxima
   for (int64_t i = 0; i < channels; i++) {
     int32_t bits;
     memcpy(&bits, scale + i, sizeof bits);
@@ -57,7 +58,7 @@ static inline itg_requantize itg_requantize_of(const int32_t *bias, const float 
                           .saturates = small && hi - lo == 255};
 }
 
-// The same with a residual of bytes; `low` says that it is i8.
+// Adds a residual of bytes; `low` says that it is i8.
 static inline void itg_requantize_residual(itg_requantize *q, const void *bytes, int64_t zero,
                                            float scale, bool low) {
   q->residual = bytes;
@@ -73,9 +74,10 @@ static inline uint8_t itg_requantized(const itg_requantize *q, int32_t sum, int6
   return (uint8_t)((int32_t)rintf(above < q->hi ? above : q->hi) + q->zero);
 }
 
-// What the r-th number of piece b becomes: (start + rise * r) >> 7; `table` is all rises, lower and
-// upper bytes of starts. Here starts are moved so that r is the number's lower byte, and the result
-// is signed: two instructions less.
+// A piecewise linear table stores [rises, lower bytes of starts, upper bytes of starts], one of
+// each per piece. The result for the r-th number of piece b is (start[b] + rise[b] * r) >> 7. This
+// changes every start so that r may be the lower byte of the number and the result is signed, which
+// saves two instructions.
 static inline void itg_q_move_lines(itg_requantize *q, uint8_t *table) {
   for (int b = 0; b < q->pieces; b++) {
     uint8_t *low = table + q->pieces + b, *high = low + q->pieces;
@@ -93,15 +95,15 @@ static inline uint8_t itg_q_on_line(const itg_requantize *q, int32_t number) {
   return (uint8_t)(y < -128 ? -128 : y > 127 ? 127 : y) ^ (uint8_t)q->flip;
 }
 
-// The same with all that may follow; `at` is the result's place.
+// Requantises one sum with residual and table; `at` is the index of the result.
 static inline uint8_t itg_q_byte(const itg_requantize *q, int32_t sum, int64_t channel,
                                  int64_t at) {
   float y = (float)sum * q->scale[channel];
   if (q->residual) y += (float)((q->residual[at] ^ q->r_high) - q->r_zero) * q->r_scale;
   const float above = y > q->lo ? y : q->lo;
-  const int32_t made = (int32_t)rintf(above < q->hi ? above : q->hi) + q->zero;
-  if (q->pieces) return itg_q_on_line(q, made);
-  return q->table ? q->table[made] : (uint8_t)made;
+  const int32_t number = (int32_t)rintf(above < q->hi ? above : q->hi) + q->zero;
+  if (q->pieces) return itg_q_on_line(q, number);
+  return q->table ? q->table[number] : (uint8_t)number;
 }
 
 static inline float itg_q_float(const itg_requantize *q, int32_t sum, int64_t channel, int64_t at) {
