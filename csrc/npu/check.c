@@ -51,7 +51,7 @@ static itg_words check_move(const checker *c) {
   const int kind = m->head.op - ITG_NPU_LOAD;
   TRY(check_feature(c, &m->src, "src", from[kind]));
   TRY(check_feature(c, &m->dst, "dst", to[kind]));
-  NEED(apart(&m->dst), "elements of dst lie on each other");
+  NEED(is_disjoint(&m->dst), "elements of dst lie on each other");
   NEED(same_extents(&m->src, &m->dst) && m->src.dtype == m->dst.dtype,
        "src and dst differ in extents or type");
   return check_overlap(c, NULL, NULL);

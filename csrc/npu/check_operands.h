@@ -1,5 +1,5 @@
-// Checks of what NPU instructions have in common: features, places in memory, rounding, windows.
-// Included by check.c.
+// Checks that several NPU instructions share: features, addresses, rounding, windows. Included by
+// check.c.
 #pragma once
 #include "program.h"
 
@@ -34,7 +34,7 @@ static void range_of(uint8_t dtype, int64_t *low, int64_t *high) {
 // ---- features -----------------------------------------------------------------------------------
 #define IN(space) (1u << (space))
 
-static uint64_t room(const checker *c, const itg_npu_feature *f) {
+static uint64_t memory_bytes(const checker *c, const itg_npu_feature *f) {
   switch (f->space) {
     case ITG_NPU_SRAM: return c->program->sram;
     case ITG_NPU_WEIGHTS: return c->program->weights;
@@ -44,9 +44,9 @@ static uint64_t room(const checker *c, const itg_npu_feature *f) {
   }
 }
 
-// Whether every element has bytes of its own: with its strides in order, each is past all that the
-// smaller ones reach.
-static bool apart(const itg_npu_feature *f) {
+// Whether no two elements share bytes. In increasing order, each stride must be at least the bytes
+// that the smaller strides span.
+static bool is_disjoint(const itg_npu_feature *f) {
   uint64_t count[3] = {itg_npu_blocks(f), f->height, f->width},
            stride[3] = {f->plane, f->row, f->pixel};
   uint64_t reach = (count[0] > 1 ? f->c2 : f->channels) * itg_item(f->dtype);
@@ -79,13 +79,13 @@ static itg_words check_feature(const checker *c, const itg_npu_feature *f, const
                                    (unsigned __int128)(f->height - 1) * f->row +
                                    (unsigned __int128)(f->width - 1) * f->pixel;
   unsigned __int128 end = corner + (unsigned __int128)(blocks - 1) * f->plane + last * item;
-  if (blocks > 1) {  // the block before the last has all its lanes
+  if (blocks > 1) {  // the last block but one is full, so it may end later than the last
     const unsigned __int128 before =
         corner + (unsigned __int128)(blocks - 2) * f->plane + f->c2 * item;
     if (before > end) end = before;
   }
-  NEED(end <= room(c, f), "%s lies outside of its memory, which has %llu bytes", what,
-       (unsigned long long)room(c, f));
+  NEED(end <= memory_bytes(c, f), "%s lies outside of its memory, which has %llu bytes", what,
+       (unsigned long long)memory_bytes(c, f));
   const uint64_t align = c->program->align;
   NEED(f->space != ITG_NPU_SRAM || f->offset % align == 0 || f->offset % (f->c2 * item) == 0,
        "%s lies at %llu, which is no multiple of %llu, nor of a block of channels", what,
@@ -117,8 +117,8 @@ static bool same_extents(const itg_npu_feature *a, const itg_npu_feature *b) {
   return a->channels == b->channels && a->height == b->height && a->width == b->width;
 }
 
-// No byte of the result is read by the same instruction, unless `in_place` is exactly where the
-// result goes.
+// Refuses an instruction that writes bytes which it also reads. Only `first` and `second` may have
+// exactly the place of the result.
 static itg_words check_overlap(const checker *c, const itg_npu_feature *first,
                                const itg_npu_feature *second) {
   itg_npu_region all[ITG_NPU_REGIONS], box[3];
@@ -141,11 +141,11 @@ static itg_words check_overlap(const checker *c, const itg_npu_feature *first,
   return NULL;
 }
 
-// ---- what instructions have in common -----------------------------------------------------------
+// ---- operands, results, rounding, windows -------------------------------------------------------
 static itg_words check_result(const checker *c) {
   const itg_npu_feature *dst = &c->at->move.dst;
   TRY(check_feature(c, dst, "dst", IN(ITG_NPU_SRAM)));
-  NEED(apart(dst), "elements of dst lie on each other");
+  NEED(is_disjoint(dst), "elements of dst lie on each other");
   return NULL;
 }
 
@@ -154,7 +154,7 @@ static itg_words check_operand(const checker *c, const itg_npu_feature *f, const
   TRY(check_feature(c, f, what, IN(ITG_NPU_SRAM)));
   NEED(is_whole(f->dtype) || is_real(f->dtype), "%s is %s; i8, u8, i16 and f16 are known", what,
        itg_dtype_name(f->dtype));
-  NEED(repeats || apart(f), "elements of %s lie on each other", what);
+  NEED(repeats || is_disjoint(f), "elements of %s lie on each other", what);
   return NULL;
 }
 
@@ -165,7 +165,8 @@ static itg_words check_zero(const checker *c, uint8_t dtype, int32_t zero, const
   return NULL;
 }
 
-// A rounded result: bounds that its type holds or, with a table, that the table is asked for.
+// Checks rounding: the bounds must fit the type of the result, or with a table the range of
+// indices.
 static itg_words check_round(const checker *c, int32_t zero, int32_t low, int32_t high,
                              uint32_t table, uint32_t entries, int32_t base) {
   const uint8_t dtype = c->at->move.dst.dtype;

@@ -1,20 +1,22 @@
-// conv of 8 bits: the input, padded, pixel by pixel, times weights packed in fours of inputs and
-// sixteens of outputs.
+// conv of 8 bits: a padded copy of the input times weights that are packed in groups of four inputs
+// and 16 outputs. The register tile is PIXELS output pixels by VECTORS vectors of outputs:
+// acc[pixel][vector]. Each step loads one vector of weights per vector of outputs and broadcasts
+// four inputs per pixel.
 #pragma once
 #include "epilogue.h"
 
-// Scratch memory outside the modelled memories.
-typedef struct beside {
+// Operands of a product in scratch memory.
+typedef struct operands {
   uint8_t *image;  // [height][width][depth * 4], as u8
   int8_t *packed;  // [groups][taps][depth][16][4]
-  int32_t *bias;   // [groups * 16], with the input's zero in it
-  float *scale;    // the same
-} beside;
+  int32_t *bias;   // [groups * 16], with the input's zero folded in
+  float *scale;    // [groups * 16]
+} operands;
 
-static beside beside_of(const machine *m, const itg_npu_plan *plan) {
-  uint8_t *end = m->beside + plan->packed + plan->image;
-  return (beside){m->beside + plan->packed, (int8_t *)m->beside, (int32_t *)(void *)end,
-                  (float *)(void *)(end + plan->groups * 64)};
+static operands operands_of(const machine *m, const itg_npu_plan *plan) {
+  uint8_t *end = m->scratch + plan->packed + plan->image;
+  return (operands){m->scratch + plan->packed, (int8_t *)m->scratch, (int32_t *)(void *)end,
+                    (float *)(void *)(end + plan->groups * 64)};
 }
 
 // ---- weights ------------------------------------------------------------------------------------
@@ -54,7 +56,7 @@ static void pack_weights(const machine *m, const itg_npu_product *p, const itg_n
   const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], oa = p->out_atom, ia = p->in_atom;
   const int64_t ins = p->src.channels, outs = p->dst.channels, deeper = itg_npu_div_up(ins, ia);
   const int8_t *from =
-      (const int8_t *)m->sram[p->head.core] + p->weights;  // atom by atom, with what each has
+      (const int8_t *)m->sram[p->head.core] + p->weights;  // one atom after another, not padded
   if (outs % LANES || ins % 4) memset(to, 0, (size_t)(plan->groups * taps * plan->depth * 64));
   for (int64_t o = 0; o < outs; o += oa)
     for (int64_t tap = 0; tap < taps; tap++)
@@ -89,18 +91,18 @@ static void sum_weights(const int8_t *w, int64_t steps, int32_t *sums) {
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// The rows [from, to) of src that the window sees along one axis.
+// The rows [from, to) of src that windows cover along one axis.
 static void seen(int64_t extent, int64_t pad, int64_t reach, int64_t *from, int64_t *to) {
   *from = most(0, -pad);
   *to = least(extent, reach - pad);
   if (*to < *from) *to = *from;
 }
 
-enum { STREAMS = 8 };  // blocks of channels that are read side by side
+enum { STREAMS = 8 };  // blocks of 16 channels that are copied together
 typedef uint8_t byte_run __attribute__((vector_size(16), aligned(1), may_alias));
 
-// Sixteen lanes of some rows at a time, pixel by pixel, so that every line of the image is written
-// once.
+// Copies rows of src in blocks of 16 channels. All blocks of a pixel are copied before the next
+// pixel, so that every cache line of the image is written once.
 static void fill_lanes(const box *src, int64_t top, int64_t bottom, int64_t left, int64_t right,
                        int64_t line, int64_t deep, uint8_t flip, uint8_t *image) {
   for (int64_t y = top; y < bottom; y++)
@@ -128,7 +130,7 @@ static void fill_image(const machine *m, const itg_npu_product *p, const itg_npu
   if (bottom - top != plan->height || right - left != plan->width)
     memset(image, (uint8_t)p->x_zero ^ flip, (size_t)(plan->height * plan->width * deep));
   uint8_t *corner = image + ((top + p->pad[0]) * plan->width + left + p->pad[1]) * deep;
-  if (has_lanes(&src)) {  // lanes past the last channel hold anything, and meet no weights
+  if (has_lanes(&src)) {  // lanes past the last channel hold any value; their weights are zero
     fill_lanes(&src, top, bottom, left, right, plan->width * deep, deep, flip, corner);
     return;
   }
@@ -138,7 +140,7 @@ static void fill_image(const machine *m, const itg_npu_product *p, const itg_npu
     for (int64_t y = top; y < bottom; y++) {
       uint8_t *to = corner + (y - top) * plan->width * deep + c;
       const uint8_t *from = element(&src, c < src.channels ? c : 0, y, left);
-      if (c >= src.channels) {  // weights are zero there
+      if (c >= src.channels) {  // padding of the channels, whose weights are zero
         for (int64_t x = left; x < right; x++, to += deep) memset(to, 0, (size_t)run);
       } else if (run == 8) {
         for (int64_t x = left; x < right; x++, to += deep, from += src.pixel) {
@@ -160,10 +162,12 @@ static void fill_image(const machine *m, const itg_npu_product *p, const itg_npu
 
 // ---- the product --------------------------------------------------------------------------------
 typedef struct window {
-  int64_t rows, steps;  // of a kernel: runs of inputs that lie side by side, and the fours of each
-  int64_t columns, column;  // where they do not: taps of a row, and bytes between them
-  int64_t row;              // bytes between rows of taps
-  int64_t group;            // bytes of weights between sixteens of outputs
+  int64_t rows;     // of the kernel
+  int64_t steps;    // groups of four inputs of a contiguous run: of a tap, or of a row of taps
+  int64_t columns;  // runs of a row of the kernel; 1 if a row of taps is contiguous
+  int64_t column;   // bytes of the image between columns of taps
+  int64_t row;      // bytes of the image between rows of taps
+  int64_t group;    // bytes of weights between groups of 16 outputs
 } window;
 
 #if defined(ITG_QVECTORS)
@@ -175,7 +179,7 @@ enum { PIXELS = 6, VECTORS = 2 };
 enum { PIXELS = 3, VECTORS = 2 };
 #endif
 
-// Sums of `pixels` pixels and `vectors` vectors of outputs, whose weights begin at w.
+// Sums of `pixels` pixels and `vectors` vectors of outputs, whose weights start at w.
 INLINE void sum_tile(const window *v, const uint8_t *const *at, const int8_t *w,
                      const int32_t *bias, const int pixels, const int vectors,
                      int32_t (*sums)[VECTORS * QL]) {
@@ -241,7 +245,7 @@ static __attribute__((noinline)) void sum_some(const window *v, const uint8_t *c
   TILE(1, 2);
 #undef TILE
 }
-#else  // one pixel at a time, by loops that the compiler knows
+#else  // plain C: one pixel and 16 outputs at a time
 enum { PIXELS = 1, VECTORS = 1, QL = 16 };
 static void sum_some(const window *v, const uint8_t *const *at, const int8_t *w,
                      const int32_t *bias, int pixels, int vectors, int32_t (*sums)[VECTORS * QL]) {
@@ -261,9 +265,10 @@ static void sum_some(const window *v, const uint8_t *const *at, const int8_t *w,
 
 enum { GROUPS = VECTORS * QL / LANES };
 
-// All pixels of the result: `down` and `across` are the bytes of the image between those that its
-// rows and columns begin at; `more`, or NULL, is added to the sums of each row.
-static void multiply(const window *v, const beside *b, const ending *end, int64_t groups,
+// Computes all pixels of the result. `down` and `across` are the bytes of the image between the
+// windows of neighbouring output rows and columns. `more` (or NULL) is added to the sums of each
+// row.
+static void multiply(const window *v, const operands *b, const ending *end, int64_t groups,
                      int64_t down, int64_t across, const int32_t *more) {
   const int64_t lanes = groups * LANES, wide = end->dst.width;
   for (int64_t c = 0; c < lanes; c += VECTORS * QL) {
@@ -292,7 +297,7 @@ static void multiply(const window *v, const beside *b, const ending *end, int64_
 }
 
 static void conv(machine *m, const itg_npu_product *p, const itg_npu_plan plan) {
-  const beside b = beside_of(m, &plan);
+  const operands b = operands_of(m, &plan);
   const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], deep = plan.depth * 4;
   const uint8_t flip = p->src.dtype == ITG_I8 ? 0x80 : 0;
   if (!same_weights(m->packed, p)) (p->sparse ? pack_sparse : pack_weights)(m, p, &plan, b.packed);

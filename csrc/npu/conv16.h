@@ -1,6 +1,7 @@
-// conv, depthwise and matmul of 16 bits. Numbers are f32, which holds each exactly, also minus a
-// zero. Sums of f16 are f32 in the order of the window's rows, columns and channels; sums of i16
-// are f64, which are exact.
+// conv, depthwise and matmul of 16 bits. Operands are converted to f32, which represents f16, and
+// i16 minus a zero, exactly. Products of f16 are summed in f32, in the order of the window's rows,
+// columns and channels. Products of i16 are summed in f64, which is exact. The register tile is
+// WIDE_PIXELS pixels by 16 outputs.
 #pragma once
 #include "conv.h"
 
@@ -13,17 +14,17 @@ enum { WIDE_PIXELS = 8 };
 enum { WIDE_PIXELS = 4 };
 #endif
 
-typedef struct wide_beside {
+typedef struct wide_operands {
   float *image;   // [height][width][channels]
   float *packed;  // [groups][taps][depth][16]
   float *scale;   // [groups * 16]
-  double *bias;   // the same
-} wide_beside;
+  double *bias;   // [groups * 16]
+} wide_operands;
 
-static wide_beside wide_beside_of(const machine *m, const itg_npu_plan *plan) {
-  uint8_t *end = m->beside + plan->packed + plan->image;
-  return (wide_beside){(float *)(void *)(m->beside + plan->packed), (float *)(void *)m->beside,
-                       (float *)(void *)(end + plan->groups * 128), (double *)(void *)end};
+static wide_operands wide_operands_of(const machine *m, const itg_npu_plan *plan) {
+  uint8_t *end = m->scratch + plan->packed + plan->image;
+  return (wide_operands){(float *)(void *)(m->scratch + plan->packed), (float *)(void *)m->scratch,
+                         (float *)(void *)(end + plan->groups * 128), (double *)(void *)end};
 }
 
 static inline float number(uint8_t dtype, const uint8_t *at, int32_t zero) {
@@ -40,7 +41,7 @@ INLINE void widen(uint8_t dtype, const uint8_t *from, int64_t n, int32_t zero, f
   for (; i < n; i++) to[i] = number(dtype, from + 2 * i, zero);
 }
 
-// The input without borders, pixel by pixel, with `deep` channels for each; padding is 0.
+// Copies the input with its padding, which is 0; each pixel has `deep` channels.
 static void fill_wide(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan,
                       int64_t deep, float *image) {
   const box src = box_of(m, &p->head, &p->src);
@@ -64,7 +65,7 @@ static void fill_wide(const machine *m, const itg_npu_product *p, const itg_npu_
 }
 
 static void pack_wide(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan,
-                      const wide_beside *b) {
+                      const wide_operands *b) {
   const bool deep = p->head.op == ITG_NPU_CONV;
   const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], depth = deep ? plan->depth : 1;
   const int64_t item = (int64_t)itg_item(p->weight_type);
@@ -85,7 +86,7 @@ static void pack_wide(const machine *m, const itg_npu_product *p, const itg_npu_
   }
 }
 
-// Sums of 16 outputs of some pixels; strides of the window are in numbers.
+// Sums of 16 outputs of some pixels, in f32. Strides of the window count floats.
 INLINE void sum_reals(const window *v, const float *const *at, const float *w, const int pixels,
                       float (*sums)[LANES]) {
   reals acc[WIDE_PIXELS];
@@ -99,6 +100,7 @@ INLINE void sum_reals(const window *v, const float *const *at, const float *w, c
   for (int q = 0; q < pixels; q++) memcpy(sums[q], &acc[q], sizeof acc[q]);
 }
 
+// The same in f64.
 INLINE void sum_exact(const window *v, const float *const *at, const float *w, const int pixels,
                       double (*sums)[LANES]) {
   exact acc[WIDE_PIXELS][2];
@@ -136,7 +138,7 @@ static __attribute__((noinline)) void sums_of(const window *v, const float *cons
 
 INLINE void end_wide(const ending *e, const place *p, const double *sums, const double *bias,
                      bool floats, int64_t y, int64_t x) {
-  if (e->round.dtype == ITG_I32) {  // the sums themselves, of which 32 bits fit
+  if (e->round.dtype == ITG_I32) {  // the lower 32 bits of the sums
     uint32_t low[LANES];
     for (int i = 0; i < LANES; i++) low[i] = (uint32_t)(uint64_t)(int64_t)(sums[i] + bias[i]);
     put_place(e, p, y, x, (const uint8_t *)low);
@@ -150,9 +152,9 @@ INLINE void end_wide(const ending *e, const place *p, const double *sums, const 
   end_reals(e, p, t, y, x);
 }
 
-// All pixels of the result; `down` and `across` are the numbers of the image between those that
-// they begin at.
-static void multiply_wide(const window *v, const wide_beside *b, const ending *end,
+// Computes all pixels of the result. `down` and `across` are the floats of the image between the
+// windows of neighbouring output rows and columns.
+static void multiply_wide(const window *v, const wide_operands *b, const ending *end,
                           const itg_npu_plan *plan, int64_t down, int64_t across, bool floats) {
   const int64_t wide = end->dst.width;
   for (int64_t g = 0; g < plan->groups; g++) {
@@ -175,7 +177,7 @@ static void multiply_wide(const window *v, const wide_beside *b, const ending *e
 }
 
 static void conv_wide(machine *m, const itg_npu_product *p, const itg_npu_plan *plan) {
-  const wide_beside b = wide_beside_of(m, plan);
+  const wide_operands b = wide_operands_of(m, plan);
   const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], deep = plan->depth;
   pack_wide(m, p, plan, &b);
   fill_wide(m, p, plan, deep, b.image);
@@ -189,7 +191,7 @@ static void conv_wide(machine *m, const itg_npu_product *p, const itg_npu_plan *
 }
 
 static void depthwise_wide(machine *m, const itg_npu_product *p, const itg_npu_plan *plan) {
-  const wide_beside b = wide_beside_of(m, plan);
+  const wide_operands b = wide_operands_of(m, plan);
   const int64_t deep = plan->groups * LANES, taps = (int64_t)p->kernel[0] * p->kernel[1];
   const bool floats = p->src.dtype == ITG_F16;
   pack_wide(m, p, plan, &b);

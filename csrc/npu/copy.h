@@ -2,7 +2,7 @@
 #pragma once
 #include "reference.h"
 
-// n elements of `item` bytes, `from` and `to` bytes apart.
+// Copies n elements of `item` bytes with the given strides.
 static inline void copy_steps(uint8_t *to, int64_t to_step, const uint8_t *from, int64_t from_step,
                               int64_t n, int64_t item) {
   if (from_step == item && to_step == item) {
@@ -14,7 +14,7 @@ static inline void copy_steps(uint8_t *to, int64_t to_step, const uint8_t *from,
   }
 }
 
-// Pixels whose channels lie side by side in both, `lanes` of them from lane to lane.
+// Copies `lanes` channels from channel c on, which are contiguous in both features.
 static void copy_lanes(const box *src, const box *dst, int64_t c, int64_t lanes) {
   const int64_t run = lanes * src->item;
   for (int64_t y = 0; y < dst->height; y++) {

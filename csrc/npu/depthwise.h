@@ -1,17 +1,17 @@
-// depthwise and pool: windows over 16 neighbouring channels.
+// depthwise and pool, 16 neighbouring channels at a time.
 #pragma once
 #include "conv.h"
 
-// Bytes that a window slides over, from channel 0 of a block of 16 on.
+// Strides of the image that windows slide over.
 typedef struct slide {
   const uint8_t *at;
   int64_t row, pixel;
 } slide;
 
-enum { BESIDE = 4 };  // pixels that share the weights of a tap
+enum { TILE_PIXELS = 4 };  // pixels of a tile: weights of a tap are loaded once for all of them
 
-// Sums of a few pixels of 16 channels. Weights are [taps][16] as 32 bits, whose upper half is 0:
-// then one instruction for pairs of 16-bit numbers makes one product.
+// Sums of a few pixels of 16 channels: acc[pixel][vector]. Weights are [taps][16] in 32 bits with
+// an upper half of 0, so that vpmaddwd, which adds two 16-bit products, computes one product.
 #if defined(ITG_QVECTORS)
 #if defined(ISA_avx512)
 #define WIDEN(low, at)                                                  \
@@ -29,7 +29,7 @@ enum { HALVES = LANES / QL };
 INLINE void sum_taps(const uint8_t *at, int64_t next, int64_t down, int64_t across,
                      const int32_t *w, const uint16_t *kernel, const bool low, const int pixels,
                      const int32_t *bias, int32_t (*sums)[LANES]) {
-  vq acc[BESIDE][HALVES];
+  vq acc[TILE_PIXELS][HALVES];
   FOR_UNROLLED (16, int q = 0; q < pixels; q++)
     FOR_UNROLLED (16, int h = 0; h < HALVES; h++) acc[q][h] = vq_load(bias + h * QL);
   for (int64_t i = 0; i < kernel[0]; i++, at += down) {
@@ -67,9 +67,9 @@ static __attribute__((noinline)) void sum_slide(const uint8_t *at, int64_t next,
                                                 int64_t across, const int32_t *w,
                                                 const uint16_t *kernel, bool low, int pixels,
                                                 const int32_t *bias, int32_t (*sums)[LANES]) {
-  if (pixels == BESIDE) {
-    if (low) sum_taps(at, next, down, across, w, kernel, true, BESIDE, bias, sums);
-    else sum_taps(at, next, down, across, w, kernel, false, BESIDE, bias, sums);
+  if (pixels == TILE_PIXELS) {
+    if (low) sum_taps(at, next, down, across, w, kernel, true, TILE_PIXELS, bias, sums);
+    else sum_taps(at, next, down, across, w, kernel, false, TILE_PIXELS, bias, sums);
     return;
   }
   for (int q = 0; q < pixels; q++, at += next) {
@@ -78,9 +78,9 @@ static __attribute__((noinline)) void sum_slide(const uint8_t *at, int64_t next,
   }
 }
 
-// Weights, biases with the input's zero in them, and scales.
+// Packs the weights, folds the input's zero into the biases, and copies the scales.
 static void pack_depthwise(const machine *m, const itg_npu_product *p, const itg_npu_plan *plan,
-                           const beside *b) {
+                           const operands *b) {
   const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], channels = p->dst.channels;
   const int8_t *from = (const int8_t *)m->sram[p->head.core] + p->weights;
   int32_t *to = (int32_t *)(void *)b->packed;
@@ -105,7 +105,7 @@ static bool all_inside(const itg_npu_product *p, const itg_npu_plan *plan) {
 
 static void depthwise(machine *m, const itg_npu_product *p, const itg_npu_plan plan) {
   m->packed = NULL;
-  const beside b = beside_of(m, &plan);
+  const operands b = operands_of(m, &plan);
   const box src = box_of(m, &p->head, &p->src);
   const bool direct = has_lanes(&src) && all_inside(p, &plan), low = p->src.dtype == ITG_I8;
   const int64_t deep = plan.groups * LANES, taps = (int64_t)p->kernel[0] * p->kernel[1];
@@ -125,9 +125,9 @@ static void depthwise(machine *m, const itg_npu_product *p, const itg_npu_plan p
     const int64_t next = p->stride[1] * s.pixel;
     for (int64_t y = 0; y < end.dst.height; y++) {
       const uint8_t *at = first + y * p->stride[0] * s.row;
-      for (int64_t x = 0; x < end.dst.width; x += BESIDE, at += BESIDE * next) {
-        const int some = (int)least(BESIDE, end.dst.width - x);
-        int32_t sums[BESIDE][LANES];
+      for (int64_t x = 0; x < end.dst.width; x += TILE_PIXELS, at += TILE_PIXELS * next) {
+        const int some = (int)least(TILE_PIXELS, end.dst.width - x);
+        int32_t sums[TILE_PIXELS][LANES];
         sum_slide(at, next, down, across, w, p->kernel, low, some, bias, sums);
         for (int q = 0; q < some; q++) end_sixteen(&end, &here, sixteen_of(sums[q]), y, x + q);
       }
@@ -146,7 +146,7 @@ static void depthwise(machine *m, const itg_npu_product *p, const itg_npu_plan p
     }                                                                                          \
   for (int k = 0; k < LANES; k++) best[k] = best[k] > (type)p->low ? best[k] : (type)p->low;   \
   for (int k = 0; k < LANES; k++) best[k] = best[k] < (type)p->high ? best[k] : (type)p->high; \
-  memcpy(made, best, LANES);
+  memcpy(results, best, LANES);
 
 #define ADD_TAPS(type)                                                \
   for (int64_t i = w.v.from; i < w.v.to; i++)                         \
@@ -155,11 +155,11 @@ static void depthwise(machine *m, const itg_npu_product *p, const itg_npu_plan p
       for (int k = 0; k < LANES; k++) sums[k] += pixel[k];            \
     }
 
-enum { FEW_TAPS = 1 << 22 };  // whose sum of bytes stays in 32 bits
+enum { MOST_TAPS = 1 << 22 };  // most bytes whose sum fits 32 bits
 
 static void pool(const machine *m, const itg_npu_pool *p) {
   const box src = box_of(m, &p->head, &p->src), dst = box_of(m, &p->head, &p->dst);
-  if (!has_lanes(&src) || src.item != 1 || (int64_t)p->kernel[0] * p->kernel[1] > FEW_TAPS) {
+  if (!has_lanes(&src) || src.item != 1 || (int64_t)p->kernel[0] * p->kernel[1] > MOST_TAPS) {
     pool_elements(m, p);
     return;
   }
@@ -171,7 +171,7 @@ static void pool(const machine *m, const itg_npu_pool *p) {
       const pool_window w = pool_window_at(p, y, x);
       for (int64_t c = 0; c < dst.channels; c += LANES) {
         const uint8_t *at = element(&src, c, w.v.place, w.h.place);
-        uint8_t made[4 * LANES];
+        uint8_t results[4 * LANES];
         if (p->kind == ITG_NPU_AVG) {
           int32_t sums[LANES] = {0};
           float t[LANES];
@@ -182,13 +182,13 @@ static void pool(const machine *m, const itg_npu_pool *p) {
           }
           const int32_t less = (int32_t)w.inside * p->x_zero;
           for (int k = 0; k < LANES; k++) t[k] = (float)(sums[k] - less) * w.factor;
-          finish(&end, t, made);
+          finish(&end, t, results);
         } else if (with_sign) {
           MAX_TAPS(int8_t, -128)
         } else {
           MAX_TAPS(uint8_t, 0)
         }
-        put_lanes(&dst, c, y, x, made, least(LANES, dst.channels - c));
+        put_lanes(&dst, c, y, x, results, least(LANES, dst.channels - c));
       }
     }
 }

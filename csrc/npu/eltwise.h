@@ -2,14 +2,14 @@
 #pragma once
 #include "epilogue.h"
 
-// Whether c2 channels lie side by side in both, in the same lanes.
+// Whether both have the same blocks of channels, starting at the same lane.
 static bool like(const box *a, const box *b) { return a->c2 == b->c2 && a->first == b->first; }
 
-// Whether a row of whole blocks is one run.
+// Whether a row of whole blocks is contiguous.
 static bool dense(const box *b) { return b->pixel == b->c2 * b->item; }
 
-// For every run of elements: [c, c + lanes) of one pixel, or of `pixels` pixels whose blocks follow
-// each other.
+// Runs `code` for every contiguous run of elements: channels [c, c + lanes) of one pixel or, with
+// `join`, of a whole row of pixels.
 #define FOR_RUNS(dst, join, code)                                                                 \
   for (int64_t c = 0; c < (dst)->channels;) {                                                     \
     const int64_t left = (dst)->c2 - ((dst)->first + c) % (dst)->c2;                              \
@@ -62,9 +62,9 @@ INLINE void pair_run(const itg_npu_eltwise *e, const rounding *end, const uint8_
   for (; i + LANES <= n; i += LANES)
     pair_sixteen(e, end, a_type, a + i * a_item, b_type, b + i * b_item, to + i * item);
   if (i == n) return;
-  uint8_t made[LANES * 4];
-  pair_sixteen(e, end, a_type, a + i * a_item, b_type, b + i * b_item, made);
-  memcpy(to + i * item, made, (size_t)((n - i) * item));
+  uint8_t results[LANES * 4];
+  pair_sixteen(e, end, a_type, a + i * a_item, b_type, b + i * b_item, results);
+  memcpy(to + i * item, results, (size_t)((n - i) * item));
 }
 
 static void eltwise(const machine *m, const itg_npu_eltwise *e) {
@@ -95,7 +95,7 @@ static void lut(const machine *m, const itg_npu_lut *l) {
     lut_elements(m, l);
     return;
   }
-  uint8_t table[256];  // by the byte as it is
+  uint8_t table[256];  // indexed by the byte as u8
   const rounding end = table_of(m, l);
   for (int i = 0; i < 256; i++) look_up(&end, src.dtype == ITG_I8 ? (int8_t)i : i, &table[i]);
   const bool join = dense(&src) && dense(&dst);

@@ -1,13 +1,13 @@
-// Rounding and storing sixteen results at a time: loops of a fixed length, which the compiler
-// vectorises on every instruction set.
+// Rounds and stores 16 results at a time. The loops have a fixed length, so that the compiler
+// vectorises them on every instruction set.
 #pragma once
 #include "reference.h"
 #include "kernels/int8/qvec.h"
 
 enum { LANES = 16 };
 
-// The first n of 16 whole numbers; what lies past them may be read (SRAM has slack behind it), but
-// means nothing.
+// Loads 16 integers, possibly past the end of a feature: SRAM has ITG_NPU_SLACK bytes after its
+// end.
 INLINE void load_whole(uint8_t dtype, const uint8_t *at, int32_t *to) {
   if (dtype == ITG_I8)
     for (int i = 0; i < LANES; i++) to[i] = (int8_t)at[i];
@@ -21,8 +21,7 @@ INLINE void load_whole(uint8_t dtype, const uint8_t *at, int32_t *to) {
     }
 }
 
-// The same, with real numbers rounded, clamped and looked up, for 16 elements that lie side by
-// side.
+// Rounds, clamps and looks up 16 numbers and stores them side by side.
 INLINE void finish_whole(const rounding *r, const float *t, uint8_t *to) {
   int32_t v[LANES];
   for (int i = 0; i < LANES; i++) {
@@ -42,7 +41,7 @@ INLINE void finish_whole(const rounding *r, const float *t, uint8_t *to) {
   }
 }
 
-// 16 numbers of f16 that lie side by side, as f32, and back.
+// Loads 16 neighbouring f16 as f32; store_halves does the reverse.
 INLINE void load_halves(const uint8_t *at, float *to) {
 #if defined(ISA_avx512)
   _mm512_storeu_ps(to, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at)));
@@ -70,7 +69,7 @@ INLINE void store_halves(const float *t, uint8_t *to) {
 #endif
 }
 
-// 16 results of floats.
+// Clamps 16 float results, applies the curve if there is one, and stores them side by side.
 INLINE void finish_floats(const rounding *r, const float *t, uint8_t *to) {
   float v[LANES];
   for (int i = 0; i < LANES; i++) v[i] = clamped(r, t[i]);
@@ -93,10 +92,10 @@ INLINE void finish(const rounding *r, const float *t, uint8_t *to) {
   else finish_whole(r, t, to);
 }
 
-// Whether 16 channels from a multiple of 16 on always lie side by side.
+// Whether 16 channels from a multiple of 16 on are always contiguous in memory.
 static inline bool has_lanes(const box *b) { return b->c2 % LANES == 0 && b->first % LANES == 0; }
 
-// The first n of 16 elements from channel c on, to where they belong.
+// Stores n <= 16 elements of a pixel from channel c on.
 static inline void put_lanes(const box *b, int64_t c, int64_t y, int64_t x, const uint8_t *from,
                              int64_t n) {
   if (has_lanes(b)) {
@@ -126,14 +125,17 @@ static inline void get_lanes(const box *b, int64_t c, int64_t y, int64_t x, uint
   }
 }
 
-// ---- the end of a product -----------------------------------------------------------------------
+// ---- epilogue of a product ----------------------------------------------------------------------
 typedef struct ending {
   rounding round;
   box dst, residual;
-  bool adds, dst_lanes, dst_halves, residual_lanes;  // halves: bytes lie side by side in eights
+  bool adds;            // there is a residual
+  bool dst_lanes;       // has_lanes(&dst)
+  bool dst_halves;      // dst is bytes in blocks of eight channels
+  bool residual_lanes;  // has_lanes(&residual)
   int32_t r_zero;
   float r_factor;
-  const float *scale;  // of every output, in sixteens
+  const float *scale;  // per output, padded to a multiple of 16
 } ending;
 
 static ending ending_of(const machine *m, const itg_npu_product *p, const float *scale) {
@@ -151,8 +153,8 @@ static ending ending_of(const machine *m, const itg_npu_product *p, const float 
   return e;
 }
 
-typedef struct place {             // of 16 channels
-  uint8_t *dst, *half, *residual;  // at row 0, column 0; half: of the last 8
+typedef struct place {             // addresses of 16 channels at row 0, column 0
+  uint8_t *dst, *half, *residual;  // half: of the last 8 in dst
   const float *scale;
   int64_t first, count;
 } place;
@@ -167,14 +169,16 @@ static place place_of(const ending *e, int64_t group) {
                  left < LANES ? left : LANES};
 }
 
-// What was made of 16 channels, of which some may not lie side by side, or not exist.
-INLINE void put_place(const ending *e, const place *p, int64_t y, int64_t x, const uint8_t *made) {
+// Stores the results of 16 channels of a pixel. They need not be contiguous in dst, and the last
+// ones may not exist.
+INLINE void put_place(const ending *e, const place *p, int64_t y, int64_t x,
+                      const uint8_t *results) {
   const int64_t at = y * e->dst.row + x * e->dst.pixel;
   if (e->dst_halves && p->count == LANES) {
-    memcpy(p->dst + at, made, LANES / 2);
-    memcpy(p->half + at, made + LANES / 2, LANES / 2);
+    memcpy(p->dst + at, results, LANES / 2);
+    memcpy(p->half + at, results + LANES / 2, LANES / 2);
   } else {
-    put_lanes(&e->dst, p->first, y, x, made, p->count);
+    put_lanes(&e->dst, p->first, y, x, results, p->count);
   }
 }
 
@@ -194,19 +198,19 @@ INLINE void add_residual(const ending *e, const place *p, int64_t y, int64_t x, 
   }
 }
 
-// What 16 channels of one pixel are before a residual is added, to where they belong.
+// Adds the residual to 16 scaled channels of one pixel, rounds and stores them.
 INLINE void end_reals(const ending *e, const place *p, float *t, int64_t y, int64_t x) {
   if (e->adds) add_residual(e, p, y, x, t);
   if (e->dst_lanes && p->count == LANES) {
     finish(&e->round, t, p->dst + y * e->dst.row + x * e->dst.pixel);
   } else {
-    uint8_t made[LANES * 4];
-    finish(&e->round, t, made);
-    put_place(e, p, y, x, made);
+    uint8_t results[LANES * 4];
+    finish(&e->round, t, results);
+    put_place(e, p, y, x, results);
   }
 }
 
-// Sums of 16 channels of one pixel, by what vectors this instruction set has.
+// Epilogue for the i32 sums of 16 channels of one pixel. With AVX-512 they are one vector.
 #if defined(ISA_avx512)
 typedef __m512i sixteen;
 INLINE sixteen sixteen_of(const int32_t *from) { return _mm512_loadu_si512(from); }
@@ -225,9 +229,9 @@ INLINE void finish_sixteen(const rounding *r, __m512 t, uint8_t *to) {
     return;
   }
   t = _mm512_min_ps(_mm512_max_ps(t, _mm512_set1_ps(r->low)),
-                    _mm512_set1_ps(r->high));  // a NaN becomes low
+                    _mm512_set1_ps(r->high));  // NaN becomes low
   __m512i v = _mm512_add_epi32(_mm512_cvtps_epi32(t), _mm512_set1_epi32(r->zero));
-  if (r->table) {  // whole words are read, also from past the end of the table: SRAM has slack
+  if (r->table) {  // gathers read four bytes, possibly past the end of the table: SRAM has slack
     v = _mm512_max_epi32(_mm512_sub_epi32(v, _mm512_set1_epi32(r->base)), _mm512_setzero_si512());
     v = _mm512_min_epi32(v, _mm512_set1_epi32(r->last));
     if (r->dtype == ITG_F32) v = _mm512_i32gather_epi32(v, r->table, 4);
@@ -262,9 +266,9 @@ INLINE void end_sixteen(const ending *e, const place *p, sixteen sums, int64_t y
   if (e->dst_lanes && p->count == LANES) {
     finish_sixteen(&e->round, t, p->dst + y * e->dst.row + x * e->dst.pixel);
   } else {
-    uint8_t made[LANES * 4];
-    finish_sixteen(&e->round, t, made);
-    put_place(e, p, y, x, made);
+    uint8_t results[LANES * 4];
+    finish_sixteen(&e->round, t, results);
+    put_place(e, p, y, x, results);
   }
 }
 #else
@@ -272,9 +276,9 @@ typedef struct sixteen {
   int32_t at[LANES];
 } sixteen;
 INLINE sixteen sixteen_of(const int32_t *from) {
-  sixteen made;
-  memcpy(made.at, from, sizeof made.at);
-  return made;
+  sixteen results;
+  memcpy(results.at, from, sizeof results.at);
+  return results;
 }
 
 INLINE void end_sixteen(const ending *e, const place *p, sixteen sums, int64_t y, int64_t x) {

@@ -8,10 +8,10 @@
 
 typedef struct node {  // one instruction
   const itg_npu_instruction *record;
-  uint32_t ended[ITG_NPU_QUEUES];  // how many of each queue of its core have ended when it begins,
-                                   // all told
-  uint32_t level;                  // barriers that all cores have passed then
-  uint32_t place;                  // in its queue
+  uint32_t ended[ITG_NPU_QUEUES];  // instructions of each queue of its core that have ended before
+                                   // it begins, by its own waits and those of its predecessors
+  uint32_t level;                  // barriers that all cores have passed before it begins
+  uint32_t place;                  // its index in its queue
   uint32_t first, count;           // regions
 } node;
 
@@ -21,7 +21,7 @@ typedef struct list {
 } list;
 
 enum {
-  OUT_LOADS = ITG_NPU_QUEUES,  // beside the queues: accesses that other cores may meet
+  OUT_LOADS = ITG_NPU_QUEUES,  // after the queues: loads and stores in memory that cores share
   OUT_STORES,
   BARRIERS,
   LISTS,
@@ -34,8 +34,8 @@ typedef struct order {
   list lists[ITG_NPU_CORES][LISTS];
   uint8_t
       *written;  // a bit for each byte of the cores' SRAM, then of `internal`, then of the outputs
-  uint64_t outputs[16];  // where in it each output begins, in bits
-  uint64_t budget;       // of comparisons
+  uint64_t outputs[16];  // first bit of each output in `written`
+  uint64_t budget;       // comparisons that are left
 } order;
 
 static const char *const memories[] = {"SRAM", "the weights", "internal memory", "an input",
@@ -49,7 +49,7 @@ static uint64_t bit_of(const order *o, const itg_npu_region *r, uint32_t core) {
   return (r->space == ITG_NPU_INTERNAL ? shared : o->outputs[r->slot]) + r->at;
 }
 
-// Sets `count` bits, or says whether all of them are set.
+// Sets `count` bits, or returns whether all of them are set.
 static bool mark(uint8_t *bits, uint64_t at, uint64_t count, bool set) {
   bool all = true;
   while (count) {
@@ -96,7 +96,8 @@ static itg_words check_written(order *o, uint32_t number, const node *n) {
 }
 
 // ---- order by waits -----------------------------------------------------------------------------
-static void know(node *n, const node *ended) {  // all that had ended when that one began
+// n begins after `ended` has ended: all that had ended when `ended` began has ended too.
+static void know(node *n, const node *ended) {
   for (int q = 0; q < ITG_NPU_QUEUES; q++)
     if (ended->ended[q] > n->ended[q]) n->ended[q] = ended->ended[q];
   if (ended->level > n->level) n->level = ended->level;
@@ -106,6 +107,7 @@ static node *of(order *o, uint32_t core, int which, uint32_t place) {
   return &o->nodes[o->lists[core][which].at[place]];
 }
 
+// Finds all instructions that have ended before n begins.
 static itg_words follow(order *o, uint32_t number, node *n) {
   const itg_npu_head *h = &n->record->head;
   const list *mine = o->lists[h->core];
@@ -173,8 +175,8 @@ static itg_words check_waits(order *o, uint32_t number, const node *n) {
   return wrong;
 }
 
-static bool leaves(const order *o,
-                   const node *n) {  // touches memory that other cores see, and that someone writes
+// Whether n touches memory that all cores share and that is written.
+static bool touches_shared(const order *o, const node *n) {
   for (uint32_t k = n->first; k < n->first + n->count; k++)
     if (o->regions[k].space == ITG_NPU_INTERNAL || o->regions[k].space == ITG_NPU_OUTPUT)
       return true;
@@ -199,14 +201,14 @@ static itg_words check_all(order *o) {
     const int queue = itg_npu_queue_of(i->head.op);
     push(&mine[queue], number);
     if (i->head.op == ITG_NPU_BARRIER) push(&mine[BARRIERS], number);
-    if (queue != ITG_NPU_COMPUTES && leaves(o, n))
+    if (queue != ITG_NPU_COMPUTES && touches_shared(o, n))
       push(&mine[queue == ITG_NPU_LOADS ? OUT_LOADS : OUT_STORES], number);
   }
   return NULL;
 }
 
-// How long each list becomes, how many regions there are, how many bytes go to outputs; the sum of
-// all lists.
+// Counts the entries of each list, the regions, and the bytes that are stored to outputs. Returns
+// the entries of all lists.
 static uint64_t measure(order *o, uint64_t *regions, uint64_t *stored) {
   const itg_npu_instruction *i = itg_npu_first(o->program);
   itg_npu_region few[ITG_NPU_REGIONS];
@@ -242,7 +244,7 @@ itg_words itg_npu_check_order(const itg_npu_program *p) {
   }
   const char *const unwritten = "the program leaves bytes of its outputs unwritten";
   if (bits - inside > stored)
-    return unwritten;  // before memory is taken for outputs that no one could fill
+    return unwritten;  // here, before memory is allocated for outputs of absurd size
   uint32_t *numbers = malloc((total + 1) * sizeof *numbers), *at = numbers;
   o.nodes = malloc((p->instructions + 1ull) * sizeof *o.nodes);
   o.regions = malloc((regions + 1) * sizeof *o.regions);

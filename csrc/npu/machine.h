@@ -1,12 +1,12 @@
-// The modelled memories of an NPU, features in them, and how a result is rounded and stored.
+// The modelled memories of an NPU, access to features, and rounding and storing of results.
 #pragma once
 #include "program.h"
 
-typedef struct machine {  // the modelled memories, as one step sees them
-  uint8_t *sram[ITG_NPU_CORES], *internal, *beside;
+typedef struct machine {                              // the state of one run
+  uint8_t *sram[ITG_NPU_CORES], *internal, *scratch;  // scratch: outside the modelled memories
   const itg_call *call;
   const itg_npu_program *program;
-  const itg_npu_product *packed;  // whose weights `beside` holds, or NULL
+  const itg_npu_product *packed;  // the instruction whose packed weights are in scratch, or NULL
 } machine;
 
 static inline uint8_t *base_of(const machine *m, const itg_npu_head *h, const itg_npu_feature *f) {
@@ -19,7 +19,7 @@ static inline uint8_t *base_of(const machine *m, const itg_npu_head *h, const it
   }
 }
 
-typedef struct box {  // a feature with an address
+typedef struct box {  // a feature with its address in memory
   uint8_t *at;
   int64_t plane, row, pixel, channels, height, width, c2, first, item;
   uint8_t dtype;
@@ -35,7 +35,7 @@ static inline uint8_t *element(const box *b, int64_t c, int64_t y, int64_t x) {
   return b->at + lane / b->c2 * b->plane + y * b->row + x * b->pixel + lane % b->c2 * b->item;
 }
 
-static inline float real(const uint8_t *at) {  // of f16
+static inline float real(const uint8_t *at) {  // loads f16
   uint16_t bits;
   memcpy(&bits, at, sizeof bits);
   return itg_f16_to_f32(bits);
@@ -50,7 +50,7 @@ static inline int32_t whole(uint8_t dtype, const uint8_t *at) {
   return dtype == ITG_I8 ? (int8_t)*at : *at;
 }
 
-// Extents of 1 repeat as often as `like` has them.
+// Broadcasts extents of 1 to those of `like`, with strides of 0.
 static inline void stretch(box *b, const box *like) {
   if (b->channels == 1 && like->channels > 1) {
     b->at += b->first * b->item;
@@ -62,13 +62,12 @@ static inline void stretch(box *b, const box *like) {
 
 // ---- results ------------------------------------------------------------------------------------
 typedef struct rounding {
-  float low, high;  // bounds less the zero
-  float least, most;
-  int32_t zero, base, last;
-  const uint8_t *table;  // NULL: none
+  float low, high;           // bounds of integer results, minus the zero
+  float least, most;         // bounds of float results
+  int32_t zero, base, last;  // base: number of the table's first entry; last: index of its last
+  const uint8_t *table;      // or NULL
   uint8_t dtype;
-  bool floats;  // results are clamped to `least` and `most`, and a table is a curve; else they are
-                // whole
+  bool floats;  // results are floats and a table is a curve of f16; false: integers
 } rounding;
 
 #define ROUNDING(m, i, table, entries, base)                                                       \
@@ -79,17 +78,16 @@ static inline rounding rounding_of(const machine *m, uint8_t core, uint8_t src, 
                                    int32_t zero, int32_t low, int32_t high, float least, float most,
                                    uint32_t table, uint32_t entries, int32_t base) {
   const bool real = dst == ITG_F32 || dst == ITG_F16;
-  return (rounding){
-      (float)((int64_t)low - zero),  // where nothing is rounded, these may be anything
-      (float)((int64_t)high - zero),
-      least,
-      most,
-      zero,
-      base,
-      (int32_t)entries - 1,
-      entries ? m->sram[core] + table : NULL,
-      dst,
-      real && (!entries || src == ITG_F16)};
+  return (rounding){(float)((int64_t)low - zero),  // unused if nothing is rounded
+                    (float)((int64_t)high - zero),
+                    least,
+                    most,
+                    zero,
+                    base,
+                    (int32_t)entries - 1,
+                    entries ? m->sram[core] + table : NULL,
+                    dst,
+                    real && (!entries || src == ITG_F16)};
 }
 
 static inline rounding table_of(const machine *m, const itg_npu_lut *l) {
@@ -103,12 +101,13 @@ static inline void look_up(const rounding *r, int64_t v, uint8_t *to) {
   memcpy(to, r->table + inside * (int64_t)item, item);
 }
 
-static inline float clamped(const rounding *r, float t) {  // a NaN stays one
+static inline float clamped(const rounding *r, float t) {  // keeps a NaN
   const float above = r->least > t ? r->least : t;
   return r->most < above ? r->most : above;
 }
 
-// A function of f16 by its values at every 32nd of them, in their order from -inf to inf.
+// A function of f16 is stored as its values at every 32nd f16 from -inf to inf. Between them it is
+// interpolated linearly.
 enum { CURVE_TOP = 0x7c00, CURVE_STEP = 32 };
 
 static inline float curved(const rounding *r, uint16_t bits) {
@@ -142,7 +141,7 @@ static inline void put(const rounding *r, float t, uint8_t *to) {
   else *to = (uint8_t)v;
 }
 
-// The sum itself, where the result is i32.
+// Stores the sum itself if the result is i32; returns whether it did.
 static inline bool put_sum(const rounding *r, int64_t sum, uint8_t *to) {
   const uint32_t low = (uint32_t)(uint64_t)sum;
   if (r->dtype == ITG_I32) memcpy(to, &low, sizeof low);

@@ -1,8 +1,9 @@
-// matmul: the second operand becomes packed weights, and each row of the first a pixel.
+// matmul, computed as a 1x1 convolution: the second operand is packed as weights, and each row of
+// the first is a pixel.
 #pragma once
 #include "conv16.h"
 
-// b [n][k] as i8, in fours of k and sixteens of n; and the sums of each n.
+// Packs b [n][k] as i8 in groups of four along k and 16 along n.
 static void pack_other(const box *b, bool turned, int64_t depth, int64_t groups, uint8_t flip,
                        int8_t *to) {
   const int64_t ks = turned ? b->channels : b->height, ns = turned ? b->height : b->channels;
@@ -23,9 +24,9 @@ static ending ending_of_matmul(const machine *m, const itg_npu_matmul *p, const 
   return end;
 }
 
-// Of 16 bits: the same with 4 bytes for each number.
+// matmul of 16 bits: operands are f32 in scratch.
 static void matmul_wide(const machine *m, const itg_npu_matmul *p, const itg_npu_plan *plan) {
-  const wide_beside b = wide_beside_of(m, plan);
+  const wide_operands b = wide_operands_of(m, plan);
   const box other = box_of(m, &p->head, &p->other);
   memset(b.packed, 0, (size_t)(plan->groups * plan->depth * LANES) * sizeof *b.packed);
   for (int64_t c = 0; c < other.channels; c++)
@@ -53,14 +54,14 @@ static void matmul(machine *m, const itg_npu_matmul *p) {
     matmul_wide(m, p, &plan);
     return;
   }
-  const beside b = beside_of(m, &plan);
+  const operands b = operands_of(m, &plan);
   const box a = box_of(m, &p->head, &p->src), other = box_of(m, &p->head, &p->other);
   const int64_t deep = plan.depth * 4, rows = a.height;
   const uint8_t flip = a.dtype == ITG_I8 ? 0x80 : 0, other_flip = other.dtype == ITG_I8 ? 0 : 0x80;
   const uint32_t a_zero = (uint32_t)(p->a_zero + flip), b_zero = (uint32_t)(p->b_zero - other_flip);
   pack_other(&other, p->turned, plan.depth, plan.groups, other_flip, b.packed);
   const itg_npu_product image = {.head = p->head,
-                                 .src = p->src};  // as a convolution of 1 x 1 sees it
+                                 .src = p->src};  // the input of the 1x1 convolution
   fill_image(m, &image, &plan, deep, flip, b.image);
   // sum of (a - a_zero)(b - b_zero) = sum of ab - a_zero sum of b - b_zero (sum of a - a_zero K)
   for (int64_t g = 0; g < plan.groups; g++) {
@@ -71,7 +72,7 @@ static void matmul(machine *m, const itg_npu_matmul *p) {
       b.bias[g * LANES + i] = (int32_t)(0u - (uint32_t)sums[i] * a_zero);
     }
   }
-  int32_t *more = (int32_t *)(void *)(m->beside + plan.total) - rows;
+  int32_t *more = (int32_t *)(void *)(m->scratch + plan.total) - rows;
   for (int64_t y = 0; y < rows; y++) {
     uint32_t sum = 0;
     for (int64_t k = 0; k < a.channels; k++) sum += b.image[y * deep + k];

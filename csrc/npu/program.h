@@ -44,8 +44,9 @@ static inline uint64_t itg_npu_blocks(const itg_npu_feature *f) {
 
 static inline int64_t itg_npu_div_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
-// Sparse weights: `many` of every `of` along the inputs (or outputs) of an atom of out_atom times
-// in_atom are stored, line by line, and after them the place of each in its group.
+// Form of sparse weights: of every `of` weights along the inputs (or outputs) of an atom, `many`
+// are stored, line by line. After them follows the index of each in its group, with `bits` bits. An
+// atom has out_atom times in_atom weights.
 typedef struct itg_npu_form {
   int64_t many, of, bits;
   bool outputs;
@@ -57,13 +58,13 @@ static inline itg_npu_form itg_npu_form_of(const itg_npu_product *p) {
   return forms[p->sparse];
 }
 
-// Scales, one or one for each channel, then biases.
+// Bytes of the parameters: one scale, or one per channel, then one bias per channel.
 static inline uint64_t itg_npu_param_bytes(const itg_npu_product *p) {
   return 4ull * ((p->one_scale ? 1 : p->dst.channels) + (uint64_t)p->dst.channels);
 }
 
-// Which of the stored weights, that are not sparse, belongs to an output, a tap and an input. Atoms
-// at the end hold what is there: `rows` outputs and `wide` inputs.
+// Index of the dense weight of output `oc`, tap `tap` and input `ic`. Atoms at the end are not
+// padded: they have `rows` outputs and `wide` inputs.
 static inline int64_t itg_npu_weight_at(const itg_npu_product *p, int64_t oc, int64_t tap,
                                         int64_t ic) {
   const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], oa = p->out_atom, o = oc / oa * oa;
@@ -80,8 +81,8 @@ static inline int64_t itg_npu_atom_bytes(const itg_npu_product *p) {
   return values * (int64_t)itg_item(p->weight_type) + values * f.bits / 8;
 }
 
-// Bytes that an instruction reads or writes: `run` of them at `at` and at every combination of the
-// strides from there.
+// Bytes that an instruction reads or writes: runs of `run` bytes, at `at` plus every combination of
+// multiples of the strides.
 typedef struct itg_npu_region {
   uint64_t at, end, run;
   uint8_t space, slot, write, dims;
@@ -90,26 +91,27 @@ typedef struct itg_npu_region {
   } dim[3];
 } itg_npu_region;
 
-// The regions of an instruction that was found to be sound; how many there are.
+// Stores the regions of an instruction that passed its checks; returns their number.
 int itg_npu_regions_of(const itg_npu_instruction *i, itg_npu_region *to);
-bool itg_npu_touch(const itg_npu_region *a,
-                   const itg_npu_region *b);  // of the same memory: do they share a byte?
-int itg_npu_box_regions(const itg_npu_feature *f, bool write, itg_npu_region *to);  // at most 3
+// Whether two regions of the same memory share a byte.
+bool itg_npu_touch(const itg_npu_region *a, const itg_npu_region *b);
+// Stores the regions of a feature, at most 3; returns their number.
+int itg_npu_box_regions(const itg_npu_feature *f, bool write, itg_npu_region *to);
 
-// Whether no instruction depends on another that it does not wait for, and nothing is read that was
-// never written.
+// Refuses a program if an instruction depends on another that it does not wait for, or reads bytes
+// that were never written.
 itg_words itg_npu_check_order(const itg_npu_program *p);
 itg_words itg_npu_refuse(uint32_t number, const itg_npu_instruction *i, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-// How a product is computed: packed weights and an input without borders, in the memory beside the
-// modelled one.
+// How the simulator computes a product: with packed weights and a padded copy of the input, both in
+// scratch memory outside the modelled memories.
 typedef struct itg_npu_plan {
-  bool fast;  // else element by element
-  bool wide;  // of 16 bits: image and weights have 4 bytes for each, and inputs are no fours
-  int64_t depth, groups;          // of each tap: inputs in fours; of the outputs: sixteens
-  int64_t height, width;          // of the input with its borders
-  uint64_t packed, image, total;  // bytes: weights, then the image, then parameters
+  bool fast;  // false: element by element (reference.h), without scratch
+  bool wide;  // operands of 16 bits: weights and inputs are f32 in scratch, and depth counts inputs
+  int64_t depth, groups;          // groups of four inputs, groups of 16 outputs
+  int64_t height, width;          // of the padded input
+  uint64_t packed, image, total;  // bytes of the weights, then of the image, then of all scratch
 } itg_npu_plan;
 itg_npu_plan itg_npu_plan_of(const itg_npu_product *p);
 itg_npu_plan itg_npu_plan_of_matmul(const itg_npu_matmul *p);

@@ -1,10 +1,11 @@
-// The meaning of every instruction, one element at a time. It runs where no faster form fits.
+// Reference implementation of every instruction, one element at a time. It runs if no faster form
+// applies.
 #pragma once
 #include "machine.h"
 
 // ---- windows ------------------------------------------------------------------------------------
-typedef struct taps {  // of a kernel that lie inside of the input: [from, to); tap k is at place +
-                       // k * dilation
+// Taps [from, to) of a kernel lie inside the input; tap k is at place + k * dilation.
+typedef struct taps {
   int64_t from, to, place;
 } taps;
 
@@ -19,12 +20,12 @@ static inline taps taps_of(int64_t out, int64_t stride, int64_t pad, int64_t ker
   return t;
 }
 
-static inline float sum_to_float(uint8_t dtype,
-                                 int64_t sum) {  // of bytes in 32 bits, of 16-bit numbers in 64
+// Sums of bytes wrap at 32 bits, those of 16-bit numbers at 64.
+static inline float sum_to_float(uint8_t dtype, int64_t sum) {
   return dtype == ITG_I16 ? (float)sum : (float)(int32_t)(uint32_t)(uint64_t)sum;
 }
 
-// Scale and bias (of floats its bits) of an output channel.
+// Loads scale and bias of an output channel; the bias of f16 products is f32, returned as bits.
 static inline void load_params(const machine *m, const itg_npu_product *p, int64_t c, float *scale,
                                int32_t *bias) {
   const uint8_t *at = m->sram[p->head.core] + p->params;
@@ -32,7 +33,8 @@ static inline void load_params(const machine *m, const itg_npu_product *p, int64
   memcpy(bias, at + 4 * ((p->one_scale ? 1 : (int64_t)p->dst.channels) + c), 4);
 }
 
-// The sparse weight of output o and input i of an atom at `at`; of equal places the last wins.
+// The sparse weight of output o and input i of the atom at `at`. If an index occurs twice, the last
+// one counts.
 static inline int32_t sparse_weight(const itg_npu_product *p, const int8_t *at, int64_t o,
                                     int64_t i) {
   const itg_npu_form f = itg_npu_form_of(p);
@@ -53,8 +55,7 @@ static inline float residual_of(const itg_npu_product *p, const box *r, int64_t 
   return (r->dtype == ITG_F16 ? real(at) : (float)(whole(r->dtype, at) - p->r_zero)) * p->r_factor;
 }
 
-// conv and depthwise of f16: sums of f32 over rows, columns, then channels; what lies outside
-// counts as 0.
+// conv and depthwise of f16. Sums are f32 in the order of rows, columns and channels; padding is 0.
 static void real_product_elements(const machine *m, const itg_npu_product *p) {
   const bool deep = p->head.op == ITG_NPU_CONV, adds = p->residual.channels != 0;
   const box src = box_of(m, &p->head, &p->src), dst = box_of(m, &p->head, &p->dst);
@@ -87,7 +88,7 @@ static void real_product_elements(const machine *m, const itg_npu_product *p) {
   }
 }
 
-// conv and depthwise
+// conv and depthwise of integers
 static void product_elements(const machine *m, const itg_npu_product *p) {
   if (p->src.dtype == ITG_F16) {
     real_product_elements(m, p);
@@ -138,8 +139,8 @@ static void product_elements(const machine *m, const itg_npu_product *p) {
 
 typedef struct pool_window {  // the window of one output pixel
   taps v, h;
-  int64_t inside;  // taps that are there
-  float factor;    // from their sum to the mean
+  int64_t inside;  // number of taps inside the input
+  float factor;    // from the sum of the inputs to the quantised mean
 } pool_window;
 
 static inline pool_window pool_window_at(const itg_npu_pool *p, int64_t y, int64_t x) {

@@ -9,7 +9,7 @@ static void add_dim(itg_npu_region *r, uint64_t count, uint32_t stride) {
   r->dim[k].stride = stride;
 }
 
-// Neighbouring bytes become one run.
+// Merges contiguous runs and computes the end of the region.
 static void finish(itg_npu_region *r) {
   while (r->dims && r->dim[r->dims - 1].stride <= r->run) {
     r->dims--;
@@ -24,8 +24,7 @@ int itg_npu_box_regions(const itg_npu_feature *f, bool write, itg_npu_region *to
   const uint64_t last =
       ((uint64_t)f->first + f->channels - 1) % f->c2 + 1;  // lanes of the last block
   int n = 0;
-  for (uint64_t block = 0;
-       block < blocks;) {  // first and last block may be partial, those between are alike
+  for (uint64_t block = 0; block < blocks;) {  // only the first and the last block may be partial
     const bool whole = (block || !f->first) && (block + 1 < blocks || last == f->c2);
     const uint64_t low = block ? 0 : f->first, high = block + 1 == blocks ? last : f->c2;
     uint64_t count = 1;
@@ -45,7 +44,7 @@ int itg_npu_box_regions(const itg_npu_feature *f, bool write, itg_npu_region *to
   return n;
 }
 
-// Bytes of a table: of dst's elements, or of f32 where it is a curve of f16.
+// Bytes of a table. Its entries have the type of dst; those of a curve of f16 are f32.
 static uint64_t table_bytes(uint32_t entries, const itg_npu_feature *src,
                             const itg_npu_feature *dst) {
   return (uint64_t)entries * (src->dtype == ITG_F16 ? 4 : itg_item(dst->dtype));
@@ -85,28 +84,29 @@ int itg_npu_regions_of(const itg_npu_instruction *i, itg_npu_region *to) {
   return n;
 }
 
-// ---- do two of them meet? -----------------------------------------------------------------------
-static int64_t span(const itg_npu_region *r, int from) {  // of its dimensions from `from` on
+// ---- overlap of two regions ---------------------------------------------------------------------
+static int64_t span(const itg_npu_region *r, int from) {  // bytes of dimensions `from` and up
   int64_t bytes = (int64_t)r->run;
   for (int k = from; k < r->dims; k++) bytes += (int64_t)(r->dim[k].count - 1) * r->dim[k].stride;
   return bytes;
 }
 
-enum { CANDIDATES = 8 };  // more than that meet somewhere, or are taken to
+enum { CANDIDATES = 8 };  // offsets that are compared; with more the regions count as overlapping
 
-// Those of a from its dimension i on, and those of b from j on, which begins `by` bytes after a.
-static bool meet(const itg_npu_region *a, int i, const itg_npu_region *b, int j, int64_t by) {
+// Whether dimensions i and up of a overlap dimensions j and up of b, which starts `by` bytes after
+// a.
+static bool overlap(const itg_npu_region *a, int i, const itg_npu_region *b, int j, int64_t by) {
   const int64_t long_a = span(a, i), long_b = span(b, j);
   if (by >= long_a || -by >= long_b) return false;
   if (i == a->dims && j == b->dims) return true;
   const uint32_t stride_a = i < a->dims ? a->dim[i].stride : 0,
                  stride_b = j < b->dims ? b->dim[j].stride : 0;
-  if (stride_b > stride_a) return meet(b, j, a, i, -by);
+  if (stride_b > stride_a) return overlap(b, j, a, i, -by);
   const bool both = stride_a == stride_b;
   const int64_t stride = stride_a, short_a = span(a, i + 1),
                 short_b = both ? span(b, j + 1) : long_b;
-  // of a's parts that begin at k * stride (less b's, where both have that stride) the ones that can
-  // reach b
+  // k * stride is the offset of a part of a (minus that of a part of b if both have this stride);
+  // only parts with k in [low, high] can overlap b
   int64_t low = by - short_a + 1, high = by + short_b - 1;
   low = low >= 0 ? (low + stride - 1) / stride : -(-low / stride);
   high = high >= 0 ? high / stride : -((-high + stride - 1) / stride);
@@ -116,11 +116,11 @@ static bool meet(const itg_npu_region *a, int i, const itg_npu_region *b, int j,
   if (high > most) high = most;
   if (high - low >= CANDIDATES) return true;
   for (int64_t k = low; k <= high; k++)
-    if (meet(a, i + 1, b, both ? j + 1 : j, by - k * stride)) return true;
+    if (overlap(a, i + 1, b, both ? j + 1 : j, by - k * stride)) return true;
   return false;
 }
 
 bool itg_npu_touch(const itg_npu_region *a, const itg_npu_region *b) {
   if (a->at >= b->end || b->at >= a->end) return false;
-  return meet(a, 0, b, 0, (int64_t)(b->at - a->at));
+  return overlap(a, 0, b, 0, (int64_t)(b->at - a->at));
 }

@@ -1,12 +1,12 @@
-// npu.run: simulates an NPU program, instruction by instruction, in the memories that it models.
-// check.c and hazards.c checked it when the file was opened.
+// npu.run: simulates an NPU program, one instruction at a time. check.c and hazards.c have checked
+// the program when the file was opened.
 #include "depthwise.h"
 #include "matmul.h"
 #include "copy.h"
 #include "eltwise.h"
 #include "conv16.h"
 
-// Weights that were packed are worth nothing once something is written over them.
+// Forgets the packed weights if instruction i overwrites the weights that they were packed from.
 static void forget(machine *m, const itg_npu_instruction *i) {
   const itg_npu_feature *f = &i->move.dst;
   const itg_npu_product *p = m->packed;
@@ -14,7 +14,7 @@ static void forget(machine *m, const itg_npu_instruction *i) {
       i->head.core != p->head.core)
     return;
   const uint64_t end = f->offset + itg_npu_blocks(f) * f->plane + (uint64_t)f->height * f->row +
-                       (uint64_t)f->width * f->pixel + f->c2 * itg_item(f->dtype);  // or less
+                       (uint64_t)f->width * f->pixel + f->c2 * itg_item(f->dtype);  // upper bound
   if (f->offset < (uint64_t)p->weights + p->weight_bytes && end > p->weights) m->packed = NULL;
 }
 
@@ -47,7 +47,7 @@ static void step(machine *m, const itg_npu_instruction *i) {
 }
 
 ITG_FN(run, any) {
-  if (part) return NULL;  // instructions follow each other
+  if (part) return NULL;  // one thread runs all instructions in order
   machine m = {.call = call, .program = call->in[0]->data};
   uint8_t *at = call->scratch;
   for (uint32_t c = 0; c < m.program->cores; c++) {
@@ -55,7 +55,7 @@ ITG_FN(run, any) {
     at += (m.program->sram + ITG_NPU_SLACK + 63) / 64 * 64;
   }
   m.internal = at;
-  m.beside = at + (m.program->internal + 63) / 64 * 64;
+  m.scratch = at + (m.program->internal + 63) / 64 * 64;
   const itg_npu_instruction *i = itg_npu_first(m.program);
   for (uint32_t n = 0; n < m.program->instructions; n++, i = itg_npu_next(i)) step(&m, i);
   return NULL;
