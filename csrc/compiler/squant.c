@@ -8,13 +8,14 @@
 
 enum { LANES = 4 };
 
-// Is weight a to be moved before b? The further it is off to the side of the sum, the sooner.
+// Whether weight a is moved before weight b: the one with the larger error in the direction of the
+// sum comes first.
 static int sooner(const double *off, double sign, uint32_t a, uint32_t b) {
   const double x = off[a] * sign, y = off[b] * sign;
   return x > y || (x == y && a < b);
 }
 
-// Lets heap[at] sink to where those below it are moved sooner: the last one to be moved is on top.
+// Restores the heap below `at`. The weight that is moved last is on top.
 static void sink(const double *off, double sign, uint32_t *heap, uint64_t count, uint64_t at) {
   for (uint64_t child; (child = 2 * at + 1) < count; at = child) {
     if (child + 1 < count && sooner(off, sign, heap[child], heap[child + 1])) child++;
@@ -25,8 +26,8 @@ static void sink(const double *off, double sign, uint32_t *heap, uint64_t count,
   }
 }
 
-// Moves as many of n weights, which are `off` by so much, as it takes for that to sum to within
-// half a step, where there are that many.
+// Moves weights by one step until the sum of the errors `off` of all n weights is within half a
+// step, or no weight is left to move.
 static void cancel(double *off, int16_t *made, uint64_t n, int32_t low, int32_t high,
                    uint32_t *heap) {
   double lane[LANES] = {0}, sum = 0;

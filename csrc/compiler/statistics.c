@@ -8,8 +8,8 @@
 
 enum { LANES = 16, COPIES = 4, BLOCK = 256, ROWS = 8, SMALLEST = -100 };
 
-// Inlined into one form per instruction set: plain loops, which compilers vectorise.
-// Every form gives the same bits.
+// Scalar loops that are inlined into one function per instruction set, where the compiler
+// vectorises them. All give the same bits.
 
 INLINE float least(const float *x, size_t n, float m) {
   for (size_t i = 0; i < n; i++) m = x[i] < m ? x[i] : m;
@@ -21,8 +21,8 @@ INLINE float most(const float *x, size_t n, float m) {
   return m;
 }
 
-// The extremes of x in one pass; 0 where a value is NaN or infinite: a sum of x - x is 0 only where
-// all are numbers.
+// Finds the extremes of x in one pass. Returns 0 if a value is NaN or infinite: the sum of all x -
+// x is 0 only if all values are finite.
 INLINE int extremes(const float *x, size_t n, float *low, float *high) {
   float lo[BLOCK], hi[BLOCK], none[BLOCK],
       sum = 0;  // many lanes: few would be unrolled, not made vectors of
@@ -42,15 +42,15 @@ INLINE int extremes(const float *x, size_t n, float *low, float *high) {
   return sum == 0;
 }
 
-// Counts the n > 0 values of x, all of which are numbers, between the extremes that `spread` has.
+// Computes the histogram of n > 0 finite values between the extremes in `spread`.
 INLINE void count(const float *x, uint64_t n, uint32_t bins, uint32_t *counts, itg_spread *spread) {
   const float span = fmaxf(-spread->low, spread->high);
   int exponent = SMALLEST;
   if (span > ldexpf(1, SMALLEST)) frexpf(span, &exponent);  // span < 2^exponent
   spread->exponent = exponent;
 
-  // Four histograms in turn: equal values, of which a rectified tensor is full, do not wait for
-  // each other.
+  // Four histograms take turns: equal values, frequent after a relu, would otherwise wait for each
+  // other's increment.
   uint32_t *const part[COPIES] = {counts, counts + 2 * bins, counts + 4 * bins, counts + 6 * bins};
   memset(counts, 0, (size_t)2 * bins * COPIES * sizeof *counts);
   const float down = ldexpf(1, -exponent), up = (float)bins;  // powers of two: nothing is rounded
@@ -74,7 +74,7 @@ INLINE void count(const float *x, uint64_t n, uint32_t bins, uint32_t *counts, i
   spread->zeros = zeros;
 }
 
-// `rows` pixels, one after the other, into the extremes and sums of their channels.
+// Updates the extremes and sums of all channels with `rows` pixels.
 INLINE void pixels(const float *restrict x, int rows, uint64_t channels, float *restrict low,
                    float *restrict high, double *restrict sum) {
   for (uint64_t c = 0; c < channels; c++) {
@@ -90,7 +90,7 @@ INLINE void pixels(const float *restrict x, int rows, uint64_t channels, float *
   }
 }
 
-// One channel, of n values.
+// Updates extremes and sum of one channel with n values.
 INLINE void channel(const float *x, size_t n, float *low, float *high, double *sum) {
   double lane[LANES] = {0}, s = 0;
   size_t i = 0;
@@ -118,8 +118,8 @@ INLINE void observe_channels(const float *x, uint64_t outer, uint64_t channels, 
         channel(x + c * inner, inner, low + c, high + c, sum + c);
 }
 
-// The extremes of a tensor are those of its channels. A sum is finite where every value is: doubles
-// hold that of any number of floats.
+// The extremes of a tensor are those of its channels. The sum in double is finite if and only if
+// all values are.
 INLINE int look_at_channels(itg_look *t) {
   for (uint64_t c = 0; c < t->channels; c++)
     t->low[c] = INFINITY, t->high[c] = -INFINITY, t->sum[c] = 0;

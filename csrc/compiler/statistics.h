@@ -9,10 +9,10 @@ typedef struct itg_spread {
   uint64_t zeros;  // values that are exactly 0
 } itg_spread;
 
-// One of the tensors that are looked at together: its n values as [outer][channels][inner]
-// (channels 0: not one by one), where the extremes and the sum of every channel go, and 2 * bins
-// counts of values in equal bins from -2^exponent to 2^exponent. `wrong` becomes 1, and nothing
-// else is told, where a value is NaN or infinite.
+// One tensor to observe: n values as [outer][channels][inner] (channels is 0 if channels are not
+// observed), memory for the extremes and the sum of every channel, and 2 * bins counts of values in
+// equal bins from -2^exponent to 2^exponent. If a value is NaN or infinite, `wrong` becomes 1 and
+// nothing else is set.
 typedef struct itg_look {
   const float *x;
   uint64_t n, outer, channels, inner;
@@ -26,5 +26,6 @@ typedef struct itg_look {
 // Observes several tensors; `scratch` has room for 8 * bins counts.
 ITG_API void itg_observe_all(itg_look *look, uint64_t tensors, uint32_t bins, uint32_t *scratch);
 
-// Adds what tells how two tensors agree to sums[4]: of x y, of x x, of y y, of (x - y)^2.
+// Adds the sums of x y, x x, y y and (x - y)^2 to sums[4], for measures of agreement of two
+// tensors.
 ITG_API void itg_match(const float *x, const float *y, uint64_t n, double *sums);

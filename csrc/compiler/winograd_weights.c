@@ -1,4 +1,4 @@
-// Transforms weights of convolutions for Winograd's algorithm, and sums of weights by sign.
+// Transforms convolution weights for Winograd convolution, and sums weights by sign.
 #include <string.h>
 
 #include "winograd_weights.h"
@@ -7,11 +7,11 @@
 
 enum {
   PANEL = 16,  // columns of a panel
-  MOST = 8,    // points along an axis, at most
-  BLOCK = 8,   // channels at a time: their points fit the L1 cache
+  MOST = 8,    // most points along an axis
+  BLOCK = 8,   // channels per pass: their points fit the L1 cache
 };
 
-// One input channel of a panel.
+// Transforms one input channel of a panel: G w Gt.
 INLINE void at_points(double taps[9][PANEL], const double *g, int size,
                       float (*made)[BLOCK][PANEL]) {
   double rows[MOST][3][PANEL];
@@ -57,7 +57,7 @@ INLINE int by_size(const float *w, const double *g, uint64_t m, uint64_t c, uint
   return size == 4 || size == 6 || size == 8;
 }
 
-// One input channel of a panel of bytes.
+// Transforms one input channel of a panel of bytes.
 INLINE void whole_at_points(const int8_t *w, const int32_t *g, int lanes, uint64_t row,
                             uint64_t tap, int32_t made[36][PANEL]) {
   int32_t taps[9][PANEL] = {{0}}, rows[6][3][PANEL];
@@ -98,7 +98,7 @@ INLINE void pairs_of(const int8_t *w, const int32_t *g, uint64_t m, uint64_t c, 
           for (int l = 0; l < PANEL; l++)
             some[p][b][l] = ((uint32_t)even[p][l] & 0xffff) | (uint32_t)odd[p][l] << 16;
       }
-      for (int b = 0; head && b < block; b += 2)  // of both halves
+      for (int b = 0; head && b < block; b += 2)  // products of the two halves
         for (int p = 0; p < 36; p++)
           for (int l = 0; l < PANEL; l++) {
             const uint32_t x = some[p][b][l], y = some[p][b + 1][l];

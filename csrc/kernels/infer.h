@@ -46,8 +46,8 @@ static inline bool itg_has_shape(const itg_tensor *t, int rank, const int64_t *s
   return true;
 }
 
-// Whether every extent is sane and the bytes of the whole can be counted; empty axes count as 1, so
-// that every partial product is safe too.
+// Whether every extent is valid and the size in bytes does not overflow. Empty axes count as 1, so
+// that no partial product overflows either.
 static inline bool itg_countable(const itg_tensor *t) {
   int64_t bytes = (int64_t)itg_item(t->dtype);
   for (int i = 0; i < t->rank; i++)
@@ -57,8 +57,8 @@ static inline bool itg_countable(const itg_tensor *t) {
 }
 #define FITS(out) REFUSE(!itg_countable(out), "the result is too large")
 
-// The numpy broadcast of a's and b's shapes to `out` (which may be a); false where they do not go
-// together.
+// Broadcasts the shapes of a and b to `out` (which may be a) by numpy's rules; false if that is
+// impossible.
 static inline bool itg_broadcast_shapes(const itg_tensor *a, const itg_tensor *b, itg_tensor *out) {
   int rank = a->rank > b->rank ? a->rank : b->rank;
   int64_t shape[ITG_MAX_RANK] = {0};

@@ -15,14 +15,14 @@ typedef struct itg_nest {
               [ITG_NEST_RANK];  // elements from one turn to the next, per operand
 } itg_nest;
 
-// Where a walk through a nest stands: the turn of every loop but the innermost, and each operand's
-// offset.
+// The position in a nest: the index of every loop but the innermost, and the offset of each
+// operand.
 typedef struct itg_place {
   int64_t turn[ITG_NEST_RANK];
   int64_t offset[ITG_NEST_OPERANDS];
 } itg_place;
 
-// Adds a loop inside of those that are there; step: one per operand.
+// Adds an innermost loop; `step` has one entry per operand.
 static inline void itg_nest_add_all(itg_nest *n, int64_t size, const int64_t *step) {
   int last = n->rank - 1;
   if (size == 1) return;
@@ -41,7 +41,7 @@ static inline void itg_nest_add(itg_nest *n, int64_t size, int64_t a, int64_t b,
   itg_nest_add_all(n, size, (const int64_t[ITG_NEST_OPERANDS]){a, b, c});
 }
 
-static inline void itg_nest_close(itg_nest *n) {  // a nest without loops is one turn
+static inline void itg_nest_close(itg_nest *n) {  // a nest without loops gets one of size 1
   if (n->rank == 0) {
     n->rank = 1;
     n->size[0] = 1;
@@ -90,8 +90,8 @@ static inline void itg_nest_next(const itg_nest *n,
   }
 }
 
-// n elements of operand k from column `col` of the walk's place on, side by side; the place moves
-// on.
+// Copies n elements of operand k, from column `col` of position `at` on, to contiguous memory, and
+// moves the position.
 static inline void itg_nest_collect(const itg_nest *nest, itg_place *at, int64_t col, int k,
                                     const void *from_, void *to_, size_t item, int64_t n) {
   const int last = nest->rank - 1;
@@ -103,7 +103,7 @@ static inline void itg_nest_collect(const itg_nest *nest, itg_place *at, int64_t
   {                                                           \
     const type *from = (const type *)from_ + base;            \
     type *to = (type *)to_ + done;                            \
-    if (step == 0) { /* known, so that it becomes vectors */  \
+    if (step == 0) { /* a constant, so that GCC vectorises */ \
       const type same = *from;                                \
       for (int64_t i = 0; i < m; i++) to[i] = same;           \
     } else if (step == 1) {                                   \
@@ -122,8 +122,8 @@ static inline void itg_nest_collect(const itg_nest *nest, itg_place *at, int64_t
   }
 }
 
-// Copies operand 0 of the nest, whose first element is at `from`, to the dense output at `to`: this
-// part's share.
+// Copies this thread's share of operand 0 of the nest, whose first element is at `from`, to the
+// dense output at `to`.
 typedef void itg_strided_fn(void *to, const void *from, size_t item, const itg_nest *,
                             uint32_t part, uint32_t parts);
 itg_strided_fn itg_strided_copy_scalar, itg_strided_copy_avx2, itg_strided_copy_avx512;

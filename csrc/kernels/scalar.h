@@ -46,7 +46,7 @@ static inline uint16_t itg_f32_to_bf16(float f) {
   return (uint16_t)((x + 0x7fff + (x >> 16 & 1)) >> 16);
 }
 
-// Rounded so that rounding once more, to f16, gives what rounding `d` at once would give.
+// Rounds to odd, so that rounding the result to f16 gives the same as rounding `d` to f16 directly.
 static inline float itg_f64_to_f32_odd(double d) {
   float f = (float)d;
   if ((double)f == d || d != d || fabs(d) > 65536) return f;
@@ -90,8 +90,8 @@ static inline double itg_small_to_f64(uint8_t dtype, uint8_t code) {
   return sign * ldexp(fraction, (exponent ? exponent : 1) - f.bias - f.mantissa);
 }
 
-// To nearest, ties to even. What is too large becomes the largest number if `saturate`, else
-// infinity or NaN.
+// Rounds to nearest, ties to even. Numbers that are too large become the largest one if `saturate`,
+// else infinity or NaN.
 static inline uint8_t itg_f32_to_small(uint8_t dtype, float narrow, bool saturate) {
   double x = narrow;
   if (dtype == ITG_F8E8M0FNU) {  // powers of two from 2**-127 to 2**127; 0xff is NaN
@@ -160,7 +160,7 @@ static inline int64_t itg_f64_to_i64(double x) {  // toward zero, clamped; NaN i
 
 static inline void itg_store_i64(uint8_t dtype, void *data, int64_t i, int64_t v);
 
-// Integers are cut toward zero and clamped to what the type holds.
+// Stores to integer types truncate toward zero and clamp to the range of the type.
 static inline void itg_store_f64(uint8_t dtype, void *data, int64_t i, double v) {
   switch (dtype) {
     case ITG_F32: ((float *)data)[i] = (float)v; return;

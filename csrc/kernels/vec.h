@@ -366,7 +366,7 @@ static inline vf vlost(vf a, vf b, vf p) {
 }
 #endif
 
-// Lane by lane through the C library, for rare functions.
+// Functions that call the C library for each lane, for rare operations.
 
 static inline vf vmap(float (*fn)(float), vf x) {
   float t[VL];

@@ -33,7 +33,7 @@ static inline bool itg_is_integer(uint8_t dtype) {
 }
 static inline size_t itg_wide_item(enum itg_wide w) { return w == ITG_WIDE_F32 ? 4 : 8; }
 
-// Room for one block of any wide type.
+// A block of any wide type.
 typedef union itg_block {
   float f32[ITG_BLOCK];
   double f64[ITG_BLOCK];
@@ -41,9 +41,9 @@ typedef union itg_block {
   uint64_t u64[ITG_BLOCK];
 } itg_block;
 
-// n elements of `dtype` at `from` to the wide type itg_wide(dtype) at `wide`, and back. Narrowing
-// wraps integers, rounds floats half to even, and takes what a small float cannot hold to its
-// largest value (saturate) or to inf, NaN.
+// Converts n elements of `dtype` at `from` to the wide type itg_wide(dtype) at `wide`, or back.
+// Narrowing wraps integers and rounds floats half to even. Numbers too large for a small float
+// become its largest value (saturate), or inf or NaN.
 typedef void itg_widen_fn(void *wide, const void *from, uint8_t dtype, int64_t n);
 typedef void itg_narrow_fn(void *to, const void *wide, uint8_t dtype, int64_t n, bool saturate);
 itg_widen_fn itg_block_widen_scalar, itg_block_widen_avx2, itg_block_widen_avx512;

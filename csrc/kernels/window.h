@@ -2,7 +2,7 @@
 #pragma once
 #include "infer.h"
 
-// out[i] = how many windows fit along axis i; pad is (begin..., end...).
+// out[i] = number of windows along axis i; pad is (begin..., end...).
 static inline itg_words itg_window_shape(int n, const int64_t *extent, const int64_t *kernel,
                                          const int64_t *stride, const int64_t *pad,
                                          const int64_t *dilation, int64_t *out) {
@@ -28,7 +28,7 @@ typedef struct itg_window {  // always three axes: those that an image lacks hav
       before[ITG_AXES];
 } itg_window;
 
-// Fills `w` but for its `out`; `pad` is (begin.., end..), `first` the number of the first spatial
+// Sets all of `w` except `out`; `pad` is (begin.., end..), `first` the index of the first spatial
 // axis.
 static inline itg_words itg_window_of(const itg_tensor *x, int first, int axes,
                                       const int64_t *kernel, const int64_t *stride,
@@ -60,7 +60,7 @@ static inline itg_words itg_window_of(const itg_tensor *x, int first, int axes,
   return NULL;
 }
 
-// How many windows fit: sets `out` and the spatial extents of `y`.
+// Computes the number of windows: sets w->out and the spatial extents of `y`.
 static inline itg_words itg_slide(itg_window *w, int first, int axes, const int64_t *pad,
                                   itg_tensor *y) {
   for (int i = 0; i < axes; i++) {
@@ -78,7 +78,7 @@ static inline int64_t itg_taps(const itg_window *w) {
 }
 static inline int64_t itg_places(const int64_t *n) { return n[0] * n[1] * n[2]; }
 
-// The taps [begin, end) along axis d that meet the image when tap 0 lies at `from`.
+// The taps [begin, end) along axis d that lie inside the image if tap 0 is at `from`.
 static inline void itg_taps_inside(const itg_window *w, int d, int64_t from, int64_t *begin,
                                    int64_t *end) {
   const int64_t room = w->in[d] - from;

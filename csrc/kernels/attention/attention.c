@@ -1,6 +1,7 @@
 // Fused attention (flash attention): the matrix of scores is never stored. Products are f32 or
-// bf16. A block of query rows meets a block of keys; the running maximum and sum of each row keep
-// its softmax up to date (online softmax). Both products run on the register tile (gemm/tile.h).
+// bf16. A block of query rows is multiplied with one block of keys after another, and the running
+// maximum and sum of each row update its softmax (online softmax). Both products use the register
+// tile (gemm/tile.h).
 // Scores are in units of log2(e): the packed keys hold that factor together with the scale, so that
 // exp becomes exp2.
 #include "attention.h"
@@ -10,14 +11,14 @@
 #include "vmath.h"
 
 #define LOG2E 1.44269504f
-#define LOWEST -3e38f  // lowest score: below it, a row that is masked completely would be lost
+#define LOWEST -3e38f  // bound of a mask: the lowest f32 times log2(e) would be -inf
 
 static inline float power1(float t) { return t < -126.f ? 0.f : exp2f(t); }
 
 #include "attention_pack.h"
 
 // ---- softmax of a row ---------------------------------------------------------------------------
-typedef struct masking {  // a mask as the scores see it; steps are in elements
+typedef struct masking {  // a mask broadcast to the scores; steps are in elements
   const float *add;
   const uint8_t *open;
   int64_t batch, head, row, key;
@@ -35,8 +36,8 @@ static masking masking_of(const itg_tensor *t) {
   return m;
 }
 
-// Masks the n scores of a row and gives the largest; *seen becomes the largest summand if that is
-// more.
+// Masks the n scores of a row and returns the largest; *seen becomes the maximum of itself and the
+// row's largest summand.
 static float masked(float *s, int64_t n, const float *add, const uint8_t *open, float *seen) {
   vf top = vset(-INFINITY), most = top;
   for (int64_t i = 0; i < n; i += VL) {
@@ -62,14 +63,14 @@ static float masked(float *s, int64_t n, const float *add, const uint8_t *open, 
   return vhmax(top);
 }
 
-#if defined(ISA_avx512bf16)  // where they lay: they take half of the room
+#if defined(ISA_avx512bf16)  // in place: bf16 weights take half the memory of the scores
 #define keep(s, i, w) vkeep_bf16((uint16_t *)(s) + (i), VL, w)
 #else
 #define keep(s, i, w) vstore((s) + (i), w)
 #endif
 
-// The scores become weights; gives their sum. What lies between n and the next whole vector becomes
-// 0.
+// Converts scores to weights and returns their sum. Lanes from n to the end of the last vector
+// become 0.
 static float weights(float *s, int64_t n, float shift) {
   const vf by = vset(shift);
   vf a = vset(0.f), b = a;
@@ -142,12 +143,12 @@ static void few_sums(const float *s, const float *v, int64_t row, int64_t n, int
 typedef struct block {  // keys and values of one head, and scratch memory
   const itg_attrs_attention *a;
   itg_attention plan;
-  float by;  // what keys, or a few rows' scores, are multiplied by
+  float by;  // factor of the keys, or of the scores of a few rows
   const float *k, *v;
   float *packed_keys, *packed_values, *scores, *queries, *sums, *top, *total, *seen, *line;
 } block;
 
-// How many keys the rows may need: those after the last that is open to any of them do not count.
+// The number of keys that the rows need: up to the last one that the mask opens to any of them.
 static int64_t keys_of(const masking *m, const uint8_t *open, int64_t rows, int64_t keys) {
   if (!open || !m->key) return keys;
   int64_t needed = 0;
@@ -167,7 +168,7 @@ static const float *line_of(const masking *m, const float *add, const uint8_t *o
   return line;
 }
 
-// A mask that is the same for all rows, as initial sums of the first product; gives its
+// Converts a mask that all rows share to initial sums of the first product; returns its
 // largest summand.
 static float start_of(const float *add, const uint8_t *open, int64_t n, float *line) {
   float seen = -INFINITY;

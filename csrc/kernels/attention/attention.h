@@ -1,16 +1,16 @@
-// How attention cuts its work, known to its kernel and to its scratch.
+// Block sizes of attention, which its run and scratch functions share.
 #pragma once
 #include "infer.h"
 
 enum {
-  ITG_KEYS = 512,         // keys at a time: their scores are all that is ever kept of the matrix
+  ITG_KEYS = 512,         // keys of a block: only their scores are kept
   ITG_SCORES = 12 << 10,  // floats of scores at a time
   ITG_FEW = 3,            // rows up to which packing keys and values does not pay
 };
 
-typedef struct itg_attention {  // sizes, and floats of each thing that a part keeps in its scratch
-  int64_t keys, stride;         // keys at a time; floats from one row of scores to the next
-  int64_t rows;                 // most rows at a time
+typedef struct itg_attention {  // block sizes, and floats of each array in a thread's scratch
+  int64_t keys, stride;         // keys of a block; floats from one row of scores to the next
+  int64_t rows;                 // most rows of a block
   int64_t packed_keys, packed_values, scores, queries, sums, states, total;
 } itg_attention;
 

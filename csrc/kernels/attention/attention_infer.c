@@ -3,8 +3,8 @@
 
 #define SANE(n) ((n) >= 0 && (n) <= INT64_C(1) << 32)
 
-// Whether every row that the view names lies within the tensor, and no two rows of a head on each
-// other: what is packed of them is then no larger than the tensor.
+// Whether every row of the view lies inside the tensor, and rows of a head do not overlap. Packed
+// rows are then no larger than the tensor.
 static bool reaches(const itg_tensor *t, const int64_t view[4], int64_t batch, int64_t heads,
                     int64_t rows, int64_t size) {
   const int64_t counts[3] = {batch, heads, rows};

@@ -33,14 +33,14 @@ static inline void put_packed(float *panel, int64_t i, int64_t c, float x) {
 #endif
 }
 
-// Keys [n, size] times `by` into panels of 16 keys. Where elements lie in pairs, a pair takes the
-// place of a float.
+// Packs keys [n, size], multiplied by `by`, into panels of 16 keys. With bf16 a pair of elements
+// takes the place of a float.
 static void pack_keys(const float *k, int64_t row, int64_t n, int64_t size, float by, float *to) {
   for (int64_t first = 0; first < n; first += ITG_PANEL, to += size / ITG_PAIR * ITG_PANEL) {
     const int64_t count = n - first < ITG_PANEL ? n - first : ITG_PANEL;
     const float *from = k + first * row;
     if (count < ITG_PANEL) memset(to, 0, (size_t)(size / ITG_PAIR * ITG_PANEL) * sizeof *to);
-    int64_t done = 0, j = 0;  // the keys and columns of whole squares
+    int64_t done = 0, j = 0;  // keys and columns that whole 8 x 8 blocks have packed
 #if defined(ISA_avx512) || defined(ISA_avx2)
     const __m256 factor = _mm256_set1_ps(by);
     for (; j + 8 <= count; j += 8)
@@ -53,7 +53,7 @@ static void pack_keys(const float *k, int64_t row, int64_t n, int64_t size, floa
   }
 }
 
-// Values [n, size] into panels of 16 columns.
+// Packs values [n, size] into panels of 16 columns.
 static void pack_values(const float *v, int64_t row, int64_t n, int64_t size, float *to) {
   for (int64_t c = 0; c < size; c += ITG_PANEL) {
     const int64_t width = size - c < ITG_PANEL ? size - c : ITG_PANEL;

@@ -67,8 +67,8 @@ ITG_FN(rotary_embedding, f32) {
   return NULL;
 }
 
-// ---- gated halves -------------------------------------------------------------------------------
-enum { STRETCH = 1024 };  // floats that stay in the first cache between the gate and the product
+// ---- gated activations --------------------------------------------------------------------------
+enum { STRETCH = 1024 };  // floats of a block: they stay in the L1 cache for the product
 
 ITG_FN(glu, f32) {
   static const int64_t acts[] = {ITG_ACT_sigmoid,   ITG_ACT_swish, ITG_ACT_gelu,

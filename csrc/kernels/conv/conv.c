@@ -8,9 +8,9 @@
 
 enum { BLOCK = 16, MERGE = 64 };
 
-typedef struct layout {  // of the scratch memory that one part of the work has, in bytes
-  int64_t taps, block;   // taps per tile at most, tiles that go through the panels together
-  bool merged;  // a row of the window is one tap: few channels, next to each other in memory
+typedef struct layout {  // scratch memory of one thread, in bytes
+  int64_t taps, block;   // most taps of a tile; tiles that are multiplied with a panel together
+  bool merged;  // a row of the window is one tap: its few channels are contiguous in memory
   size_t zeros, lists, edges, axes, total;
 } layout;
 
@@ -20,8 +20,8 @@ static layout layout_of(const itg_conv *c) {
   l.merged = !c->transposed && c->groups == 1 && w->kernel[2] > 1 && w->dilation[2] == 1 &&
              w->kernel[2] * c->deep <= MERGE;
   l.taps = l.merged ? w->kernel[0] * w->kernel[1] : itg_taps(w);
-  // Weights that fit into the cache are walked once per few tiles; larger ones once per block of as
-  // many as fit.
+  // Weights that fit into the cache are read for every few tiles; larger ones for every block of
+  // tiles whose inputs fit into the cache.
   const int64_t skip =
       c->transposed || w->stride[2] == 1 ? 1 : 4;  // input pixels per output pixel, roughly
   const int64_t pixel = c->deep * skip * ITG_TILE_ROWS + 1;
@@ -79,13 +79,13 @@ static cursor cursor_at(const task *t, int64_t r) {
   return at;
 }
 
-typedef struct run {  // pixels [from, to) of a tile, which lie in one line of the output
+typedef struct run {  // pixels [from, to) of a tile, all in one output line
   int from, to;
-  int64_t image, z, y, x;  // where the window of the first of them begins
-  const float *line;       // the line of input that a tap meets, or NULL
+  int64_t image, z, y, x;  // origin of the window of the first pixel
+  const float *line;       // input line of the current tap, or NULL for padding
 } run;
 
-// Moves on by n pixels of one line.
+// Moves the cursor by n pixels of one line.
 static void move(const itg_way *way, cursor *at, int64_t n) {
   at->q[2] += n;
   for (int i = ITG_AXES - 1; i >= 0 && at->q[i] == way[i].count; i--) {
@@ -95,7 +95,7 @@ static void move(const itg_way *way, cursor *at, int64_t n) {
   }
 }
 
-// Where the output of a pixel goes, in pixels.
+// The number of the pixel in the output.
 static int64_t place_of(const task *t, const cursor *at) {
   const itg_window *w = &t->c->w;
   const itg_way *way = t->way;
@@ -104,7 +104,7 @@ static int64_t place_of(const task *t, const cursor *at) {
   return line * w->out[2] + way[2].first + at->q[2] * way[2].step;
 }
 
-// Splits the next n pixels into runs, says where their output goes, and moves on.
+// Splits the next n pixels into runs, stores their output offsets, and moves the cursor.
 static int find_runs(const task *t, cursor *at, int n, run *runs, int64_t *out) {
   const itg_window *w = &t->c->w;
   const itg_way *way = t->way;
@@ -125,7 +125,7 @@ static int find_runs(const task *t, cursor *at, int n, run *runs, int64_t *out) 
   return count;
 }
 
-// A row of the window that hangs over the image's left or right end, with zeros where it does.
+// Copies a row of the window that begins or ends outside the image; padding becomes 0.
 static void copy_edge(const task *t, float *to, const float *line, int64_t from) {
   const int64_t deep = t->c->deep, width = t->c->w.in[2], kernel = t->c->w.kernel[2];
   for (int64_t k = 0; k < kernel; k++, to += deep) {
@@ -135,7 +135,7 @@ static void copy_edge(const task *t, float *to, const float *line, int64_t from)
   }
 }
 
-// The input pixels of one run that a tap at x meets; false where they are all padding.
+// Finds the input pixels of one run for a tap at x; false if all of them are padding.
 static bool find_pixels(const task *t, const run *r, int64_t x, itg_tap *tap, float **edges) {
   const itg_conv *c = t->c;
   const int64_t pixel = c->deep * c->groups, step = t->way[2].stride, in = c->w.in[2];
@@ -163,7 +163,7 @@ static bool find_pixels(const task *t, const run *r, int64_t x, itg_tap *tap, fl
   return any;
 }
 
-// Are the next n pixels in one line, and do their windows hang over no end of it?
+// Whether the next n pixels are in one line and their windows lie inside it.
 static bool inside(const task *t, const cursor *at, int n) {
   const itg_way *way = &t->way[2];
   const int64_t x = at->q[2] * way->stride;
@@ -171,8 +171,8 @@ static bool inside(const task *t, const cursor *at, int n) {
          x + (n - 1) * way->stride + way->high < t->c->w.in[2];
 }
 
-// find_rows for such pixels when the tile before was of that kind and ends where they begin: all
-// moves by as much.
+// A faster find_rows for pixels that are `inside` and follow a tile that was too: all addresses
+// move by the same distance.
 static void shift_rows(const task *t, cursor *at, int n, const itg_rows *before, itg_tap *taps,
                        itg_rows *rows) {
   const itg_conv *c = t->c;
@@ -193,7 +193,7 @@ static void shift_rows(const task *t, cursor *at, int n, const itg_rows *before,
   move(t->way, at, n);
 }
 
-// The taps and places of the next n output pixels, for input channels from `channel` on.
+// Finds taps and output offsets of the next n pixels, for input channels from `channel` on.
 static void find_rows(const task *t, cursor *at, int n, int64_t channel, itg_tap *taps,
                       float *edges, itg_rows *rows) {
   const itg_conv *c = t->c;
@@ -232,7 +232,7 @@ static void find_rows(const task *t, cursor *at, int n, int64_t channel, itg_tap
   rows->ahead = NULL;
 }
 
-// Pixels [from, to) of one set, panels [first, last) of group g.
+// Computes pixels [from, to) of one set and panels [first, last) of group g.
 static void run_block(const task *t, const float *w, int64_t g, int64_t first, int64_t last,
                       int64_t from, int64_t to, char *scratch, void *out, const itg_finish *end) {
   const itg_conv *c = t->c;
@@ -272,7 +272,7 @@ static void run_block(const task *t, const float *w, int64_t g, int64_t first, i
   }
 }
 
-// A 1x1 window that stays on the image: pixels are rows of one matrix.
+// Whether the window is 1x1 without stride and padding: the image is then a matrix of pixels.
 static bool is_product(const itg_window *w) {
   for (int i = 0; i < ITG_AXES; i++)
     if (w->kernel[i] != 1 || w->stride[i] != 1 || w->before[i] || w->in[i] != w->out[i])
@@ -280,7 +280,7 @@ static bool is_product(const itg_window *w) {
   return true;
 }
 
-// One set of output pixels that see the same taps.
+// Computes one set of output pixels with the same taps (itg_way).
 static void run_set(const itg_call *call, const task *t, char *scratch, const itg_finish *end,
                     uint32_t part, uint32_t parts) {
   const itg_conv *c = t->c;

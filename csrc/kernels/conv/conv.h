@@ -1,5 +1,5 @@
-// What convolution and transposed convolution share: each is, per output pixel, a list of input
-// pixels and taps.
+// Sizes of convolution and transposed convolution. Both are computed as a list of taps and input
+// pixels for each output pixel.
 #pragma once
 #include "gemm/tile.h"
 #include "window.h"
@@ -13,7 +13,7 @@ typedef struct itg_conv {
   bool transposed;
 } itg_conv;
 
-// With pairs of channels in the place of floats (tile.h).
+// Counts pairs of channels instead of floats, for 16-bit elements (tile.h).
 static inline void itg_in_pairs(itg_conv *c) {
   c->deep /= 2;
   c->depth /= 2;
@@ -22,9 +22,9 @@ static inline void itg_in_pairs(itg_conv *c) {
 itg_words itg_conv_of(const itg_call *call, itg_conv *c, itg_tensor *out);
 itg_words itg_conv_transpose_of(const itg_call *call, itg_conv *c, itg_tensor *out);
 
-// One axis of the output pixels that see the same taps: pixel q lies at first + q * step and meets,
-// at tap i, the input place q * stride + at[i]. A plain convolution has one such set, a transposed
-// one `stride` of them.
+// One axis of a set of output pixels with the same taps: pixel q of the set is output pixel
+// first + q * step, and its tap i reads input pixel q * stride + at[i]. A convolution has one such
+// set, a transposed convolution `stride` of them.
 typedef struct itg_way {
   int64_t count, first, step, stride, taps, low, high;  // low, high: smallest and largest at[i]
   int64_t *at, *tap;                                    // tap: which tap of the window it is

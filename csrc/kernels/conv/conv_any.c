@@ -84,7 +84,7 @@ itg_words itg_infer_conv_transpose(const itg_call *call, itg_tensor *out) {
   return words ? words : itg_check_epilogue(call, out, a->act, a->add_last);
 }
 
-// One output pixel of one group, all its channels, in double.
+// Computes all channels of one output pixel and group, in double.
 static void pixel(const itg_call *call, const itg_conv *c, const itg_finish *end, int64_t batch,
                   const int64_t *o, int64_t g) {
   const itg_tensor *x = call->in[0], *w = call->in[1], *out = call->out[0];

@@ -1,7 +1,7 @@
 // Deformable convolution over `real`: the taps of up to ITG_DEFORM_ROWS outputs are sampled into
 // rows, then multiplied with the weights. Included once for float and once for double; the includer
 // defines real, dots, load and store.
-typedef struct places {  // where one output of one offset group looks
+typedef struct places {  // sampling coordinates of one output and one offset group
   const itg_tensor *x, *offset, *mask;
   const itg_attrs_deform_conv *attrs;
   int64_t kh, kw, oh, ow;
@@ -22,7 +22,7 @@ static real bilinear(const itg_tensor *x, int64_t plane, double y, double z) {
   return sum;
 }
 
-// All channels and taps of output number `at` of image n.
+// Samples all channels and taps of output number `at` of image n.
 static void sample_row(const places *p, int64_t n, int64_t at, real *row) {
   const int64_t channels = p->x->shape[1], image = p->x->shape[2] * p->x->shape[3];
   const int64_t taps = p->kh * p->kw, groups = p->attrs->offset_groups, outputs = p->oh * p->ow;

@@ -1,22 +1,19 @@
-// Convolution in groups of a channel-last f32 image, windows three wide. It is the depthwise
-// kernel's strip, once for each input channel of a group: a vector holds VL output channels of one
-// pixel, a strip is up to 7 pixels of a line.
-//
-// What lies in which register while a strip sums up one line of the window and input channel j of
-// every group:
+// Grouped convolution of channel-last f32 images with windows three pixels wide. A vector holds VL
+// output channels of one pixel; a strip is up to 7 pixels of a line, as in depthwise.c. The
+// products run over the lines of the window and the input channels j of a group. Registers
+// meanwhile:
 //   sum[p]   pixel p of the strip, VL output channels
-//   f[k]     the weights of column k of the window that channel j has for these output channels
-//   x        channel j of one input pixel, spread: each lane has that of its own group. Where a
-//   group is at least a vector
-//            wide it is one number for all lanes; else a permutation of the pixel's channels, for
-//            several groups lie side by side in a vector. One x meets the columns of all windows
-//            that see the pixel.
+//   f[k]     weights of column k of the window: from channel j to these output channels
+//   x        channel j of one input pixel; each lane has the channel of its own group. If a group
+//            has at least VL output channels, x is one number for all lanes. Otherwise a vector
+//            covers several groups, and x is a permutation of the pixel's channels. x is multiplied
+//            by every f[k] whose window covers the pixel.
 #include "grouped.h"
 #include "vec.h"
 
 #if defined(ISA_avx512)
 #define KEEP(x) \
-  __asm__("" : "+v"(x))  // in its register: the compiler would spread it anew for every use
+  __asm__("" : "+v"(x))  // keeps it in a register; GCC would broadcast it for every use
 #define permute(v, index) _mm512_permutexvar_ps(index, v)
 #define lane_numbers() _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 #elif defined(ISA_avx2)
@@ -31,7 +28,7 @@
 enum {
   K = ITG_GROUPED_WIDTH,
   PIXELS = 7,  // output pixels of a strip
-  SHORT = 4,   // of a strip at the end of a line
+  SHORT = 4,   // output pixels of a strip at the end of a line
 };
 
 typedef struct task {
@@ -41,17 +38,16 @@ typedef struct task {
   float *out;
 } task;
 
-typedef struct strip {  // neighbouring output pixels of one line, of which several follow each
-                        // other
-  int64_t lines;        // of the window that meet the image
-  int64_t weight;       // where the weights of the first of them begin in a panel
-  int64_t image, out;   // where the first pixel's input and its output begin
-  int64_t first, last;  // the input pixels, counted from the strip's first, that the image has
-  int64_t pixels;       // of a strip
-  int64_t count, step;  // strips; input pixels from one to the next
+typedef struct strip {  // neighbouring output pixels of one line; `count` strips follow each other
+  int64_t lines;        // lines of the window that lie inside the image
+  int64_t weight;       // offset of the weights of the first of these lines in a panel
+  int64_t image, out;   // offsets of the first input and output pixel
+  int64_t first, last;  // input pixels [first, last), counted from the first, lie inside the image
+  int64_t pixels;       // output pixels that are stored
+  int64_t count, step;  // strips; input pixels from one strip to the next
 } strip;
 
-// Sums with an activation that is more than bounds: through memory, one call for the strip.
+// Applies an activation other than bounds, one call for the whole strip.
 static __attribute__((noinline)) void finish_more(const task *t, int64_t at, int64_t c, float *sums,
                                                   int64_t pixels) {
   const itg_finish *end = &t->end;
@@ -86,7 +82,8 @@ INLINE void finish(const task *t, int64_t at, int64_t c, vf *sum, const int P, i
   }
 }
 
-// VL output channels from c on of P pixels; S: the stride; SIDE: several groups lie in a vector.
+// Computes VL output channels from c on of P pixels. S: stride; SIDE: a vector covers several
+// groups.
 INLINE void pixels(const task *t, const strip *s, int64_t c, const int P, const int S,
                    const int SIDE) {
   const int64_t deep = t->g.deep, pitch = t->g.inputs, first = s->first, last = s->last;
@@ -119,7 +116,7 @@ INLINE void pixels(const task *t, const strip *s, int64_t c, const int P, const 
 
 #define STRIP(P, S, SIDE)                                                                   \
   static void strip_##P##_##S##_##SIDE(const task *task_, const strip *strip_, int64_t c) { \
-    const task t = *task_; /* copies, so that stores are known not to change them */        \
+    const task t = *task_; /* copies, which no store can alias */                           \
     strip s = *strip_;                                                                      \
     for (int64_t i = s.count; i > 0; i--) {                                                 \
       pixels(&t, &s, c, P, S, SIDE);                                                        \
@@ -139,7 +136,7 @@ typedef void (*strip_fn)(const task *t, const strip *s, int64_t c);
 
 static strip_fn strip_for(const itg_grouped *g, bool full) {
   static const strip_fn fns[2][2][2] = {
-      // [several groups in a vector][stride 2][full]
+      // [SIDE][stride 2][full strip]
       {{strip_4_1_0, strip_7_1_0}, {strip_4_2_0, strip_7_2_0}},
 #if defined(ISA_avx512) || defined(ISA_avx2)
       {{strip_4_1_1, strip_7_1_1}, {strip_4_2_1, strip_7_2_1}},

@@ -1,4 +1,4 @@
-// Convolution in groups with windows three wide (grouped.c): what it is given.
+// The operands of a grouped convolution with windows three pixels wide (grouped.c).
 #pragma once
 #include "gemm/tile.h"
 #include "window.h"

@@ -1,4 +1,4 @@
-// What a convolution in groups accepts.
+// Types, shapes and refusals of grouped convolution.
 #include "grouped.h"
 
 itg_words itg_grouped_of(const itg_call *call, itg_grouped *g, itg_tensor *out) {

@@ -1,5 +1,7 @@
 // Winograd convolution of f32 images (winograd.h). In all three steps a vector holds VL channels of
-// one pixel or point.
+// one pixel or point. The transforms process VL channels of a tile at a time: first its lines, then
+// its columns, with half[line][point] in between. The products use the register tile of
+// gemm/tile.h.
 #include "winograd.h"
 
 #include <string.h>
@@ -10,29 +12,30 @@ enum { SIZE = 8, TILE = 6 };  // of the largest tile
 
 // ---- one line of a tile -------------------------------------------------------------------------
 // The points are 0, pairs of p and -p, and infinity. A polynomial with the even part e and the odd
-// part o is e + o at p and e - o at -p, so a pair costs little more than a point.
+// part o has the value e + o at p and e - o at -p, so a pair costs little more than one point.
 INLINE void pair(vf e, vf o, vf *y) {
   y[0] = vadd(e, o);
   y[1] = vsub(e, o);
 }
 
-// x to the power of 6, 4 and 2 (or 5, 3 and 1) less what vanishes at the other two pairs: a - s * b
-// + p * c.
+// a - s * b + p * c: the even or odd part at one pair of points. The polynomial x^4 - s x^2 + p is
+// 0 at the other two pairs.
 INLINE vf rest(vf a, float s, vf b, float p, vf c) {
   return vfma(vset(-s), b, vfma(vset(p), c, a));
 }
 
-INLINE void points_of(const int tile, const vf *x, vf *y) {  // Bt x
-  if (tile == 2) {                                           // 1
+// Input transform of one line or column: y = Bt x.
+INLINE void points_of(const int tile, const vf *x, vf *y) {
+  if (tile == 2) {  // pair 1
     y[0] = vsub(x[2], x[0]);
     pair(x[2], x[1], y + 1);
     y[3] = vsub(x[3], x[1]);
-  } else if (tile == 4) {  // 3/4 and 3/2, whose squares are 9/16 and 9/4
+  } else if (tile == 4) {  // pairs 3/4 and 3/2, with squares 9/16 and 9/4
     y[0] = rest(x[4], 2.8125f, x[2], 1.265625f, x[0]);
     pair(vfma(vset(-2.25f), x[2], x[4]), vmul(vset(.75f), vfma(vset(-2.25f), x[1], x[3])), y + 1);
     pair(vfma(vset(-.5625f), x[2], x[4]), vmul(vset(1.5f), vfma(vset(-.5625f), x[1], x[3])), y + 3);
     y[5] = rest(x[5], 2.8125f, x[3], 1.265625f, x[1]);
-  } else {  // 1, 2 and 1/2
+  } else {  // pairs 1, 2 and 1/2
     y[0] = vfma(vset(5.25f), vsub(x[2], x[4]), vsub(x[6], x[0]));
     pair(vfma(vset(-4.25f), x[4], vadd(x[6], x[2])), vfma(vset(-4.25f), x[3], vadd(x[5], x[1])),
          y + 1);
@@ -44,9 +47,10 @@ INLINE void points_of(const int tile, const vf *x, vf *y) {  // Bt x
   }
 }
 
-INLINE void pixels_of(const int tile, const vf *x, vf *y) {  // A x
-  const vf s = vadd(x[1], x[2]),
-           d = vsub(x[1], x[2]);  // of a pair, even powers meet the sum, odd ones the difference
+// Output transform of one line or column: y = At x. y[i] is the sum of p^i x over the points p. For
+// a pair of points, even powers multiply the sum (s, t, u), odd ones the difference (d, e, f).
+INLINE void pixels_of(const int tile, const vf *x, vf *y) {
+  const vf s = vadd(x[1], x[2]), d = vsub(x[1], x[2]);
   if (tile == 2) {
     y[0] = vadd(x[0], s);
     y[1] = vadd(d, x[3]);
@@ -71,14 +75,14 @@ INLINE void pixels_of(const int tile, const vf *x, vf *y) {  // A x
 
 // ---- input --------------------------------------------------------------------------------------
 typedef struct patch {           // the input pixels of a tile
-  const float *first;            // where none is padding, the first of them; else NULL
+  const float *first;            // the first pixel if none is padding, else NULL
   int64_t line, pixel;           // floats from line to line, from pixel to pixel
-  const float *at[SIZE * SIZE];  // else each of them
+  const float *at[SIZE * SIZE];  // each pixel, if `first` is NULL
 } patch;
 
 INLINE vf get(const float *p, int64_t n) { return n >= VL ? vload(p) : vloadn(p, n); }
 
-// The channels c to c + n of a tile at all points.
+// Transforms channels c to c + n of a tile to all points.
 INLINE void transform_in(const int tile, const bool inside, const patch *p, int64_t c, int64_t n,
                          float *to, int64_t step) {
   const int size = tile + 2;
@@ -105,8 +109,7 @@ INLINE void tile_in(const int tile, const patch *p, int64_t deep, float *to, int
   else if (c < deep) transform_in(tile, false, p, c, deep - c, to + c, step);
 }
 
-// Where tile number i lies.
-typedef struct place {
+typedef struct place {  // image and first output pixel of a tile
   int64_t batch, y, x;
 } place;
 
@@ -136,10 +139,10 @@ static void find_patch(const itg_winograd *g, const float *x, const float *zeros
 }
 
 // ---- products -----------------------------------------------------------------------------------
-enum { GROUPS = ITG_WINOGRAD_ROWS / 2 + 1 };  // tiles of rows, at most
-enum { FAR = 128 << 10 };                     // floats of weights that the second cache may lose
+enum { GROUPS = ITG_WINOGRAD_ROWS / 2 + 1 };  // most register tiles of rows
+enum { FAR = 128 << 10 };  // floats of weights above which the L2 cache may not keep them
 
-// The rows of `count` tiles times the panels [first, last), at every point.
+// Multiplies the rows of `count` tiles with panels [first, last) at every point.
 static void multiply(const itg_winograd *g, const float *w, const float *in, float *out,
                      int64_t count, int64_t first, int64_t last) {
   const itg_finish end = {.lo = -__builtin_inff(), .hi = __builtin_inff()};
@@ -163,7 +166,7 @@ static void multiply(const itg_winograd *g, const float *w, const float *in, flo
   const bool far = g->points * g->panels * panel > FAR;
   for (int64_t k = 0; k < g->points; k++, out += g->out_step) {
     const float *b = w + (k * g->panels + first) * panel;
-    // The weights of the next point are fetched meanwhile, a share by each tile of rows.
+    // Each register tile prefetches a share of the weights of the next point.
     const float *next = far && k + 1 < g->points ? b + g->panels * panel : NULL;
     const int64_t share =
         (last - first < wide ? last - first : wide) * g->deep / groups * ITG_PANEL;
@@ -182,8 +185,8 @@ static void multiply(const itg_winograd *g, const float *w, const float *in, flo
 
 // ---- output -------------------------------------------------------------------------------------
 typedef struct canvas {     // the output pixels of a tile
-  int64_t at, line, pixel;  // where its first column lies in the output
-  int64_t high, wide;       // pixels that are inside of the image
+  int64_t at, line, pixel;  // index of the first pixel; distances of lines and of pixels
+  int64_t high, wide;       // lines and columns that are inside the image
 } canvas;
 
 INLINE void put(float *p, int64_t n, vf v) {
@@ -191,7 +194,7 @@ INLINE void put(float *p, int64_t n, vf v) {
   else vstoren(p, n, v);
 }
 
-// n columns of a tile, from the products at all points.
+// Transforms the products at all points to pixels, for n output channels from `column` on.
 INLINE void transform_out(const int tile, const float *from, int64_t step, const canvas *c,
                           int64_t column, int64_t n, float *out, const itg_finish *end) {
   const int size = tile + 2;
@@ -227,10 +230,10 @@ INLINE void tile_out(const int tile, const float *from, int64_t step, const canv
   if (i < columns) transform_out(tile, from + i, step, c, first + i, columns - i, out, end);
 }
 
-// Activations that are more than bounds, on the pixels just written.
+// Applies an activation other than bounds to the pixels of a tile.
 static void activate(const canvas *c, int64_t first, int64_t columns, float *out,
                      const itg_finish *end) {
-  const bool whole = columns == c->pixel;  // then a line is one run
+  const bool whole = columns == c->pixel;  // all channels: a line is contiguous
   const int64_t runs = whole ? 1 : c->wide, n = whole ? c->wide * columns : columns;
   for (int64_t i = 0; i < c->high; i++)
     for (int64_t j = 0; j < runs; j++) {
@@ -288,7 +291,8 @@ ITG_FN(winograd, f32) {
   const itg_finish end = itg_finish_of(call, a->act, a->act_args, a->add_last);
   float *scratch = (float *)((char *)call->scratch + g.bytes * part);
   int64_t from = 0, to = g.tiles, first = 0, last = g.panels;
-  // Few tiles of many channels: each part makes all of the input, but reads weights of its own.
+  // With few tiles and many channels threads split the channels: each transforms all of the input,
+  // but reads only its own weights.
   if (g.tiles < (int64_t)parts * ITG_WINOGRAD_ROWS / 2 && last >= 2 * (int64_t)parts)
     itg_share(last, 1, part, parts, &first, &last);
   else itg_share(g.tiles, 1, part, parts, &from, &to);

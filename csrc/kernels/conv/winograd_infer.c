@@ -6,8 +6,8 @@ enum {
   FEWEST = 14,       // tiles that are worth reading the weights for
 };
 
-// Every block reads all weights, so it should be large; but what it makes of the image should stay
-// in the cache.
+// The number of tiles of a block. Every block reads all weights, so it should be large; but its
+// transformed inputs and products should stay in the cache.
 static int64_t block_of(const itg_winograd *g) {
   int64_t fit = CACHE / (g->points * (g->row + g->span));
   fit = fit < FEWEST              ? FEWEST
@@ -47,8 +47,8 @@ itg_words itg_winograd_of(const itg_call *call, itg_winograd *g, itg_tensor *out
   g->row = (g->deep + ITG_PANEL - 1) / ITG_PANEL * ITG_PANEL;
   g->span = (g->panels < ITG_WINOGRAD_PANELS ? g->panels : ITG_WINOGRAD_PANELS) * ITG_PANEL;
   g->block = block_of(g);
-  // One cache line more than the rows take: points that lie a power of two apart would drive each
-  // other out.
+  // One cache line more than the rows take: if points lay a power of two apart, they would evict
+  // each other from the cache.
   g->in_step = g->block * g->row + ITG_PANEL;
   g->out_step = g->block * g->span + ITG_PANEL;
   g->zeros = (size_t)g->row;

@@ -1,36 +1,34 @@
-// Convolution of a channel-last f32, bf16 or f16 image in which each channel has a window of its
-// own. Vectors run along channels, a few neighbouring output pixels share registers: an input pixel
-// that several windows see is loaded once.
+// Depthwise convolution of channel-last f32, bf16 or f16 images. The register tile is a strip: up
+// to 7 neighbouring output pixels by one vector of VL channels (sum[p]). An input pixel that
+// belongs to several windows is loaded once.
 #include "depthwise.h"
 #include "vec.h"
 
 #if defined(ISA_avx512) || defined(ISA_avx2)
-#define KEEP(x) \
-  __asm__("" : "+v"(x))  // in its register: the compiler would load it anew for every use
+#define KEEP(x) __asm__("" : "+v"(x))  // keeps it in a register; GCC would load it for every use
 #else
 #define KEEP(x)
 #endif
-enum { PIXELS = 7, WIDE = 7 };  // of a strip; the width of large windows
+enum { PIXELS = 7, WIDE = 7 };  // most pixels of a strip; width of the largest unrolled windows
 
 typedef itg_depthwise_task task;
 
-typedef struct strip {    // neighbouring output pixels of one row, of which several follow each
-                          // other; counted in elements
-  int64_t planes, lines;  // taps along the outer axes that meet the image
-  int64_t plane, line;    // from one of them to the next, in the image
+// Neighbouring output pixels of one row; `count` strips follow each other. Sizes are in elements.
+typedef struct strip {
+  int64_t planes, lines;              // taps along the outer axes that lie inside the image
+  int64_t plane, line;                // distances of planes and lines in the image
   int64_t weight_plane, weight_line;  // and in the weights
   int64_t weight, image,
       out;  // where the first tap's weights, the first pixel's input and its output begin
-  int64_t first, last;  // the input pixels, counted from the strip's first, that the image has
+  int64_t first, last;  // input pixels [first, last), counted from the first, lie inside the image
   int64_t wrap,
       back;  // before this line of taps the image goes back by so much, to a ring's first line
-  int64_t count, step;  // strips; input pixels from one to the next
-  int64_t pitch;        // from one pixel to the next, in the image and in the output
-  int64_t pixels;       // of a strip, where its function does not know how many it has
+  int64_t count, step;  // strips; input pixels from one strip to the next
+  int64_t pitch;        // distance of pixels in the image and in the output
+  int64_t pixels;       // output pixels that are stored, if fewer than the function computes
 } strip;
 
-#if defined(ISA_avx512)  // a mask costs nothing: one body serves whole vectors and the last
-                         // channels
+#if defined(ISA_avx512)  // masks are free, so whole vectors and the last channels share one body
 INLINE vf get(const float *p, int64_t n) {
   return _mm512_maskz_loadu_ps(n >= VL ? (__mmask16)-1 : vfirst(n), p);
 }
@@ -42,7 +40,7 @@ INLINE void put(float *p, int64_t n, vf v) {
   if (n >= VL) vstore(p, v);
   else vstoren(p, n, v);
 }
-// Of the image, and of outputs that are of its type.
+// Loads and stores of the image, and of outputs of the same type.
 #if defined(ISA_avx512bf16)
 #define get_element vsome_bf16
 #define put_element vkeep_bf16
@@ -53,14 +51,14 @@ INLINE void put(float *p, int64_t n, vf v) {
 #define get_element get
 #define put_element put
 #endif
-// Of the output and the residual, which may be of the other type.
+// Loads of the output and the residual, which may have the other type.
 INLINE vf get_made(const void *from, int64_t at, int64_t n, bool small, bool half) {
   if (small && half) return vsome_f16((const uint16_t *)from + at, n);
   return small ? vsome_bf16((const uint16_t *)from + at, n) : get((const float *)from + at, n);
 }
 
-// One line of the window: `P` pixels by one vector of channels. `K` is the window's width and `S`
-// its stride where they are known, else 0.
+// Adds one line of the window to P pixels of one vector of channels. K is the width of the window
+// and S its stride, or 0 if they are not constants.
 INLINE void line_of_taps(const task *t, const strip *s, int64_t image, const float *weight,
                          int64_t n, vf *sum, const int P, const int K, const int S) {
   const int64_t channels = t->channels, first = s->first, last = s->last;
@@ -88,8 +86,9 @@ INLINE void line_of_taps(const task *t, const strip *s, int64_t image, const flo
   }
 }
 
-// Sums that are more than held between bounds, of which `sum` has VL to a pixel. Apart, as it is
-// large and seldom: a copy in every strip made this file the slowest of all to compile.
+// The rare epilogues: activations other than bounds, and outputs of the other type. `sum` has VL
+// numbers per pixel. Not inlined, because this file took longest to compile with a copy in every
+// strip.
 static __attribute__((noinline)) void finish_more(const task *t, int64_t at, int64_t pitch,
                                                   int64_t c, int64_t n, float *sum,
                                                   int64_t pixels) {
@@ -114,8 +113,7 @@ static __attribute__((noinline)) void finish_more(const task *t, int64_t at, int
   }
 }
 
-// What is done to the sums of P pixels, of which the first `pixels` lie from element `at` of the
-// output on.
+// Epilogue of P sums; the first `pixels` of them are stored from element `at` of the output on.
 INLINE void finish(const task *t, int64_t at, int64_t pitch, int64_t c, int64_t n, vf *sum,
                    const int P, const int64_t pixels) {
   if (t->end.residual || t->end.other || (t->end.act && ITG_PAIR == 2)) {
@@ -146,7 +144,7 @@ INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const in
   finish(t, s->out + c, s->pitch, c, n, sum, P, K == WIDE ? s->pixels : P);
 }
 
-// fn(task, what, c, n, ...) for all vectors of n channels from c on, up to `to`.
+// Calls fn(task, what, c, n, ...) for all vectors of channels [c, c + n) up to `to`.
 #if defined(ISA_avx512)
 #define EACH_VECTOR(fn, task, what, ...) \
   for (; c < to; c += VL) fn(task, what, c, to - c < VL ? to - c : VL, __VA_ARGS__);
@@ -159,11 +157,11 @@ INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const in
   for (; c < to; c += VL) fn(task, what, c, VL, __VA_ARGS__);
 #endif
 
-// Channels [from, to) of strips.
+// Functions that compute channels [from, to) of strips of P pixels.
 #define STRIP(P, K, S)                                                                    \
   static void strip_##P##_##K##_##S(const task *task_, const strip *strip_, int64_t from, \
                                     int64_t to) {                                         \
-    const task t = *task_; /* copies, so that stores are known not to change them */      \
+    const task t = *task_; /* copies, which no store can alias */                         \
     strip s = *strip_;                                                                    \
     for (int64_t i = s.count; i > 0; i--) {                                               \
       int64_t c = from;                                                                   \
@@ -180,8 +178,8 @@ EACH(STRIP, 3, 1)
 EACH(STRIP, 3, 2)
 EACH(STRIP, 5, 1)
 EACH(STRIP, 5, 2)
-// Windows of seven have much to do per pixel and few sizes of strips: shorter ones leave sums
-// unused.
+// Windows of width 7 have strips of 4 and 7 pixels only; shorter strips compute sums that are not
+// stored.
 STRIP(4, 7, 1)
 STRIP(7, 7, 1)
 STRIP(4, 7, 2)
@@ -208,10 +206,11 @@ static const strip_fn *strips_for(const itg_window *w) {
   return kernel == 3 || kernel == 5 ? narrow[kernel == 5][stride == 2] : any;
 }
 
-// One row of output pixels, channels [from, to), as row `made` of the output. With dilation and a
-// stride of one, every so many pixels are a row of their own, whose windows have no holes.
-static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t made, int64_t from,
-                    int64_t to) {
+// Computes channels [from, to) of output row `row` and stores it as row `to_row` of the output.
+// With dilation d and a stride of one, every d-th pixel forms a row of its own, whose windows are
+// dense.
+static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t to_row,
+                    int64_t from, int64_t to) {
   const itg_window *w = &t->w;
   const int64_t y = row % w->out[1], z = row / w->out[1] % w->out[0],
                 batch = row / w->out[1] / w->out[0];
@@ -221,8 +220,8 @@ static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t 
   itg_taps_inside(w, 1, iy, &y0, &y1);
   const int64_t line = w->in[2] * t->channels, taps = w->kernel[2] * t->channels;
   int64_t top = (batch * w->in[0] + iz + z0 * w->dilation[0]) * w->in[1] + iy + y0 * w->dilation[1];
-  const int64_t apart = w->stride[2] == 1 && strips != any ? w->dilation[2] : 1,
-                pitch = apart * t->channels;
+  const int64_t every = w->stride[2] == 1 && strips != any ? w->dilation[2] : 1,
+                pitch = every * t->channels;
   strip s = {z1 - z0,
              y1 - y0,
              w->dilation[0] * w->in[1] * line,
@@ -241,31 +240,31 @@ static void run_row(const task *t, const strip_fn *strips, int64_t row, int64_t 
              pitch,
              0};
   if (t->ring) top %= t->ring, s.wrap = t->ring - top;
-  for (int64_t f = 0; f < apart && f < w->out[2]; f++) {
-    const int64_t width = (w->out[2] - f + apart - 1) / apart,
+  for (int64_t f = 0; f < every && f < w->out[2]; f++) {
+    const int64_t width = (w->out[2] - f + every - 1) / every,
                   tiles = (width + PIXELS - 1) / PIXELS;
     int64_t few = width / tiles, many = few + 1,
-            more = width % tiles;  // pixels of strips; strips with many, which come first
+            more = width % tiles;  // `more` strips of `many` pixels, then strips of `few`
     if (w->kernel[2] == WIDE && strips != any)
       many = PIXELS, more = width / PIXELS, few = width % PIXELS;
     for (int64_t i = 0; i < 2; i++) {
       const int64_t n = i ? few : many, p = i ? more * many : 0,
-                    x = f + p * apart * w->stride[2] - w->before[2];
+                    x = f + p * every * w->stride[2] - w->before[2];
       s.count = i ? tiles - more : more;
       s.pixels = n;
       s.step = n * w->stride[2];
       s.image = top * line + x * t->channels;
-      s.out = (made * w->out[2] + f + p * apart) * t->channels;
-      s.first = x < 0 ? (-x + apart - 1) / apart : -(x / apart);
-      s.last = (w->in[2] - x + apart - 1) / apart;
+      s.out = (to_row * w->out[2] + f + p * every) * t->channels;
+      s.first = x < 0 ? (-x + every - 1) / every : -(x / every);
+      s.last = (w->in[2] - x + every - 1) / every;
       if (s.count && n) strips[n](t, &s, from, to);
     }
   }
   if (!t->end.act || ITG_PAIR == 2 || t->end.other) return;
-  const bool whole = to - from == t->channels;  // then the row's pixels lie next to each other
+  const bool whole = to - from == t->channels;  // all channels: the row is contiguous
   const int64_t n = whole ? w->out[2] * t->channels : to - from;
   for (int64_t p = 0; p < (whole ? 1 : w->out[2]); p++) {
-    const int64_t at = (made * w->out[2] + p) * t->channels + from;
+    const int64_t at = (to_row * w->out[2] + p) * t->channels + from;
     float *out = t->out;
     itg_bend(&t->end, out + at, n, from, to - from);
     if (t->end.residual && t->end.add_last)
@@ -305,8 +304,8 @@ ITG_FN(depthwise, ITG_ELEMENT) {
     return NULL;
   }
 #endif
-  // So many channels at a time that the lines of input behind one line of output stay in the first
-  // cache. Short runs of channels are no gain: then memory is read in pieces.
+  // Channels per pass: the input lines of one output line should stay in the L1 cache. Short runs
+  // of channels do not pay, because memory is then read in small pieces.
   int64_t block = (5 << 10) / (t.w.kernel[1] * t.w.in[2] + 1) / VL * VL;
   if (block < 64) block = t.channels;
   for (int64_t c = from; c < to; c += block)

@@ -1,7 +1,7 @@
-// 3x3 depthwise convolution with stride one that walks down the image. The register tile is P
+// 3x3 depthwise convolution with stride one that moves down the image. The register tile is P
 // neighbouring output pixels of three output lines (above, here, below), one vector of channels
-// each: a line of input is loaded once for the three lines of output that see it. It is for channel
-// counts at which the pixels of a few lines evict each other from the L1 cache. Included by
+// each. So an input line is loaded once for the three output lines that need it. It is used for
+// channel counts at which the pixels of a few lines evict each other from the L1 cache. Included by
 // depthwise.c.
 #pragma once
 #if defined(ISA_avx512)
@@ -11,16 +11,16 @@ enum { DOWN = 3 };
 #endif
 #if defined(ISA_avx512) || defined(ISA_avx2)
 typedef struct descent {
-  int64_t image;  // where the strip's first input pixel lies in the first line that it sees
-  int64_t out;    // and its first output pixel
-  int64_t lines;  // of output
+  int64_t image;  // offset of the first input pixel in the first input line
+  int64_t out;    // offset of the first output pixel
+  int64_t lines;  // output lines
   int64_t inside,
       end;  // the lines of input, counted from the first that is seen, that the image has
-  int64_t first, last;  // and its pixels, likewise
+  int64_t first, last;  // input pixels [first, last), counted from the first, are inside the image
 } descent;
 
 INLINE void down(const task *t_, const descent *s_, int64_t c, int64_t n, const int P) {
-  const task t = *t_;  // copies, so that stores are known not to change them
+  const task t = *t_;  // copies, which no store can alias
   const descent s = *s_;
   const int64_t channels = t.channels, line = t.w.in[2] * channels, first = s.first, last = s.last;
   const vf bias = t.end.bias ? get(t.end.bias + c, n) : vset(0.f);
@@ -80,7 +80,7 @@ static bool goes_down(const task *t) {
          !t->end.act;
 }
 
-// Rows [row, end), channels [from, to).
+// Computes channels [from, to) of rows [row, end).
 static void run_down(const task *t, int64_t row, int64_t end, int64_t from, int64_t to) {
   static void (*const fns[])(const task *, const descent *, int64_t, int64_t) = {
       NULL,   down_1, down_2, down_3,
@@ -90,7 +90,7 @@ static void run_down(const task *t, int64_t row, int64_t end, int64_t from, int6
   };
   const itg_window *w = &t->w;
   const int64_t width = w->out[2], tiles = (width + DOWN - 1) / DOWN;
-  for (int64_t next; row < end; row = next) {  // image by image
+  for (int64_t next; row < end; row = next) {  // one image at a time
     const int64_t batch = row / w->out[1], y = row % w->out[1] - w->before[1];
     next = (batch + 1) * w->out[1] < end ? (batch + 1) * w->out[1] : end;
     for (int64_t i = 0; i < tiles; i++) {

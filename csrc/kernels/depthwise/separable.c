@@ -11,7 +11,8 @@ typedef struct task {
   float *ring, *made;
 } task;
 
-// Lines [*ready, end) of the expanded image; those that nobody sees any more make room.
+// Computes lines [*ready, end) of the expanded image into the ring buffer, over lines that no
+// window needs any more.
 static void expand(task *t, int64_t batch, int64_t *ready, int64_t end) {
   const itg_separable *s = t->s;
   const int64_t width = s->w.in[2];
@@ -25,7 +26,7 @@ static void expand(task *t, int64_t batch, int64_t *ready, int64_t end) {
   }
 }
 
-// Lines [y, end) of the output of one image.
+// Computes output lines [y, end) of one image.
 static void run_lines(task *t, const itg_call *call, int64_t batch, int64_t y, int64_t end) {
   const itg_separable *s = t->s;
   const itg_window *w = &s->w;
@@ -93,7 +94,7 @@ ITG_FN(separable, f32) {
                               NULL,
                               s.channels,
                               itg_finish_of(call, a->act, a->act_args, a->add_last)};
-  for (int64_t next; row < end; row = next) {  // image by image
+  for (int64_t next; row < end; row = next) {  // one image at a time
     const int64_t batch = row / s.w.out[1], first = batch * s.w.out[1];
     next = first + s.w.out[1] < end ? first + s.w.out[1] : end;
     run_lines(&t, call, batch, row - first, next - first);

@@ -1,5 +1,6 @@
-// Depthwise separable convolution: [a product that expands the channels,] a depthwise convolution,
-// a product. The sizes of one call, as infer, scratch and run agree on them.
+// Depthwise separable convolution: optionally a product that expands the channels, then a depthwise
+// convolution, then a product. This file has the sizes of one call, which infer, scratch and run
+// share.
 //
 // A band of output lines is computed at a time, so that intermediate results stay in the L2 cache.
 // A ring buffer keeps the lines of the expanded image that a window needs; each line is computed
@@ -8,8 +9,8 @@
 #include "gemm/tile.h"
 #include "window.h"
 
-// Inputs: image, weights of the last product, its bias, residual and slopes, then of the depthwise
-// convolution weights and bias, then of the expansion; without its weights there is none.
+// Inputs: the image; weights, bias, residual and slopes of the last product; weights and bias of
+// the depthwise convolution; weights and bias of the expansion, which may be absent.
 enum {
   ITG_SEPARABLE_TAPS = 5,
   ITG_SEPARABLE_TAPS_BIAS,
@@ -24,7 +25,7 @@ typedef struct itg_separable {
   int64_t panels, wide;            // of the last product's weights, of the expansion's
   int64_t band;                    // output lines of a band
   int64_t ring;                    // lines of the ring buffer; 0: no expansion
-  int64_t kept, made;  // floats of the ring, and of a band after the depthwise convolution
+  int64_t kept, made;  // floats of the ring buffer; of a band after the depthwise convolution
   size_t bytes;        // of one part
 } itg_separable;
 

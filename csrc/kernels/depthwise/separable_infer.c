@@ -1,11 +1,11 @@
 // Types, shapes and refusals of depthwise separable convolution, and the height of its bands.
 #include "separable.h"
 
-enum { NEAR = 64 << 10 };             // floats between the products that stay in the second cache
-enum { PIXELS = 8 * ITG_TILE_ROWS };  // in a band: enough for the products to be at their best
+enum { NEAR = 64 << 10 };             // floats of intermediate results that the L2 cache keeps
+enum { PIXELS = 8 * ITG_TILE_ROWS };  // pixels of a band that make the products efficient
 
-// Floats of a ring for `band` lines of output, or of these lines behind the depthwise convolution;
-// no more than fits.
+// Computes the floats of the ring buffer and of a band after the depthwise convolution; false if a
+// size overflows.
 static bool sizes(itg_separable *s, bool expands) {
   const itg_window *w = &s->w;
   s->ring = expands ? (s->band - 1) * w->stride[1] + w->kernel[1] : 0;
@@ -60,7 +60,7 @@ itg_words itg_separable_of(const itg_call *call, itg_separable *s, itg_tensor *o
   bias = itg_input(call, ITG_SEPARABLE_TAPS_BIAS);
   REFUSE(bias && (bias->dtype != ITG_F32 || !itg_has_shape(bias, 1, &s->middle)),
          "a bias must have one f32 per channel");
-  for (int i = 0; i < 2; i++) {  // slopes are for the last product alone
+  for (int i = 0; i < 2; i++) {  // only the last product has slopes of prelu
     const int64_t act = i ? a->expand_act : a->taps_act;
     REFUSE(act < 0 || act >= ITG_ACT_COUNT || act == ITG_ACT_prelu,
            "unknown activation between the products");

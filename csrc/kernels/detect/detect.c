@@ -175,7 +175,7 @@ static inline sample sample_at(const bins *b, int64_t bin, int64_t i, int64_t ex
   return (sample){low, low + 1 < extent ? low + 1 : low, 1 - up, up};
 }
 
-// One bin of one channel.
+// Pools one bin of one channel.
 INLINE double pool_bin(uint8_t dtype, const void *data, int64_t plane, int64_t height,
                        int64_t width, const bins *rows, const bins *columns, int64_t r, int64_t c,
                        bool largest) {
@@ -249,7 +249,7 @@ itg_words itg_infer_max_roi_pool(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-// Pixels [*from, *to) of bin number i out of n between the pixels start and end.
+// The pixels [*from, *to) of bin i, if pixels start to end are split into n bins.
 static void bin_of(int64_t start, int64_t end, int64_t n, int64_t i, int64_t extent, int64_t *from,
                    int64_t *to) {
   const float size = (float)(end - start + 1 > 1 ? end - start + 1 : 1) / (float)n;

@@ -6,12 +6,12 @@
 #include "widen.h"
 
 typedef struct rows {
-  itg_pair_fn *fn[4];  // by enum itg_wide; NULL where infer refuses the type
+  itg_pair_fn *fn[4];  // by enum itg_wide; NULL if infer refuses the type
   bool tests;          // the rows write bools
   bool bytes;          // the rows take the stored bytes
 } rows;
 
-// ---- formulas that need more than a line --------------------------------------------------------
+// ---- formulas of more than one line -------------------------------------------------------------
 static inline uint64_t pow_u64(uint64_t x, uint64_t n) {
   uint64_t y = 1;
   for (; n; n >>= 1, x *= x)
@@ -112,7 +112,7 @@ static inline float mod_f32(float x, float y) {
 #undef LOGIC
 #undef BITS
 
-// Exponents that networks use need no powf.
+// Powers with common exponents, without powf.
 static void power(const void *x, const void *y, void *out, int64_t n, enum itg_step step) {
   const float e = *(const float *)y;
   if (step != B_STAYS || !(e == 1 || e == 2 || e == 3 || e == -1)) {
@@ -230,7 +230,7 @@ itg_pair_fn *itg_pair(int64_t op) {
   return table[op];
 }
 
-// ---- where: bytes are chosen, so every element type is served alike -----------------------------
+// ---- where: copies bytes, so one kernel serves every element type -------------------------------
 #define CHOOSE(type)                                                                      \
   static void choose_##type(const void *a_, const void *b_, const uint8_t *c, void *out_, \
                             int64_t n, int64_t sa, int64_t sb, int64_t sc) {              \

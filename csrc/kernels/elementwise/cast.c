@@ -102,7 +102,7 @@ void itg_narrow(void *to, const void *wide, uint8_t dtype, int64_t n, bool satur
 }
 
 // ---- cast ---------------------------------------------------------------------------------------
-// The next power of two that is not smaller: what ONNX means by a cast to e8m0. Signs are dropped.
+// Cast to e8m0 as in ONNX: the smallest power of two that is not less than |x|.
 static uint8_t to_e8m0(float x, bool saturate) {
   uint32_t bits = itg_bits_of_float(x) & 0x7fffffff, e = bits >> 23, fraction = bits & 0x7fffff;
   e += e ? fraction != 0 : fraction > 0x400000;
@@ -174,7 +174,7 @@ static inline int32_t f32_to_i32(
   return x == x ? v : 0;
 }
 
-// Pairs that networks use and that need no way through 64 bits. False: not such a pair.
+// Common pairs of types, converted without the wide type. Returns false for other pairs.
 static bool cast_directly(void *to, uint8_t out, const void *from, uint8_t in, int64_t n) {
 #define DIRECT(in_code, in_type, out_code, out_type, expression)   \
   if (in == in_code && out == out_code) {                          \

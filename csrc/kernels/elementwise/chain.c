@@ -16,8 +16,8 @@ typedef struct instruction {
   const double *params;
 } instruction;
 
-// The program with a block for every result; a result may take the block of an operand that nobody
-// reads again.
+// Decodes the program and assigns a block to every result. A result may reuse the block of an
+// operand that is not read again.
 static void decode(const itg_call *call, instruction *list) {
   const itg_attrs_chain *a = call->attrs;
   const int n = (int)a->n_ops, first = (int)call->n_in;

@@ -2,9 +2,9 @@
 #pragma once
 #include "activate.h"
 
-// The binary ops that a chain may hold, by name; the unary ones are ITG_ACTIVATIONS, behind them.
-// Packages store their numbers, so new ops can only be appended to the activations. prelu is a
-// binary op here; its second number has no word.
+// The binary ops of a chain; the unary ones are ITG_ACTIVATIONS, with higher numbers. Packages
+// store these numbers, so new ops can only be appended to the activations. prelu is a binary op
+// here; its number among the activations is unused.
 #define ITG_PAIRS(B) \
   B(add) B(sub) B(mul) B(div) B(pow) B(mod) B(fmod) B(minimum) B(maximum) B(prelu)
 #define ITG_CHAIN_NO_WORD(name) "|-"
@@ -22,13 +22,13 @@ static inline bool itg_is_instruction(int64_t op) {
 enum {
   ITG_CHAIN_OPS = 16,     // instructions that a chain may have
   ITG_CHAIN_INPUTS = 8,   // and operands
-  ITG_CHAIN_BLOCK = 512,  // elements that go through all instructions before the next ones do
+  ITG_CHAIN_BLOCK = 512,  // elements of a block: all instructions run on it before the next block
 };
 
 static inline bool itg_is_pair(int64_t op) { return op < ITG_PAIR_COUNT; }
 
-// n elements of one operation. `out` may lie on an operand. A unary one takes the op's float
-// attributes, at most two.
+// Functions that compute n elements of one operation. `out` may be an operand. A unary function
+// takes the op's float attributes, at most two.
 enum itg_step { BOTH_MOVE, A_STAYS, B_STAYS };  // which operand is one element for the whole row
 typedef void itg_unary_fn(const void *in, void *out, int64_t n, const double *args);
 typedef void itg_pair_fn(const void *a, const void *b, void *out, int64_t n, enum itg_step step);

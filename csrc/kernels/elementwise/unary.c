@@ -5,7 +5,7 @@
 
 typedef struct rows {
   itg_unary_fn *fn[4];
-} rows;  // by enum itg_wide; NULL where infer refuses the type
+} rows;  // by enum itg_wide; NULL if infer refuses the type
 
 static inline uint64_t to_u64(double v) {
   return v >= 0x1p64 ? UINT64_MAX : v > 0 ? (uint64_t)v : 0;
@@ -72,8 +72,8 @@ UNARY_INT(clip, , 2, vmin(vb, vmax(va, x)), x<a ? (a < b ? a : b) : x> b ? b : x
 #undef UNARY
 #undef UNARY_INT
 
-// Applies one row function to this part's share of the tensor, through blocks where the type is not
-// a wide one.
+// Applies one row function to this thread's share of the tensor. Types that are not wide go through
+// widened blocks.
 static itg_words apply(const itg_call *call, uint32_t part, uint32_t parts, const double *args,
                        rows rows) {
   const itg_tensor *in = call->in[0];
@@ -117,7 +117,7 @@ ITG_FN(gelu, any) {
                               : (rows){{gelu_row_f32, gelu_row_f64}});
 }
 
-// Bytes between bounds that they can hold; of crossed bounds the upper one wins.
+// Clips bytes to bounds within their range. If lo > hi, the result is hi.
 static void clip_bytes(const itg_call *call, uint32_t part, uint32_t parts, int lo, int hi) {
   const uint8_t flip = call->in[0]->dtype == ITG_I8 ? 0x80 : 0, low = (uint8_t)(lo + flip),
                 high = (uint8_t)(hi + flip);

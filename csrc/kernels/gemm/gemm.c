@@ -3,13 +3,13 @@
 
 enum {
   BLOCK = 16,  // tiles that share one pass over the panels of a large right operand
-  FEW = 4,     // of a small one
+  FEW = 4,     // tiles that share one pass over those of a small one
 };
 enum {
   NEAR = 96 << 10,  // floats of the right operand that the L2 cache keeps
   COLD = 8 << 10,   // floats that are worth prefetching
 };
-enum { LONG = 320 };  // rows of a panel that the processor fetches early enough by itself
+enum { LONG = 320 };  // rows of a panel from which on the hardware prefetches early enough
 
 static int tiles_per_block(int64_t k, int64_t n) {
   if (k * n <= NEAR) return FEW;
@@ -50,8 +50,8 @@ void itg_product(const itg_product_task *t, int64_t from, int64_t to, int64_t fi
     for (int64_t g = 0, p = first; g < groups; g++) {
       const int64_t q = p + thin + (g < thick);
       const int64_t columns = (q * ITG_PANEL < t->n ? q * ITG_PANEL : t->n) - p * ITG_PANEL;
-      // The first to meet the next panels would wait for them: these tiles fetch them, a panel or
-      // two each.
+      // The first tile that reads the next panels would wait for memory. So each of these tiles
+      // prefetches one or two of them.
       const int64_t share = count >= wide ? 1 : 2;
       for (int j = 0; j < count; j++) {
         const int64_t panel = q + j * share;
@@ -74,7 +74,8 @@ ITG_FN(gemm, ITG_ELEMENT) {
   itg_finish end = itg_finish_of(call, attrs->act, attrs->act_args, attrs->add_last);
   int64_t batches = itg_count_range(out, 0, out->rank - 2), m = out->shape[out->rank - 2];
   if (itg_count_range(b, 0, b->rank - 3) == 1)
-    m *= batches, batches = 1;  // one matrix for all: one tall product
+    m *= batches,
+        batches = 1;  // all batches have the same right operand: one product with more rows
   if (batches == 0 || m == 0 || n == 0) return NULL;
   const size_t item = itg_item(out->dtype);
 

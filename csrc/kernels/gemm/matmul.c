@@ -72,8 +72,8 @@ itg_words itg_infer_pack(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-// One panel: `columns` of `tile` columns are there, the rest is zero. With constant sizes its moves
-// are plain.
+// Packs one panel of `tile` columns; columns from `columns` on are zero. Inlined with constant
+// sizes, so that its copies are single instructions.
 INLINE void pack_panel(char *to, const char *from, int64_t k, int64_t columns, int64_t tile,
                        int64_t row, int64_t step, size_t item) {
   if (columns < tile) memset(to, 0, (size_t)(k * tile) * item);
@@ -142,8 +142,8 @@ itg_words itg_infer_gemm(const itg_call *call, itg_tensor *out) {
 }
 
 // ---- any element type ---------------------------------------------------------------------------
-// numpy's rules: vectors count as a row on the left and a column on the right, and lose that axis
-// again.
+// numpy's rules: a vector counts as a row on the left and as a column on the right, and the result
+// has no axis for it.
 typedef struct matrices {
   int64_t m, k, n;
   bool vector_a, vector_b;
@@ -172,7 +172,7 @@ itg_words itg_infer_matmul(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-// A block of one output row, so that the right operand is read along its rows.
+// Computes a block of one output row, so that the right operand is read along its rows.
 #define ROW_PRODUCT(name, wide, load, store)                                                \
   static void name(uint8_t dtype, const void *a, int64_t a_at, const void *b, int64_t b_at, \
                    int64_t k, int64_t n, void *out, int64_t at) {                           \

@@ -4,8 +4,7 @@
 
 enum { ITG_PANEL = 16 };
 
-// Where part i of n things begins when they are split into `parts` whose sizes differ by one at
-// most.
+// The start of part i if n things are split into `parts` parts whose sizes differ by at most one.
 static inline int64_t itg_split(int64_t n, int64_t parts, int64_t i) {
   return n / parts * i + (i < n % parts ? i : n % parts);
 }

@@ -35,7 +35,7 @@ enum {
   VECTORS = ITG_TILE_PANELS * PARTS,  // vectors in a row of a tile
 };
 
-// The first n of LANES floats; the others are 0 or stay as they are.
+// Load or store the first n of LANES floats. Other lanes are loaded as 0 and not stored.
 #if defined(ISA_avx512) || defined(ISA_avx2)
 INLINE lanes get(const float *p, int64_t n) {
   return n >= LANES ? vload(p) : n > 0 ? vloadn(p, n) : vset(0.f);
@@ -46,7 +46,7 @@ INLINE void put(float *p, int64_t n, lanes v) {
 }
 INLINE lanes clamp(lanes lo, lanes hi, lanes y) {
   return vmin(hi, vmax(lo, y));
-}  // in this order a NaN passes through
+}  // this order of operands keeps a NaN
 #else
 INLINE lanes get(const float *p, int64_t n) {
   lanes v = lanes_set(0.f);
@@ -62,7 +62,7 @@ INLINE lanes clamp(lanes lo, lanes hi, lanes y) {
 }
 #endif
 
-// The same for element `at` of the output or the residual, which are bf16 in the bf16 form.
+// Load or store from element `at` of the residual or the output, which are bf16 in the bf16 form.
 #if defined(ISA_avx512bf16)
 INLINE lanes get_made(const void *p, int64_t at, int64_t n) {
   return n > 0 ? vsome_bf16((const uint16_t *)p + at, n) : lanes_set(0.f);
@@ -76,8 +76,8 @@ INLINE void put_made(void *p, int64_t at, int64_t n, lanes v) {
 #endif
 
 #if !defined(ITG_HALF)
-// Bounds, residual and stores for N vectors of sums that have their bias. Only vectors of the last
-// panel, from LAST on, may have less than LANES columns.
+// Epilogue in registers: residual, bounds and stores of M rows by N vectors of sums, which include
+// the bias. Only vectors from LAST on (the last panel) may have fewer than LANES columns.
 INLINE void finish(const int M, const int N, const int LAST, lanes (*sum)[VECTORS],
                    const itg_rows *rows, int64_t column, int64_t columns, void *base,
                    const itg_finish *end) {
@@ -101,7 +101,7 @@ INLINE void finish(const int M, const int N, const int LAST, lanes (*sum)[VECTOR
 }
 #endif
 
-// Elements of either type, for what goes through memory; n may be more than a vector.
+// Load n elements of the output's type as floats.
 static void take(float *to, const void *from, int64_t at, int64_t n, bool small, bool half) {
   if (!small) memcpy(to, (const float *)from + at, (size_t)n * sizeof *to);
   else if (half)
@@ -119,8 +119,8 @@ static void give(void *to, int64_t at, const float *from, int64_t n, bool small,
     for (int64_t i = 0; i < n; i += VL) vkeep_bf16((uint16_t *)to + at + i, n - i, vload(from + i));
 }
 
-// The longer way, for outputs of the other type and for activations that must come before rounding:
-// rows of `stride` sums, which have their bias, through memory.
+// Epilogue through memory, for outputs of the other type and for activations before rounding.
+// `sums` has rows of `stride` floats, which include the bias.
 static __attribute__((noinline)) void settle(float *sums, int64_t stride, const itg_rows *rows,
                                              int64_t column, int64_t columns, void *base,
                                              const itg_finish *end) {
@@ -149,13 +149,13 @@ static __attribute__((noinline)) void settle(float *sums, int64_t stride, const 
 }
 
 #if !defined(ISA_avx512bf16) && !defined(ITG_HALF)
-// Activations that are more than bounds, on what finish has stored.
+// Applies an activation other than bounds to the rows that `finish` has stored.
 static __attribute__((noinline)) void activate(const itg_rows *rows, int64_t column,
                                                int64_t columns, float *base,
                                                const itg_finish *end) {
   for (int m = 0; m < rows->rows;) {
     const int64_t at = rows->out[m] + column;
-    int64_t n = columns;  // as many rows at once as lie next to each other
+    int64_t n = columns;  // contiguous rows are one call
     while (++m < rows->rows && rows->out[m] + column == at + n) n += columns;
     itg_bend(end, base + at, n, column, columns);
     if (end->residual && end->add_last)
@@ -176,7 +176,7 @@ INLINE lanes some_f16(const uint16_t *p, int64_t n) {
 }
 #endif
 enum {
-  UNIT = 2,    // f16 elements in the place of a float
+  UNIT = 2,    // f16 elements per float
   SOME = 128,  // elements of a row that are widened at a time
 };
 #define panel_load(p) some_f16(p, LANES)
@@ -191,8 +191,8 @@ enum { UNIT = 1 };
 #define panel_load(p) lanes_load(p)
 #endif
 
-// M rows by V panels; of the last panel only the first half where `H` is 1: 24 channels cost no
-// more than they must.
+// Computes a tile of M rows by V panels. If H is 1, only the first half of the last panel is
+// computed, so that 24 columns do not cost as much as 32.
 INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
   const int N = V * PARTS - H * (PARTS / 2);
   lanes sum[ITG_TILE_M][VECTORS];
@@ -208,7 +208,7 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
   FOR_UNROLLED (16, int v = 0; v < N; v++)
     FOR_UNROLLED (16, int m = 1; m < M; m++) sum[m][v] = sum[0][v];
 #if defined(ISA_avx512)  // half a panel is half a vector
-  const int W = N - H;   // whole ones
+  const int W = N - H;   // whole vectors
   __m256 half[ITG_TILE_M];
   FOR_UNROLLED (16, int m = 0; m < M; m++) half[m] = _mm512_castps512_ps256(sum[m][N - 1]);
 #else
@@ -252,8 +252,7 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
         ahead += fetch * ITG_PANEL;
       }
       FOR_UNROLLED (16, int m = 0; m < M; m++) {
-#if defined(ISA_avx512)  // where few products share a number of the left side, it is spread by each
-                         // of them
+#if defined(ISA_avx512)  // few products per input: each broadcasts it from memory
         if (H || V <= 2) {
           const float *x = row[m] + k;
           FOR_UNROLLED (16, int v = 0; v < W; v++)

@@ -1,6 +1,6 @@
-// The register tile: a few output rows times a few panels of a packed matrix. Matrix product,
-// convolution and its transpose differ only in where the rows of the left operand lie, so each
-// hands the tile lists of row pointers.
+// The register tile: a few rows times a few panels of a packed matrix. Matrix product, convolution
+// and transposed convolution differ only in the addresses of the rows of the left operand, so each
+// passes lists of row pointers to the tile.
 //
 // A packed matrix [k, n] is ceil(n / ITG_PANEL) panels of k rows of ITG_PANEL columns each, padded
 // with zeros. The layout is the same for every ISA; the size of the tile (rows, panels) is not.
@@ -10,7 +10,7 @@
 // f32.
 //
 // f16 is storage only: elements are converted to f32 when they are loaded. Lengths count pairs as
-// for bf16, but a packed matrix has its rows one after the other as for f32.
+// for bf16, but a packed matrix stores whole rows one after another, as for f32.
 #pragma once
 #include "activate.h"
 #include "infer.h"
@@ -18,8 +18,8 @@
 
 enum { ITG_TILE_ROWS = 7 };
 #if defined(ISA_avx512bf16)
-typedef uint16_t itg_element;  // of outputs and residuals, if they are of the input's type
-enum { ITG_PAIR = 2 };         // elements in the place of one float of the input
+typedef uint16_t itg_element;  // of outputs and residuals that have the input's type
+enum { ITG_PAIR = 2 };         // elements that take the place of one float of the input
 #define ITG_ELEMENT bf16
 #elif defined(ITG_HALF)
 typedef uint16_t itg_element;
@@ -31,10 +31,10 @@ enum { ITG_PAIR = 1 };
 #define ITG_ELEMENT f32
 #endif
 
-typedef struct itg_tap {  // one run along k: `depth` floats of each row meet `depth` rows of the
-                          // packed matrix
+// One run along k: `depth` floats of each row are multiplied by `depth` rows of the packed matrix.
+typedef struct itg_tap {
   const float *row[ITG_TILE_ROWS];
-  int64_t at;  // where in a panel its run starts, in floats
+  int64_t at;  // offset of the run in a panel, in floats
 } itg_tap;
 
 typedef struct itg_finish {  // the epilogue: bias, residual, activation
@@ -44,22 +44,22 @@ typedef struct itg_finish {  // the epilogue: bias, residual, activation
   float lo, hi;              // relu and clip are bounds
   itg_act_fn act;            // every other activation, or NULL
   double args[2];
-  const float *slope;  // prelu's, per output column; `act` is then only set
-  bool other;          // input and output differ: one is f32, the other a 16-bit float
-  bool half;           // that 16-bit float is f16, else bf16
+  const float *slope;  // of prelu, per output column; `act` is then not NULL but unused
+  bool other;          // the output has another type than the input: one is f32, the other 16-bit
+  bool half;           // the 16-bit type is f16, else bf16
 } itg_finish;
 
-typedef struct itg_rows {  // the tile's left side
+typedef struct itg_rows {  // the left operand of a tile
   const itg_tap *taps;
   int64_t n_taps, depth;
-  int64_t out[ITG_TILE_ROWS];  // where each output row starts, in floats from `base`
+  int64_t out[ITG_TILE_ROWS];  // offset of each output row from `base`, in floats
   int rows;
-  const float *ahead;  // what will be read next, from far away: fetched as k runs; or NULL
-  int fetch;           // lines of it per step along k, 1 or 2
+  const float *ahead;  // memory to prefetch during this tile, or NULL
+  int fetch;           // cache lines of it per step along k, 1 or 2
 } itg_rows;
 
-// Columns [column, column + columns) of a few rows. `b` is the first panel of the columns, `panel`
-// the floats between panels; at most itg_tile_panels(rows) panels at a time.
+// Computes columns [column, column + columns) of a few rows, in at most itg_tile_panels(rows)
+// panels. `b` is the first of these panels, `panel` the floats from one to the next.
 #define ITG_TILE_ARGS                                                                   \
   const itg_rows *rows, const float *b, int64_t panel, int64_t column, int64_t columns, \
       void *base, const itg_finish *end
@@ -75,12 +75,12 @@ typedef void (*itg_tile_fn)(ITG_TILE_ARGS);
 #define itg_tile ITG_TILE_NAME(ISA)
 void itg_tile(ITG_TILE_ARGS);
 
-// A whole product: rows [from, to) of `a` times the panels [first, last) of `b`.
+// A whole product: rows [from, to) of `a` times panels [first, last) of `b`.
 typedef struct itg_product_task {
   const float *a;
   int64_t a_row, k;   // floats from one row to the next; columns of a
   const float *b;     // packed
-  int64_t n, column;  // columns of b; where its first goes in a row of the output
+  int64_t n, column;  // columns of b; column of the output that its first one becomes
   void *out;
   int64_t out_row;
   itg_finish end;
@@ -105,8 +105,8 @@ static inline int itg_tile_panels(int rows) {  // the most panels of a tile
   return ITG_TILE_PANELS;
 }
 
-// Which matrix of `t` (batch axes before its last `tail`) is number `batch` of the output's `rank`
-// batch axes.
+// The number of the matrix of `t` that belongs to matrix `batch` of the output. The batch axes of
+// t, all but its last `tail`, are broadcast to the output's first `rank` axes.
 static inline int64_t itg_matrix_at(const itg_tensor *t, int tail, const itg_tensor *out, int rank,
                                     int64_t batch) {
   int64_t at = 0, step = 1;
@@ -119,13 +119,14 @@ static inline int64_t itg_matrix_at(const itg_tensor *t, int tail, const itg_ten
   return at;
 }
 
-// What gemm, conv and their like share: inputs 2 to 4 (bias, residual, slopes of prelu) and the
-// activation's attributes. The type that a product makes: its input's, or as the attribute says.
+// Checks that all products share. itg_check_epilogue: inputs 2 to 4 (bias, residual, slopes of
+// prelu) and the activation's attributes. itg_check_made: the type of the result is that of the
+// input, or the one that the attribute names.
 itg_words itg_check_made(int64_t made, itg_tensor *out);
 itg_words itg_check_epilogue(const itg_call *call, const itg_tensor *out, int64_t act,
                              int64_t add_last);
 
-// Relu and clip are bounds, every other activation is a function.
+// Sets the activation: relu and clip become bounds, every other one is a function.
 static inline void itg_finish_by(itg_finish *end, int64_t act, const double *args) {
   end->lo = -__builtin_inff();
   end->hi = __builtin_inff();
@@ -150,7 +151,7 @@ static inline itg_finish itg_finish_of(const itg_call *call, int64_t act, const 
   return end;
 }
 
-// The activation on n floats, which are whole rows of `columns` output columns from `column` on.
+// Applies the activation to n floats: whole rows of `columns` output columns from `column` on.
 static inline void itg_bend(const itg_finish *end, float *row, int64_t n, int64_t column,
                             int64_t columns) {
   if (!end->slope) {

@@ -7,7 +7,7 @@
 
 enum { PARTS = ITG_PANEL / VL };
 #if defined(ISA_avx512)
-enum { PANELS = 4 };  // of a few rows
+enum { PANELS = 4 };  // of a tile with few rows
 #else
 enum { PANELS = 2 };
 #endif
@@ -20,7 +20,7 @@ INLINE vf from_bytes(const uint8_t *p) {
 INLINE vi pairs(const uint8_t *p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
 }
-INLINE vf nibble(vi v) {  // the low four bits choose a number
+INLINE vf nibble(vi v) {  // looks up the number of the low four bits
   return _mm512_permutexvar_ps(
       v, _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7));
 }
@@ -38,9 +38,9 @@ INLINE vi pairs(const uint8_t *p) { return *p; }
 INLINE vf nibble(vi v) { return (float)(int)(v & 15) - 8; }
 #endif
 
-// ---- a few rows ---------------------------------------------------------------------------------
-// sum += x * w over k in [from, to), M rows by N vectors; `w` is where the panel starts, `row` the
-// floats between rows.
+// ---- few rows -----------------------------------------------------------------------------------
+// sum[m][v] += x * w over k in [from, to), M rows by N vectors. `w` is the start of the panel,
+// `row` the floats between rows of x.
 INLINE void block_sums(const int M, const int N, const int FOUR, const float *x, int64_t row,
                        const uint8_t *w, int64_t panel, int64_t from, int64_t to,
                        vf (*sum)[PANELS * PARTS]) {
@@ -65,8 +65,8 @@ INLINE void block_sums(const int M, const int N, const int FOUR, const float *x,
     }
 }
 
-// Rows [from, from + M) times `count` panels from `first` on; all of the depth. `y` receives M x
-// count x 16 sums.
+// Multiplies rows [from, from + M) with `count` panels from `first` on over the whole depth. `y`
+// receives M x count x 16 sums.
 INLINE void few(const int M, const int V, const int FOUR, const itg_wgemm *g, const float *x,
                 int64_t first, const float *sums, float *y) {
   const int N = V * PARTS;
@@ -115,8 +115,8 @@ typedef void (*few_fn)(const itg_wgemm *g, const float *x, int64_t p, const floa
 #define ENTRY(M, V, F) [M - 1][V - 1] = few_##M##x##V##_##F,
 static const few_fn few_table[2][ITG_WGEMM_FEW][PANELS] = {{EACH(ENTRY, 0)}, {EACH(ENTRY, 1)}};
 
-// Bias, residual and activation on `columns` sums of one row, which go to `out`.
-static void settle(const itg_finish *end, float *y, int64_t at, int64_t column, int64_t columns,
+// Epilogue: bias, residual and activation of `columns` sums of one row, stored to `out`.
+static void finish(const itg_finish *end, float *y, int64_t at, int64_t column, int64_t columns,
                    float *out) {
   const float *residual = end->residual ? (const float *)end->residual + at : NULL;
   for (int64_t c = 0; c < columns; c++) {
@@ -144,7 +144,7 @@ static void run_few(const itg_wgemm *g, int64_t first, int64_t last, float *sums
     float y[ITG_WGEMM_FEW * PANELS * ITG_PANEL];
     few_table[g->bits == 4][g->m - 1][count - 1](g, g->x, p, sums, y);
     for (int64_t m = 0; m < g->m; m++)
-      settle(&g->end, y + m * count * ITG_PANEL, m * g->n + column, column, columns, g->out);
+      finish(&g->end, y + m * count * ITG_PANEL, m * g->n + column, column, columns, g->out);
   }
 }
 
@@ -153,7 +153,7 @@ INLINE void put(float *to, vf q, vf scale, vf zero, bool zeros) {
   vstore(to, vmul(zeros ? vsub(q, zero) : q, scale));
 }
 
-static void to_floats(const itg_wgemm *g, int64_t p, float *to) {  // a panel
+static void to_floats(const itg_wgemm *g, int64_t p, float *to) {  // decodes panel p
   const uint8_t *w = g->w + p * g->panel;
   for (int64_t b = 0; b < g->blocks; b++) {
     const int64_t from = b * g->block, end = from + g->block < g->k ? from + g->block : g->k;

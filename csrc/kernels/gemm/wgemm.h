@@ -1,18 +1,18 @@
-// Products of f32 rows with small integers. Panels of ITG_PANEL columns hold bytes, a row after the
-// other, or pairs of rows in the halves of bytes: the low four bits are the first, 8 more than the
-// number. Each block of rows has scales, and zeros if any, per column.
+// Products of f32 rows with a packed matrix of 8- or 4-bit integers. A panel of ITG_PANEL columns
+// stores one byte per weight, row by row, or two rows per byte: the low four bits are the first
+// row's weight plus 8. Each block of rows has one scale, and optionally one zero, per column.
 #pragma once
 #include "tile.h"
 
-enum { ITG_WGEMM_SCALE = 5, ITG_WGEMM_ZERO };  // inputs behind the epilogue's
-enum { ITG_WGEMM_FEW = 4 };  // rows up to which weights are multiplied as they are decoded
+enum { ITG_WGEMM_SCALE = 5, ITG_WGEMM_ZERO };  // inputs after those of the epilogue
+enum { ITG_WGEMM_FEW = 4 };                    // rows up to which weights are decoded in registers
 
 typedef struct itg_wgemm {
   const float *x, *scale, *zero;
   const uint8_t *w;
   int64_t m, n, k, bits, block, blocks, panels;
   int64_t panel;  // bytes of a panel
-  bool zeros;     // there are some; before a run nothing has an address
+  bool zeros;     // there is an input of zeros; scratch sizes are asked when it has no address yet
   float *out;
   itg_finish end;
 } itg_wgemm;
@@ -25,7 +25,7 @@ static inline int64_t itg_wgemm_panels(
   return fit < 1 ? 1 : fit > 4 ? 4 : fit;
 }
 
-static inline size_t itg_wgemm_scratch(const itg_wgemm *g) {  // of one share, in bytes
+static inline size_t itg_wgemm_scratch(const itg_wgemm *g) {  // of one thread, in bytes
   const int64_t floats = g->m <= ITG_WGEMM_FEW ? g->zeros ? g->m * g->blocks : 0
                                                : itg_wgemm_panels(g->k) * g->k * ITG_PANEL;
   return ((size_t)floats * sizeof(float) + 63) & ~(size_t)63;

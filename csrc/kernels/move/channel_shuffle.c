@@ -24,8 +24,7 @@ itg_words itg_infer_deal(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-// Two groups: n channels of each. Sixteen bytes of both at a time; the last sixteen overlap those
-// before.
+// Interleaves two groups of n channels, 16 bytes of each at a time; the last 16 may repeat some.
 typedef uint8_t bytes __attribute__((vector_size(16), aligned(1), may_alias));
 
 INLINE void pair(const char *a, const char *b, char *out, int64_t at, const int64_t ITEM) {
@@ -83,7 +82,7 @@ INLINE void run(const deal *d, int64_t from, int64_t to, const int64_t ITEM) {
       continue;
     }
     for (int64_t g = 0; g < d->groups;
-         g++) {  // channel i of group g is dealt as number i * groups + g
+         g++) {  // channel i of group g becomes channel i * groups + g
       const char *in = group_of(d, g, p);
       const int64_t skip = (d->start - g + d->groups - 1) / d->groups, i = d->start > g ? skip : 0;
       for (int64_t j = i * d->groups + g; j < d->stop; j += d->groups)

@@ -13,7 +13,7 @@ static void copy_all(const itg_call *call, uint32_t part, uint32_t parts) {
   if (from != to && i < end) memmove(to + i * item, from + i * item, (size_t)((end - i) * item));
 }
 
-// Fills in the one extent that is -1; false where the count of elements does not come out.
+// Replaces the extent that is -1; false if the number of elements does not fit.
 static bool resolve(itg_tensor *out, int64_t count) {
   int64_t known = 1;
   int open = -1;
@@ -173,7 +173,7 @@ ITG_FN(concat, any) {
 }
 
 // ---- slice --------------------------------------------------------------------------------------
-// As Python cuts: the first index and the number of indices of range(extent)[start:stop:step].
+// Python's slicing: the first index and the number of indices of range(extent)[start:stop:step].
 static void cut(int64_t extent, int64_t start, int64_t stop, int64_t step, int64_t *first,
                 int64_t *count) {
   const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? extent : extent - 1;
@@ -221,7 +221,7 @@ ITG_FN(slice, any) {
   return slice(call, a->start, a->stop, a->step, part, parts), NULL;
 }
 
-// ---- where the shape comes as data --------------------------------------------------------------
+// ---- shapes that are tensors --------------------------------------------------------------------
 static bool within(const itg_tensor *out, const int64_t *bound) {
   for (int i = 0; i < out->rank; i++)
     if (out->shape[i] < 0 || out->shape[i] > bound[i]) return false;
@@ -230,7 +230,8 @@ static bool within(const itg_tensor *out, const int64_t *bound) {
 static bool is_vector(const itg_tensor *t, int64_t n) {
   return t->rank == 1 && itg_is_index(t->dtype) && t->shape[0] == n;
 }
-// Bind asks before the values are there. An empty tensor has all its values, wherever it lies.
+// Whether the values are known: at bind only those of constants are. An empty tensor has none that
+// could be unknown.
 static bool has_values(const itg_tensor *t) { return t->data || itg_empty(t); }
 #define EXCEEDS "the shape exceeds the one that the model declares"
 

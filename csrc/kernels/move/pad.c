@@ -22,8 +22,7 @@ itg_words itg_infer_pad(const itg_call *call, itg_tensor *out) {
 
 static int64_t modulo(int64_t x, int64_t y) { return (x % y + y) % y; }
 
-// Which element lies at index i, in [-before, extent + after), of an axis; -1 where it is the
-// padding value.
+// The element that index i in [-before, extent + after) of an axis takes; -1 for the padding value.
 static int64_t source(int64_t i, int64_t extent, int64_t mode) {
   if (i >= 0 && i < extent) return i;
   if (mode == EDGE) return i < 0 ? 0 : extent - 1;

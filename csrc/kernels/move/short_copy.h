@@ -17,7 +17,7 @@ static inline void itg_copy_run(char *to, const char *from, int64_t n) {
   }
 }
 
-// `turns` runs of n bytes; those of 16, 32 and 64 without asking how long each is.
+// Copies `turns` runs of n bytes; for 16, 32 and 64 bytes the length is a constant.
 static inline void itg_copy_runs(char *to, int64_t to_step, const char *from, int64_t from_step,
                                  int64_t n, int64_t turns) {
 #define RUNS(N) \

@@ -1,13 +1,13 @@
-// Copies of tensors with strides: rows where the input has rows too, blocks of a matrix where it is
-// transposed.
+// Strided copies of tensors. Rows are copied at once if the input is contiguous along them;
+// transposed matrices are copied in blocks.
 #include "loop_nest.h"
 #include "short_copy.h"
 #include "transpose_8x8.h"
 #include "vec.h"
 
 #ifdef __AVX2__
-// Every other number, as pixels of two channels become planes; how many it took. It reads up to the
-// number behind its last.
+// Copies every second number (pixels of two channels to a plane); returns how many. It may read one
+// number past its last.
 static int64_t every_other(float *to, const float *from, int64_t n) {
   int64_t i = 0;
   for (; i + 8 < n; i += 8) {
@@ -19,7 +19,7 @@ static int64_t every_other(float *to, const float *from, int64_t n) {
 }
 #endif
 
-// One row: n elements that are `step` elements apart.
+// Copies n elements that are `step` elements apart.
 static void copy_row(char *to, const char *from, size_t item, int64_t n, int64_t step) {
 #define ROW(type)                                         \
   {                                                       \
@@ -49,7 +49,7 @@ static void copy_row(char *to, const char *from, size_t item, int64_t n, int64_t
 }
 
 // to[r * to_step + c] = from[r + c * from_step] for r < rows, c < cols.
-enum { TILE = 16, BAND = 256 };  // rows at a time: BAND where there are fewer than TILE columns
+enum { TILE = 16, BAND = 256 };  // rows of a block; BAND if there are fewer than TILE columns
 #define TILE_FN(type)                                                                     \
   static void tile_##type(type *to, int64_t to_step, const type *from, int64_t from_step, \
                           int64_t rows, int64_t cols) {                                   \
@@ -69,7 +69,7 @@ static void tile_8x8(float *to, int64_t to_step, const float *from, int64_t from
   for (int i = 0; i < 8; i++) _mm256_storeu_ps(to + i * to_step, a[i]);
 }
 
-// Two rows to pairs, as channels of two groups are dealt out; returns how many pairs it made.
+// Interleaves two rows (as in a channel shuffle of two groups); returns how many pairs it stored.
 static int64_t pairs(float *to, const float *a, const float *b, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
@@ -80,8 +80,8 @@ static int64_t pairs(float *to, const float *a, const float *b, int64_t n) {
   }
   return i;
 }
-// Three rows to triples, as the planes of an image become its pixels. One order of each row's
-// numbers serves all three vectors that they are dealt to, for each takes other lanes of it.
+// Interleaves three rows (planes of an image to pixels). Each row is permuted once; the three
+// vectors of results take different lanes of the permuted row.
 static int64_t triples(float *to, const float *a, int64_t step, int64_t n) {
   const __m256i px = _mm256_setr_epi32(0, 3, 6, 1, 4, 7, 2, 5),
                 py = _mm256_setr_epi32(5, 0, 3, 6, 1, 4, 7, 2);
@@ -98,7 +98,7 @@ static int64_t triples(float *to, const float *a, int64_t step, int64_t n) {
   return i;
 }
 
-// The same of bytes, 16 pixels at a time.
+// The same for bytes, 16 pixels at a time.
 static int64_t byte_triples(uint8_t *to, const uint8_t *a, int64_t step, int64_t n) {
   // Byte i of the three vectors v of pixels is of plane (v + i) % 3, pixel (16 v + i) / 3.
   const __m128i px = _mm_setr_epi8(0, 11, 6, 1, 12, 7, 2, 13, 8, 3, 14, 9, 4, 15, 10, 5);
@@ -162,8 +162,8 @@ static void tile(char *to, int64_t to_step, const char *from, int64_t from_step,
   }
 }
 
-// Loop j runs along the input's rows, the innermost loop across them: tiles keep both sides in the
-// cache.
+// Copies a transposed matrix: loop j runs along the rows of the input, the innermost loop across
+// them. Blocks keep both sides in the cache.
 static void copy_transposed(char *to, const char *from, size_t item, const itg_nest *n, int j,
                             uint32_t part, uint32_t parts) {
   const int last = n->rank - 1;
@@ -191,8 +191,7 @@ static void copy_transposed(char *to, const char *from, size_t item, const itg_n
   }
 }
 
-// Rows [row, end), which are short: all turns of the loop around them without asking where they
-// are.
+// Copies short rows [row, end). The loop around them runs without seeking each row.
 static void copy_runs(char *to, const char *from, size_t item, const itg_nest *n, int64_t row,
                       int64_t end) {
   const int last = n->rank - 1;
@@ -204,8 +203,8 @@ static void copy_runs(char *to, const char *from, size_t item, const itg_nest *n
     const char *x = from + at.offset[0] * (int64_t)item;
     char *y = to + row * run;
     int64_t i = 0;
-    // Shorter ones 16 bytes at a time: what is too much is written over by the next, and lies
-    // within the next when read.
+    // Shorter runs are copied as 16 bytes: the surplus lies inside the next run, which overwrites
+    // it.
     if (run < 16 && step + run >= 16)
       for (const int64_t safe = turns - 15 / run; i < safe; i++)
         memcpy(y + i * run, x + i * step, 16);
@@ -214,8 +213,8 @@ static void copy_runs(char *to, const char *from, size_t item, const itg_nest *n
   }
 }
 
-// y[i * times + k] = x[i] for i < n: channels repeated for a depthwise convolution with several
-// filters each.
+// y[i * times + k] = x[i] for i < n and k < times: repeats channels, for depthwise convolutions
+// with several filters per channel.
 static void repeat_row(char *to, const char *from, size_t item, int64_t n, int64_t times) {
 #define REPEAT(type)                                                  \
   {                                                                   \
@@ -235,7 +234,7 @@ static void repeat_row(char *to, const char *from, size_t item, int64_t n, int64
 #undef REPEAT
 }
 
-// Elements [i, end) of the input's rows, each repeated by the innermost loop.
+// Copies elements [i, end) of the input's rows, each repeated by the innermost loop.
 static void copy_repeated(char *to, const char *from, size_t item, const itg_nest *n, int64_t i,
                           int64_t end) {
   itg_nest rows = *n;

@@ -44,7 +44,8 @@ static bool comes_after(const uint64_t *keys, int64_t a,
   return keys[a] < keys[b] || (keys[a] == keys[b] && a > b);
 }
 
-// Restores the heap below `i`; its root comes after all others. Elements are `step` apart.
+// Restores the heap below `i`. The root is the element that comes last in the result. Elements are
+// `step` apart.
 static void sift_down(const uint64_t *keys, int64_t *heap, int64_t step, int64_t i, int64_t n) {
   const int64_t moving = heap[i * step];
   for (int64_t child; (child = 2 * i + 1) < n; i = child) {

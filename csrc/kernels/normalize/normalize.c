@@ -1,10 +1,10 @@
-// Softmax, layer norm, RMS norm and local response norm: f32 on vectors, f64 plainly, smaller
-// floats by way of f32.
+// Softmax, layer norm, RMS norm and local response norm. f32 uses vectors, f64 scalar loops;
+// smaller floats are converted to f32.
 #include "infer.h"
 #include "normalize.h"
 #include "vmath.h"
 
-enum { STRETCH = 1024 };  // elements that add up in f32 before they go to f64
+enum { STRETCH = 1024 };  // elements that are summed in f32 before they are added in f64
 
 // ---- sums of a row of f32 -----------------------------------------------------------------------
 #define ROW_SUM(name, formula)                                    \
@@ -36,7 +36,7 @@ ROW_SUM(sum, PLAIN)
 ROW_SUM(square_sum, SQUARED)
 
 // ---- softmax ------------------------------------------------------------------------------------
-// The last w lanes of a row; lanes that are not there count as -inf, whose exponential is 0.
+// Loads the last w elements of a row; other lanes are -inf, whose exponential is 0.
 static inline vf tail(const float *x, int64_t w) {
   return vselect(vfirst(w), vloadn(x, w), vset(-INFINITY));
 }
@@ -81,7 +81,7 @@ static void softmax_row(const float *x, float *y, int64_t n, bool logarithm) {
   }
 }
 
-// n rows, `step` apart, of `columns` <= ITG_COLUMNS columns each; every column is one softmax.
+// Softmax of each of `columns` <= ITG_COLUMNS columns over n rows, which are `step` apart.
 static void softmax_columns(const float *x, float *y, int64_t n, int64_t step, int64_t columns,
                             bool logarithm) {
   float top[ITG_COLUMNS + VL], total[ITG_COLUMNS + VL],

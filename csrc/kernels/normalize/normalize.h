@@ -3,10 +3,10 @@
 #include "widen.h"
 
 enum {
-  ITG_COLUMNS = 256,  // columns of softmax at a time where its axis is not the last
+  ITG_COLUMNS = 256,  // columns that softmax computes together if its axis is not the last
 };
 
-// Types that are not wide compute on a widened copy in scratch.
+// Whether the type is computed on a widened copy in scratch.
 static inline bool itg_needs_copy(uint8_t dtype) { return dtype != ITG_F32 && dtype != ITG_F64; }
 static inline float *itg_copy(const itg_call *call, uint32_t part,
                               int64_t n) {  // this part's n floats of it, or NULL

@@ -51,7 +51,7 @@ INLINE vf one_vector(const patch *s, const void *image, int64_t c, int64_t n, co
   return kind == ITG_POOL_MAX ? vselect(none, vset(NAN), y) : y;
 }
 
-// A few channels of one output pixel; `count` is the divisor of a mean.
+// Pools n channels of one output pixel; `count` is the divisor of a mean.
 INLINE void channels_of(const task *t, const patch *s, const void *image, float count, void *out,
                         int64_t at, int64_t c, int64_t n, const int kind, const int small) {
   vf y = one_vector(s, image, c, n, kind, t->p, small);
@@ -74,7 +74,7 @@ INLINE void one_pixel(const task *t, const patch *s, const void *image, float co
   if (c < t->channels) channels_of(t, s, image, count, out, at, c, t->channels - c, kind, small);
 }
 
-// Rows [row, end) of output pixels.
+// Computes output rows [row, end).
 INLINE void rows(const task *t, const void *image, void *out, int64_t row, int64_t end,
                  const int kind, const int small) {
   const itg_window *w = &t->w;

@@ -31,7 +31,8 @@ typedef struct best {  // of one window
       count;  // where the largest was, as a number of the tap's pixel; how many taps met the image
 } best;
 
-// Pixel p of the image is element `base + p * step`. Sums for avg and lp, the largest for max.
+// Pools one window: sums for avg and lp, the largest for max. Pixel p of the image is element
+// `base + p * step`.
 static best look(const itg_tensor *x, const itg_window *w, int kind, int64_t p, int64_t base,
                  int64_t step, const int64_t *o) {
   int64_t from[ITG_AXES], begin[ITG_AXES], end[ITG_AXES];
@@ -55,7 +56,7 @@ static best look(const itg_tensor *x, const itg_window *w, int kind, int64_t p, 
   return b;
 }
 
-static double lowest(uint8_t dtype) {  // what max gives for a window that meets nothing
+static double lowest(uint8_t dtype) {  // the maximum of a window outside the image
   int64_t lo, hi;
   if (itg_is_float(dtype) || dtype == ITG_I64 || dtype == ITG_U64) return -INFINITY;
   itg_limits(dtype, &lo, &hi);

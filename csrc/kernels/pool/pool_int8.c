@@ -4,9 +4,8 @@
 #include "pool.h"
 #include "vec.h"
 
-typedef struct run {  // pixels of a line of the output whose windows meet the image with the same
-                      // taps
-  const uint8_t *x;   // the first tap of the first of them
+typedef struct run {  // pixels of an output line whose windows have the same taps inside the image
+  const uint8_t *x;   // first tap of the first pixel
   uint8_t *y;
   int64_t pixels, step, channels;  // step: bytes of the image between them
   int64_t planes, lines, taps;     // of the window
@@ -45,8 +44,8 @@ typedef __m128i v16;
 #define max_16_u8 _mm_max_epu8
 #endif
 
-// At least WIDE channels; the last vector of a pixel overlaps the one before. LINES and TAPS are
-// constants where they are not 0, and there is one plane then.
+// Pools at least WIDE channels; the last vector of a pixel may repeat some. If LINES and TAPS are
+// not 0, they are the constant size of the window, and there is one plane.
 #define POOL(WIDE, name, low)                                                           \
   INLINE void name##_##WIDE(const run *r, const int LINES, const int TAPS) {            \
     const int64_t planes = LINES ? 1 : r->planes, lines = LINES ? LINES : r->lines,     \
@@ -112,15 +111,15 @@ static run_fn find(const bool low, const run *r) {
 }
 
 // ---- the work -----------------------------------------------------------------------------------
-// Pixels [ox, stop) of a line of the output; `r` knows its planes and lines, `x` is where column 0
-// lies.
+// Pools pixels [ox, stop) of an output line. Planes and lines of `r` are set; `x` is column 0 of
+// the input.
 static void pool_line(const itg_window *w, bool low, run *r, const uint8_t *x, int64_t ox,
                       int64_t stop) {
   while (ox < stop) {
     int64_t begin, end, next = ox + 1;
     const int64_t from = ox * w->stride[2] - w->before[2];
     itg_taps_inside(w, 2, from, &begin, &end);
-    // From the first window that lies inside on, so do all that end before the image does.
+    // All windows after the first one that lies inside are inside, too, until the image ends.
     if (begin == 0 && end == w->kernel[2]) {
       const int64_t inside =
           (w->in[2] - 1 - (w->kernel[2] - 1) * w->dilation[2] - from) / w->stride[2] + 1;

@@ -4,7 +4,7 @@
 
 enum { ITG_UNITS = 16, ITG_LSTM_GATES = 4, ITG_GRU_GATES = 3 };
 enum {
-  ITG_AHEAD = 16,  // steps whose inputs are multiplied together, during as many steps before
+  ITG_AHEAD = 16,  // steps whose input products are computed together, during the 16 steps before
 };
 
 typedef struct itg_cells {

@@ -1,5 +1,5 @@
-// One step of an LSTM or GRU for a block of 16 units. The gates of the block are summed in
-// registers over the packed recurrent weights and become the new state without a store in between.
+// One step of an LSTM or GRU for a block of 16 units. The register tile s[row][gate][vector] sums
+// the gates over the packed recurrent weights and becomes the new state without a store in between.
 #pragma once
 #include "cells.h"
 #include "vec.h"
@@ -8,7 +8,7 @@
 enum { PER = ITG_UNITS / VL };  // vectors that hold the units of a block
 #if defined(ISA_avx512)
 enum {
-  ROWS = 4,  // batch entries that share one pass over the weights; registers allow no more
+  ROWS = 4,  // batch entries that share one pass over the weights; the registers are then full
 };
 #else
 enum { ROWS = 1 };
@@ -37,8 +37,8 @@ INLINE void store_units(float *p, int64_t n, vf v) {
 typedef vf sums[ITG_LSTM_GATES][ROWS]
                [PER];  // LSTM: gates i, o, f, c; GRU: z, r, the recurrent part of h
 
-// In all that follows `gates` and `rows` are constants wherever it is inlined; batch entries are
-// counted from `row`.
+// In the functions below `gates` and `rows` are constants after inlining; batch entries are counted
+// from `row`.
 INLINE void start_sums(const block *b, int gates, int rows, int64_t row, sums s) {
   for (int m = 0; m < rows; m++)
     for (int v = 0; v < PER; v++) {
@@ -48,7 +48,7 @@ INLINE void start_sums(const block *b, int gates, int rows, int64_t row, sums s)
     }
 }
 
-// One row of weights meets unit k of the state.
+// Adds the products of unit k of the state and one row of weights.
 INLINE void add_row(const block *b, int gates, int rows, const float *h, int64_t k, vf (*r)[PER],
                     sums s) {
   for (int m = 0; m < rows; m++) {
@@ -153,7 +153,8 @@ INLINE void keep_last(const itg_cells *s, const itg_call *call, const block *b, 
                (float *)call->out[1]->data + i / s->blocks * s->batch * s->hidden);
 }
 
-// Forward and backward in turn: weights that a step read last are still cached for the next.
+// Steps alternate between forward and backward order, because the weights that a step read last are
+// still cached.
 INLINE int64_t turn(int64_t n, int64_t from, int64_t to, int64_t now) {
   return now % 2 ? from + to - 1 - n : n;
 }

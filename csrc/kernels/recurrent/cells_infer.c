@@ -6,7 +6,8 @@ static bool is(const itg_tensor *t, int rank, int64_t a, int64_t b, int64_t c, i
   return !t || (t->dtype == ITG_F32 && itg_has_shape(t, rank, (const int64_t[]){a, b, c, d}));
 }
 
-// Common to all kinds: x gives steps and batch; r is f32, or i8 in groups of four along k.
+// Checks that all kinds share. x has the steps and the batch; r is f32, or i8 in groups of four
+// along k.
 static itg_words read_cells(const itg_call *call, int gates, const itg_tensor *x,
                             const itg_tensor *r, const itg_tensor *h, const itg_tensor *last,
                             bool bytes, itg_cells *s) {
@@ -126,7 +127,8 @@ INFER(gru_layer, ITG_GRU_GATES, itg_layer_of)
 INFER(qlstm_steps, ITG_LSTM_GATES, itg_qcells_of)
 INFER(qgru_steps, ITG_GRU_GATES, itg_qcells_of)
 
-// The gates of the steps now and of those to come, and for every share the inputs of those, turned.
+// Scratch: the gates of the current and of the next ITG_AHEAD steps, and for every thread the
+// transposed inputs of the next.
 static size_t scratch(const itg_call *call, int gates, uint32_t parts) {
   itg_cells s;
   if (itg_layer_of(call, gates, &s)) return 0;
@@ -141,7 +143,7 @@ size_t itg_scratch_gru_layer(const itg_call *call, uint32_t parts) {
   return scratch(call, ITG_GRU_GATES, parts);
 }
 
-// Every share keeps the state before as bytes, and their scales.
+// Scratch of every thread: the previous state as bytes, and its scales.
 static size_t state_scratch(const itg_call *call, int gates, uint32_t parts) {
   itg_cells s;
   return itg_qcells_of(call, gates, &s) ? 0 : itg_qstate_of(&s).total * parts;

@@ -4,7 +4,7 @@
 // with every block of units.
 #include "cells_core.h"
 
-typedef struct ahead {  // the part of a later product that goes along with a block
+typedef struct ahead {  // the part of the next input product that is computed with a block
   const float *w, *x;   // weights [k][16], inputs [k][16 steps]
   float *made;          // gates [16 steps][16 units]
   const float *bias;    // initial sums; NULL: those in `made`
@@ -12,7 +12,8 @@ typedef struct ahead {  // the part of a later product that goes along with a bl
 } ahead;
 
 #if defined(ISA_avx512)
-// Both at once. Returns how many units of the state were multiplied.
+// Computes the recurrent product of a block and part of the next input product, interleaved.
+// Returns how many units of the state were multiplied.
 INLINE int64_t along(const block *b, int gates, int64_t k, sums s, ahead a) {
   const int per =
       ITG_AHEAD /
@@ -72,8 +73,8 @@ typedef struct plan {  // the work of one share
 
 static const float zeros[ITG_UNITS];
 
-// Rows [at, end) of the product for the blocks of a share, counted through all their gates; `made`
-// is the share's own.
+// Computes rows [at, end) of the next input product for the blocks of a thread, counted over all
+// their gates; `made` belongs to the thread.
 INLINE int64_t advance(const plan *p, const block *b, int gates, int64_t k, sums s, int64_t at,
                        int64_t end, float *made) {
   const int64_t deep = p->s->deep;
@@ -95,8 +96,8 @@ INLINE int64_t advance(const plan *p, const block *b, int gates, int64_t k, sums
   return k;
 }
 
-// The inputs of 16 steps from `first` on, as each direction meets them; beyond the last they are
-// zeros.
+// Transposes the inputs of 16 steps from `first` on, in the order of each direction; past the last
+// step they are zeros.
 static void turn_inputs(const plan *p, int64_t first) {
   const int64_t deep = p->s->deep, steps = p->s->steps;
   for (int64_t d = p->from / p->s->blocks; d < p->s->directions && d * p->s->blocks < p->to; d++)

@@ -25,7 +25,7 @@ INLINE void multiply_bytes(const qblock *q, int gates, int rows, int64_t row, su
   vq sum[ITG_LSTM_GATES][ROWS][PER];
   for (int g = 0; g < gates; g++)
     for (int v = 0; v < PER; v++) {
-      // The state's bytes count from 128, so 128 times each column's sum is too much.
+      // The state's zero point is 128, so 128 times each column's sum is subtracted.
       const vi less = visub(viset(0), vishl(vq_load(q->sums + g * ITG_UNITS + v * VL), 7));
       for (int m = 0; m < rows; m++) sum[g][m][v] = less;
     }
@@ -94,7 +94,7 @@ INLINE itg_words step(const itg_call *call, int gates, uint32_t part, uint32_t p
       for (int64_t m = 0; m < s.batch; m++) {
         uint8_t *to_row = state + m * q.row;
         scales[d * s.batch + m] = itg_quantize_row(q.b.before + m * s.hidden, s.hidden, to_row);
-        for (int64_t k = s.hidden; k < q.row; k++) to_row[k] = 0;  // these meet weights of zero
+        for (int64_t k = s.hidden; k < q.row; k++) to_row[k] = 0;  // their weights are zero
       }
     done = d;
     int64_t m = 0;

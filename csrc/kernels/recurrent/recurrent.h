@@ -1,4 +1,4 @@
-// What lstm, gru and rnn share: their description, read once from a call.
+// The operands and attributes of lstm, gru and rnn, read once from a call.
 #pragma once
 #include "infer.h"
 
@@ -17,7 +17,7 @@ enum itg_rnn_function {  // the order of the ENUM in recurrent.inc
   ITG_SOFTPLUS,
   ITG_RNN_FUNCTIONS,
 };
-enum { ITG_RNN_ROWS = 16 };  // inputs of several steps that meet the input weights together
+enum { ITG_RNN_ROWS = 16 };  // inputs of several steps that are multiplied together
 
 typedef struct itg_activation {
   int64_t function;

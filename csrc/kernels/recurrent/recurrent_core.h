@@ -2,7 +2,7 @@
 // includer defines
 //   real, dots(rows, m, w, n, k, out)   out[i][j] += sum over k of rows[i][k] * w[j][k]
 //   activate(a, clip, x, n)             x[i] = a(clip(x[i]))
-// Every share takes some (direction, batch entry) pairs, which never meet. States live in the
+// Threads split the (direction, batch entry) pairs, which are independent. States are kept in the
 // outputs y_h and y_c.
 
 typedef struct arrays {  // the tensors of a call as arrays of real; absent ones are NULL
@@ -58,7 +58,7 @@ static void gru_cell(const itg_rnn *s, const direction *d, real *gates, real *h,
   for (int64_t i = 0; i < n; i++) h[i] = (1 - update[i]) * hidden[i] + update[i] * h[i];
 }
 
-// Adds the recurrent part to the gates of m <= ITG_RNN_ROWS rows and makes their new states.
+// Adds the recurrent part to the gates of m <= ITG_RNN_ROWS rows and computes their new states.
 static void advance(const itg_rnn *s, const direction *d, int64_t m, real **gates, real **h,
                     real **c, real **extra) {
   const int64_t n = s->hidden;
@@ -87,7 +87,7 @@ static void project(const itg_rnn *s, const direction *d, int64_t m, const real 
   if (s->inputs) dots(x, m, d->w, n, s->inputs, gates);
 }
 
-// One direction for the batch entries [first, last).
+// Computes one direction for batch entries [first, last).
 static itg_words run_direction(const itg_rnn *s, const arrays *t, const direction *d, int64_t which,
                                int64_t first, int64_t last, real *scratch) {
   const int64_t n = s->hidden, row = s->gates * n, rows = itg_rnn_rows(s), batch = last - first;

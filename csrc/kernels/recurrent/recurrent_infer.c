@@ -26,7 +26,7 @@ static bool has(const itg_tensor *t, const itg_tensor *like, int rank, int64_t a
 }
 
 itg_words itg_rnn_of(const itg_call *call, enum itg_rnn_kind kind, itg_rnn *s) {
-  // the three structs begin alike; lstm's is the longest name for that beginning
+  // the structs of lstm, gru and rnn have the same first fields
   const itg_attrs_lstm *attrs = call->attrs;
   const bool lstm = kind == ITG_LSTM;
   if (lstm) TAKES(3, 8, 3);
@@ -97,8 +97,8 @@ itg_words itg_infer_rnn(const itg_call *call, itg_tensor *out) { return infer(ca
 
 int64_t itg_rnn_rows(const itg_rnn *s) { return s->batch > ITG_RNN_ROWS ? s->batch : ITG_RNN_ROWS; }
 
-// Gates of the rows and one more row of hidden size each; types other than f32 also convert
-// everything to double.
+// Scratch: the gates of the rows, and one more row of hidden size for each. Types other than f32
+// also convert all operands to double.
 static size_t scratch(const itg_call *call, enum itg_rnn_kind kind, uint32_t parts) {
   itg_rnn s;
   if (itg_rnn_of(call, kind, &s) || !s.batch) return 0;

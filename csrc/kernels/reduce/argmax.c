@@ -3,7 +3,7 @@
 #include "vec.h"
 #include "widen.h"
 
-// Takes row `at` of n elements into the n best so far. NaN is more extreme than anything.
+// Updates the n best values so far with row `at` of n elements. NaN beats every number.
 #define BETTER(tag, type)                                                                    \
   static void better_##tag(type *best, int64_t *where, const type *x, int64_t n, int64_t at, \
                            bool max, bool last) {                                            \
@@ -26,8 +26,8 @@ static inline vm beats(vf v, vf b, bool max, bool last) {
   return last ? vor(vor(more, nan), same) : vor(more, nan);
 }
 
-// f32: indices are kept in lanes beside the values, as integers in the bits of floats; extent <
-// 2^31.
+// f32: a second vector holds the indices of the best values, as integers in the bits of floats;
+// extent < 2^31.
 static void columns_f32(const float *x, int64_t *where, int64_t n, int64_t extent, int64_t step,
                         bool max, bool last) {
   for (int64_t i = 0; i < n; i += VL) {

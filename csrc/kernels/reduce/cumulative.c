@@ -53,8 +53,8 @@ itg_words itg_infer_cumulative(const itg_call *call, itg_tensor *out) {
 }
 
 // ---- cumsum, cumprod ----------------------------------------------------------------------------
-// Takes n elements into the totals: into one, each after the other, if they lie along the axis,
-// else into one each.
+// Accumulates n elements. If they lie along the axis, all go to one total; otherwise each has its
+// own.
 #define ACCUMULATE(tag, type)                                                              \
   static void accumulate_##tag(type *total, const type *x, type *y, int64_t n, bool along, \
                                const itg_attrs_cumsum *a, bool product) {                  \

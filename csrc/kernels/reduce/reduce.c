@@ -18,8 +18,8 @@ typedef union totals {
 } totals;
 
 // ---- stretches ----------------------------------------------------------------------------------
-// row: n contiguous elements to one. columns: `rows` rows, `step` apart, of n elements to one row.
-// n and rows >= 1.
+// row_fn reduces n contiguous elements to one. columns_fn reduces `rows` rows of n elements, `step`
+// apart, to one row. n and rows >= 1.
 typedef void row_fn(const void *x, int64_t n, void *out);
 typedef void columns_fn(const void *x, int64_t rows, int64_t step, int64_t n, void *out);
 
@@ -201,8 +201,8 @@ static void push(loops *l, int64_t size, int64_t step) {
   }
 }
 
-// The elements at `from`: as they are if their type is a wide one, else widened into `block`; n <=
-// ITG_BLOCK.
+// n <= ITG_BLOCK elements from `from` on: in place if their type is wide, else widened into
+// `block`.
 static const void *load(itg_block *block, const itg_tensor *x, int64_t from, int64_t n) {
   const int64_t item = (int64_t)itg_item(x->dtype);
   const char *at = (const char *)x->data + from * item;

@@ -58,8 +58,7 @@ static taps taps_of(double x, int64_t extent, const itg_attrs_grid_sample *attrs
     if (attrs->padding_mode == BORDER) x = x < 0 ? 0 : x > top ? top : x;
     if (attrs->padding_mode == REFLECTION) x = reflected(x, extent, corners);
   }
-  if (!(x > -8 && x < top + 8))
-    x = -8;  // infinite or NaN: far outside, like all that is farther away
+  if (!(x > -8 && x < top + 8)) x = -8;  // infinite, NaN or far outside
   const double low = floor(x);
   const int first = attrs->mode == CUBIC ? -1 : 0;
   taps t = {.n = attrs->mode == NEAREST ? 1 : attrs->mode == LINEAR ? 2 : 4};
@@ -82,7 +81,7 @@ static taps taps_of(double x, int64_t extent, const itg_attrs_grid_sample *attrs
 static double pixel_of(const itg_tensor *grid, int64_t i, int64_t extent, bool align_corners) {
   const double g = itg_load_f64(grid->dtype, grid->data, i), n = (double)extent;
   if (grid->dtype == ITG_F64) return align_corners ? (g + 1) / 2 * (n - 1) : ((g + 1) * n - 1) / 2;
-  const float unit = (float)g + 1;  // in f32 as everybody else, so that ties round alike
+  const float unit = (float)g + 1;  // f32 as in other runtimes, so that ties round the same way
   return align_corners ? unit / 2 * (float)(extent - 1) : (unit * (float)extent - 1) / 2;
 }
 
@@ -166,7 +165,7 @@ ITG_FN(max_unpool, any) {
   return NULL;
 }
 
-// ---- col2im: every pixel is the sum of the windows over it --------------------------------------
+// ---- col2im: a pixel is the sum over all windows that contain it --------------------------------
 itg_words itg_infer_col2im(const itg_call *call, itg_tensor *out) {
   TAKES(1, 1, 1);
   const itg_attrs_col2im *attrs = call->attrs;

@@ -3,7 +3,7 @@
 
 #include "vec.h"
 
-// One output place: `out` is a mix of rows of `inner` elements.
+// Computes one output place: a weighted sum of rows of `inner` elements.
 static void mix(const float *x, const itg_interpolation *t, int64_t place, float *out) {
   const int32_t *index = t->index + place * t->taps;
   const float *weight = t->weight + place * t->taps;
@@ -21,8 +21,7 @@ static void mix(const float *x, const itg_interpolation *t, int64_t place, float
   }
 }
 
-// The innermost axis itself, one element per place: places [from, to) of `rows` rows, one place
-// after the other.
+// Interpolates the innermost axis: places [from, to) of `rows` rows, one element at a time.
 static void mix_places(const float *x, const itg_interpolation *t, int64_t from, int64_t to,
                        int64_t rows, float *out) {
   for (int64_t r = 0; r < rows; r++, x += t->extent, out += t->places) {
@@ -49,9 +48,9 @@ enum {
   ROWS = 32,  // rows that share the tables of a vector of places
 };
 
-// VL neighbouring places of a row read inputs that are near each other when an image grows. If all
-// of them lie within one vector of inputs, that vector is loaded once and permuted once per tap;
-// else place after place.
+// VL neighbouring places of a row read neighbouring inputs if an image is enlarged. If one vector
+// of inputs holds all of them, it is loaded once and permuted for each tap. Otherwise places are
+// computed one at a time.
 static void mix_vector(const float *x, const itg_interpolation *t, int64_t from, int64_t n,
                        int64_t rows, float *out) {
   int32_t lanes[TAPS][VL] = {{0}};

@@ -1,4 +1,4 @@
-// out[.., i, ..] = sum over k of weight[i, k] * x[.., index[i, k], ..], seen as outer * extent *
+// out[.., i, ..] = sum over k of weight[i, k] * x[.., index[i, k], ..]. x has outer * extent *
 // inner elements.
 #pragma once
 #include "infer.h"
