@@ -371,6 +371,38 @@ def test_other_scales_for_bytes_are_equal_to_the_bit(ratio):
     np.testing.assert_array_equal(got, want)
 
 
+WIDTHS = {np.int8: -7, np.uint8: 120, np.int16: 0, np.int32: 0}  # element types, their zeros
+PAIRS = "i1 u1, u1 i1, i1 i2, u1 i2, i2 i1, i2 i2, i2 i4, i4 i1, i4 i2"  # that LiteRT has
+
+
+@pytest.mark.parametrize("pair", PAIRS.split(", "))
+@pytest.mark.parametrize("ratio", [0.0031, 0.5, 1.0, 3.3])
+def test_other_widths_are_equal_to_the_bit(pair, ratio):
+    given, made = (np.dtype(name).type for name in pair.split())
+    low, high = np.iinfo(given).min, np.iinfo(given).max
+    x = RNG.integers(max(low, -(10**6)), min(high, 10**6), (3, 200)).astype(given)
+    x[0, :9] = (max(low, -(10**6)), min(high, 10**6), *range(1, 8))
+    tensors = [
+        T(x.shape, given, scale=0.1, zero=WIDTHS[given]),
+        T(x.shape, made, scale=0.1 / ratio, zero=WIDTHS[made]),
+    ]
+    data = model(tensors, [op("QUANTIZE", [0], [1], "QuantizeOptions")], [0], [1])
+    (got,), (want,) = (run(data, [x])[0] for run in (ours, litert))
+    np.testing.assert_array_equal(got, want)
+
+
+def test_floats_and_bytes_as_steps_of_32_bits():
+    """As TFLite Micro computes them; LiteRT has no such kernels."""
+    x = np.float32([[0.05, -0.05, 0.149, 1e12, -1e12]])
+    to = T(x.shape, np.int32, scale=0.1, zero=0)
+    quantize = [op("QUANTIZE", [0], [1], "QuantizeOptions")]
+    got = ours(model([T(x.shape), to], quantize, [0], [1]), [x])[0][0]
+    np.testing.assert_array_equal(got, [[1, -1, 1, 2**31 - 1, -(2**31)]])
+    given = T(x.shape, np.int8, scale=0.3, zero=-1)
+    got = ours(model([given, to], quantize, [0], [1]), [np.int8([[-1, 0, 5, -128, 127]])])[0][0]
+    np.testing.assert_array_equal(got, [[0, 3, 18, -381, 384]])
+
+
 @pytest.mark.parametrize("kernel", [2, 3])
 def test_mediapipes_transposed_convolution(kernel):
     """Against the builtin op, which LiteRT has."""

@@ -18,6 +18,7 @@ TYPES = {
     np.dtype(np.int64): 4,
     np.dtype(np.bool_): 6,
     np.dtype(np.int16): 7,
+    np.dtype(np.complex64): 8,
     np.dtype(np.int8): 9,
     np.dtype(ml_dtypes.int4): 17,
 }

@@ -11,10 +11,12 @@ from intaglio.frontends.tflite import conv as conv
 from intaglio.frontends.tflite import detect as detect
 from intaglio.frontends.tflite import elementwise as elementwise
 from intaglio.frontends.tflite import index as index
+from intaglio.frontends.tflite import quantize as quantize
 from intaglio.frontends.tflite import recurrent as recurrent
 from intaglio.frontends.tflite import reduce as reduce
 from intaglio.frontends.tflite import resize as resize
 from intaglio.frontends.tflite import shape as shape
+from intaglio.frontends.tflite import signal as signal
 from intaglio.frontends.tflite.file import DAMAGE, File, Signature, parse
 from intaglio.frontends.tflite.scope import Model, Scope, unique_names
 from intaglio.ir import Graph, Type, Value

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from intaglio import dtypes, ops
 from intaglio.frontends.tflite.file import DTYPES
-from intaglio.frontends.tflite.node import TfliteNode, importer, parameters, stored
-from intaglio.ir import Quant, Value, constant
+from intaglio.frontends.tflite.node import TfliteNode, importer
+from intaglio.ir import Value, constant
 
 
 @importer("RELU6")
@@ -139,46 +137,4 @@ def bitcast(n: TfliteNode) -> Value:
 def cast(n: TfliteNode) -> Value:
     dtype = DTYPES.get(n.option("OutDataType", -1), n.out().dtype)
     y: Value = ops.cast(n.required(0), dtype=dtype if n.op.options else n.out().dtype)
-    return y
-
-
-@importer("QUANTIZE", stored=True)
-def quantize(n: TfliteNode) -> Value:
-    """Requantise to the result's scale. Between 8-bit types XNNPACK multiplies by a factor rounded
-    to 1/256 and rounds ties up; a lookup table reproduces that."""
-    x, t, given = n.required(0), n.out(), n.tensor(0)
-    if given is None or given.quant is None or t.quant is None:
-        return stored(n.real(0) or x, t)
-    ratio = given.quant.scale[0] / t.quant.scale[0]
-    if given.dtype != t.dtype or t.dtype not in ("i8", "u8") or not 2.0**-8 <= ratio <= 2.0**7:
-        return stored(n.real(0) or x, t)
-    every = np.arange(256, dtype=np.uint8).view(dtypes.numpy_of(t.dtype)).astype(np.int64)
-    by = round(256 * float(np.float32(given.quant.scale[0]) / np.float32(t.quant.scale[0])))
-    table = (((every - given.quant.zero[0]) * by + 128) >> 8) + t.quant.zero[0]
-    table = np.clip(table, *dtypes.limits(t.dtype)).astype(dtypes.numpy_of(t.dtype))
-    y: Value = ops.lookup(x, constant(table))
-    return y
-
-
-@importer("DEQUANTIZE", "DENSIFY")
-def identity(n: TfliteNode) -> Value:
-    """The operand itself; the result is requantised to its tensor's scale."""
-    x, t = n.required(0), n.out()
-    if dtypes.is_float(t.dtype) and x.dtype != t.dtype:
-        y: Value = ops.cast(x, dtype=t.dtype)
-        return y
-    return x
-
-
-@importer("FAKE_QUANT")
-def fake_quant(n: TfliteNode) -> Value:
-    """FAKE_QUANT: quantise and dequantise within a range."""
-    lo, hi, bits = (n.option(f, d) for f, d in (("Min", 0.0), ("Max", 0.0), ("NumBits", 8)))
-    if bits != 8 or not lo <= 0 <= hi or lo == hi:
-        n.unsupported(f"num_bits is {bits} from {lo} to {hi}; only 8 bits around 0 are supported")
-    scale = (hi - lo) / 255
-    zero = min(max(round(-lo / scale), 0), 255)
-    s, z, attrs = parameters(Quant((scale,), (zero,)), "u8")
-    q = ops.quantize_linear(n.required(0), s, z, dtype="u8", **attrs)
-    y: Value = ops.dequantize_linear(q, s, z, **attrs)
     return y

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from intaglio import ops
-from intaglio.ir import Value, constant
+from intaglio.ir import Array, Value, constant
 
 SMALLEST_SHIFT = -31  # a smaller factor is 0
 
@@ -43,6 +43,14 @@ def divided_by_power(v: Value, bits: Sequence[int], repeats: int = 1) -> Value:
     sign = ops.mul(ops.shift_right(v, _whole(63)), _columns([int(b > 0) for b in bits], repeats))
     made: Value = ops.shift_right(ops.add(ops.add(v, half), sign), _columns(bits, repeats))
     return made
+
+
+def rescaled(v: Array, factor: float) -> Array:
+    """`multiplied` of an array of i64."""
+    m, shift = quantized_multiplier(factor)
+    high = (v * (m << max(shift, 0)) + (1 << 30)) >> 31
+    bits = max(-shift, 0)
+    return high if not bits else (high + (1 << bits - 1) - (high < 0)) >> bits
 
 
 def clamped(v: Value, low: int, high: int) -> Value:

@@ -11,6 +11,7 @@ importer; `Op.names["tflite"]` names it. Any other op has a function in the modu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -40,6 +41,17 @@ def importer(*names: str, stored: bool = False, custom: bool = False) -> Callabl
 def find_importer(name: str, custom: bool = False) -> Import | None:
     """The importer of an op, or None."""
     return (CUSTOM if custom else IMPORTERS).find(name)
+
+
+@dataclass(frozen=True)
+class Complex:
+    """A complex tensor during the import."""
+
+    real: Value
+    imag: Value
+
+    def parts(self) -> tuple[Value, Value]:
+        return self.real, self.imag
 
 
 class TfliteNode:
@@ -72,6 +84,14 @@ class TfliteNode:
         """The tensor table of operand `i`; None if it is absent."""
         index = self.op.inputs[i] if i < len(self.op.inputs) else -1
         return None if index < 0 else self.tensors[index]
+
+    def complex(self, i: int) -> Complex:
+        """Operand `i`, a complex tensor."""
+        index = self.op.inputs[i] if i < len(self.op.inputs) else -1
+        found = self.scope.complex.get(index)
+        if found is None:
+            raise BadInput(f"operand {i} is not complex; {self.op.op} needs a complex one")
+        return found
 
     def real(self, i: int) -> Value | None:
         """Operand `i` of an op on stored integers, dequantised."""

@@ -16,10 +16,24 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, Unsupported, option
 from intaglio.frontends.tflite.file import DAMAGE, File, Operator, Subgraph, Tensor
-from intaglio.frontends.tflite.node import STORED, TfliteNode, find_importer, folded, real, stored
+from intaglio.frontends.tflite.node import (
+    STORED,
+    Complex,
+    Import,
+    TfliteNode,
+    find_importer,
+    folded,
+    real,
+    stored,
+)
 from intaglio.ir import Array, Type, Value, constant
 
 MAX_DEPTH = 16  # of nested graphs
+TAKES_COMPLEX = {"COMPLEX_ABS", "REAL", "IMAG"}
+BY_PARTS = {  # ops that treat the real and the imaginary part alike
+    *("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SLICE", "STRIDED_SLICE", "CONCATENATION"),
+    *("PACK", "UNPACK", "SPLIT", "GATHER", "ADD", "SUB", "NEG", "SUM"),
+}
 MUTABLE = {"ASSIGN_VARIABLE", "CALL_ONCE"}  # ops that are kept for their side effects
 
 
@@ -88,6 +102,7 @@ class Scope:
         self.model, self.g = model, g
         self.names = names or unique_names(g)
         self.values: dict[int, Value] = {}
+        self.complex: dict[int, Complex] = {}
         self.handles: dict[int, Variable] = {}
 
     @property
@@ -224,14 +239,8 @@ class Scope:
         origin = self.names[op.outputs[0]] if op.outputs and op.outputs[0] >= 0 else op.op
         function = find_importer(op.op, op.custom)
         assert function is not None
-        raw = op.op in STORED
-        operands = [
-            None if t < 0 or t in self.handles or self._is_kept(t) else self._operand(t, raw)
-            for t in op.inputs
-        ]
-        node = TfliteNode(op, operands, self.g.tensors, origin, self)
         try:
-            made = function(node)
+            made = self._made(function, op, origin)
         except BadInput as e:
             raise BadInput(f"tflite: {op.op} '{origin}': {e}") from None
         except DAMAGE as e:  # options that point outside of the file, invalid shapes
@@ -244,8 +253,33 @@ class Scope:
                 "needed"
             )
         for t, v in zip(op.outputs, results, strict=False):
-            if t >= 0 and v is not None:
-                self._set(t, v, raw)
+            if t >= 0 and isinstance(v, Complex):
+                self.complex[t] = v
+            elif t >= 0 and v is not None:
+                self._set(t, v, op.op in STORED)
+
+    def _made(self, function: Import, op: Operator, origin: str) -> Any:
+        """The results of an importer, separately for both parts of complex operands."""
+        if not any(t in self.complex for t in op.inputs) or op.op in TAKES_COMPLEX:
+            return function(self._node(op, origin))
+        if op.op not in BY_PARTS:
+            raise Unsupported(f"tflite: {op.op} '{origin}' of complex numbers is not supported")
+        real, imag = (function(self._node(op, origin, part)) for part in (0, 1))
+        if isinstance(real, Value):
+            return Complex(real, imag)
+        return [Complex(a, b) for a, b in zip(real, imag, strict=True)]
+
+    def _node(self, op: Operator, origin: str, part: int | None = None) -> TfliteNode:
+        raw = op.op in STORED
+        operands = [
+            self.complex[t].parts()[part]
+            if t in self.complex and part is not None
+            else None
+            if t < 0 or t in self.handles or t in self.complex or self._is_kept(t)
+            else self._operand(t, raw)
+            for t in op.inputs
+        ]
+        return TfliteNode(op, operands, self.g.tensors, origin, self)
 
     def _is_kept(self, i: int) -> bool:
         """Whether tensor `i` is state; old files do not mark it, then it has no data."""
