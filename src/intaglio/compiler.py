@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import intaglio
-from intaglio import passes, targets
-from intaglio.compile_options import OPTION_NAMES, CompileOptions, Progress, split_options
+from intaglio import passes, progress, targets
+from intaglio.compile_options import OPTION_NAMES, CompileOptions, split_options
 from intaglio.errors import BadInput, option, unknown_keyword
 from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.preprocess import OPTIONS as PREPROCESSING
@@ -81,7 +81,8 @@ def trace_optimize(
     """`optimize`, with a record of every pass."""
     options = CompileOptions(level=level, disable=disable, dump_dir=dump_dir)
     graph = graph.copy()
-    ran = passes.run(graph, passes.neutral(), options.level, dump_dir, disable=disable)
+    with progress.inside("optimising"):
+        ran = passes.run(graph, passes.neutral(), options.level, dump_dir, disable)
     return Optimized(graph, ran.records, ran.found.get("pruned"))
 
 
@@ -109,7 +110,16 @@ def trace(
     """`compile`, with every intermediate result."""
     options, load = split_options(keywords, options)
     _check_load_options(load)
-    tell = options.progress or (lambda stage: None)
+    with progress.to(progress.named(options.progress)):
+        return _traced(model, target, options, load)
+
+
+def _traced(
+    model: str | Path | Graph,
+    target: str | targets.Target,
+    options: CompileOptions,
+    load: dict[str, Any],
+) -> Compiled:
     chip = targets.find(target, options.isa, options.precision)
     _refuse_npu_options(chip, options)
     host = chip.host or chip  # next to an NPU: the CPU that runs all other nodes
@@ -118,21 +128,21 @@ def trace(
         tuning = options.tune if isinstance(options.tune, Tuning) else Tuning()
         decisions = tuner = Tuner(host, tuning, options.level, options.disable)
         measuring = [passes.Pass("measure", tuner, level=2, finds="tuned")]
-    tell("reading the model")
+    progress.report("reading the model")
     graph = _graph(model, load)
-    offload = _offload(chip, options, tell) if chip.chip else []
+    offload = _offload(chip, options) if chip.chip else []
     lowering = passes.lowering(host, decisions.pick)
     pipeline = [*passes.neutral(chip.cost), *offload, *measuring, *lowering]
-    with Arena(_packed_size(graph)) as arena:
-        ran = passes.run(graph, pipeline, options.level, options.dump_dir, tell, options.disable)
-    tell("plan memory")
+    with Arena(_packed_size(graph)) as arena, progress.inside(f"compiling for {chip.name}"):
+        ran = passes.run(graph, pipeline, options.level, options.dump_dir, options.disable)
+    progress.report("planning memory")
     start = time.perf_counter()
     plan, tensors = plan_memory(graph, graph.name or "main")
     records = [
         *ran.records,
         passes.Record("plan memory", time.perf_counter() - start, len(plan.steps)),
     ]
-    tell("pack")
+    progress.report("packing weights")
     if sum(t.size for t in tensors.values() if t.fixed) > COLLECT_ABOVE_BYTES:
         gc.collect()  # replaced constants are still in memory
     meta = _metadata(graph, chip, options, decisions.made, ran.found)
@@ -174,19 +184,13 @@ def _packed_size(graph: Graph) -> int:
     return min(MAX_PACKING_GROWTH * known, MAX_RESERVED_BYTES)
 
 
-def _offload(target: targets.Target, options: CompileOptions, tell: Progress) -> list[passes.Pass]:
+def _offload(target: targets.Target, options: CompileOptions) -> list[passes.Pass]:
     """The passes that turn nodes into NPU programs."""
     from intaglio.npu.compile import compile_programs  # a CPU does not need it
 
     chip = target.chip
     assert chip is not None
-    work = partial(
-        compile_programs,
-        chip=chip,
-        grouped=not options.by_layer,
-        cores=options.cores,
-        progress=tell,
-    )
+    work = partial(compile_programs, chip=chip, grouped=not options.by_layer, cores=options.cores)
     program = passes.Pass("program", lambda graph, _: work(graph), finds="programs")
     return [*passes.offload(target), program]
 

@@ -115,7 +115,7 @@ def compare(
             Probe(quantized, q) as integers,
             Probe(alone, [layers[v.name] for v in own]) as layer,
         ):
-            for n, sample in enumerate(samples, 1):
+            for n, sample in enumerate(samples):
                 if progress:
                     progress(f"comparing layers{part}", n, len(samples))
                 a, b, c = floats.run(sample), integers.run(sample), layer.run(sample)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from intaglio import progress
 from intaglio.analysis.charts import Chart, page
 from intaglio.analysis.performance import Performance
 from intaglio.analysis.performance_text import aligned
@@ -35,9 +36,7 @@ class Row:
     load: tuple[float, ...]  # the share of the time in which each core computes
 
 
-def payoff(
-    model: Model, target: str, tell: Callable[[str], None] = lambda words: None
-) -> dict[str, list[Row]]:
+def payoff(model: Model, target: str) -> dict[str, list[Row]]:
     """The tables "cores", "batch" and "sparse"; those with one case on this chip are left out."""
     chip = chips.load(target)
     every = range(1, chip.cores + 1)
@@ -50,7 +49,13 @@ def payoff(
         ],
         "sparse": [("dense", WhatIf()), *((f, WhatIf(sparse=f)) for f in chip.sparse)],
     }
-    return {k: _table(model, target, rows, tell) for k, rows in cases.items() if len(rows) > 1}
+    tables = {k: rows for k, rows in cases.items() if len(rows) > 1}
+    total, done = sum(map(len, tables.values())), 0
+    made: dict[str, list[Row]] = {}
+    for kind, rows in tables.items():
+        made[kind] = _table(model, target, rows, done, total)
+        done += len(rows)
+    return made
 
 
 def _cores(n: int) -> str:
@@ -58,12 +63,13 @@ def _cores(n: int) -> str:
 
 
 def _table(
-    model: Model, target: str, cases: list[tuple[str, WhatIf]], tell: Callable[[str], None]
+    model: Model, target: str, cases: list[tuple[str, WhatIf]], done: int, total: int
 ) -> list[Row]:
+    """The rows of one table; `done` of all `total` cases come before it."""
     rows: list[Row] = []
-    for name, what in cases:
-        tell(name)
-        p = model.performance(target, what)
+    for i, (name, what) in enumerate(cases, done):
+        with progress.inside("predicting case", i, total):
+            p = model.performance(target, what)
         package, _ = model.compiled(target, what)
         weights = sum(m["memory"]["weights"] for m in package.meta["npu"])
         first = rows[0].fps if rows else p.fps

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from intaglio.cli import model_files, options
+from intaglio import progress
+from intaglio.cli import model_files, options, progress_line
 
 
 @click.command("bench", cls=options.ModelCommand)
@@ -43,8 +44,11 @@ def command(
     """
     rows = []
     package = model_files.read_package(model, model_options)
-    for n in options.thread_counts(threads):
-        rows.append(_measure(package, n, seconds, layers))
+    counts = options.thread_counts(threads)
+    with progress_line.shown():
+        for i, n in enumerate(counts):
+            progress.report(f"measuring for {seconds:g} s, thread count", i, len(counts))
+            rows.append(_measure(package, n, seconds, layers))
     if as_json:
         click.echo(json.dumps(rows, indent=1))
         return

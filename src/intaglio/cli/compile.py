@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from intaglio.cli import model_files, options
+from intaglio import progress
+from intaglio.cli import model_files, options, progress_line
 from intaglio.cli.chip_names import TARGET
 from intaglio.compile_options import LEVELS, CompileOptions, split_options
 from intaglio.errors import BadInput
@@ -115,9 +116,6 @@ def command(
     intaglio compile model.onnx --precision fp16         half the size
     intaglio compile model.onnx --tune --explain         measures implementations
     """
-    from rich import progress
-    from rich.console import Console
-
     from intaglio.compiler import trace
     from intaglio.tune import Tuning
 
@@ -128,33 +126,16 @@ def command(
     path = model_files.output_path(model, out)
     refuse_unwritable(path)
     start = time.perf_counter()
-    columns = (
-        progress.SpinnerColumn(),
-        progress.TextColumn("{task.description}"),
-        *((progress.BarColumn(), progress.MofNCompleteColumn()) if tune else ()),
-        progress.TimeElapsedColumn(),
-        *((progress.TimeRemainingColumn(),) if tune else ()),
-    )
     warned: list[str] = []
-    console = Console(stderr=True)
-    hidden = quiet or as_json or not console.is_terminal
-    with progress.Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        task = bar.add_task("reading the model", total=None)
-        how = Tuning(
-            60.0 if tune_seconds is None else tune_seconds,
-            1 if tune_threads is None else tune_threads,
-            watch=lambda i, n, words: bar.update(task, completed=i, total=n, description=words),
-            warn=warned.append,
-        )
-        made = trace(
-            model,
-            target,
-            settings,
-            progress=lambda words: bar.update(task, total=None, description=words),
-            tune=how if tune else False,
-            **options.load_arguments(**model_options),
-        )
-        bar.update(task, description=f"writing {path}")
+    how = Tuning(
+        60.0 if tune_seconds is None else tune_seconds,
+        1 if tune_threads is None else tune_threads,
+        warn=warned.append,
+    )
+    load = options.load_arguments(**model_options)
+    with progress_line.shown():
+        made = trace(model, target, settings, tune=how if tune else False, **load)
+        progress.report(f"writing {path}")
         made.package.save(path)
     for words in warned:
         click.echo(f"intaglio: warning: {words}", err=True)

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from intaglio.cli import model_files, options
+from intaglio import progress
+from intaglio.cli import model_files, options, progress_line
 from intaglio.errors import BadInput
 
 
@@ -56,7 +57,9 @@ def _model(file: str, show_graph: bool, as_json: bool, model_options: dict[str, 
     import intaglio
     from intaglio.analysis import summary
 
-    graph = intaglio.load(file, **options.load_arguments(**model_options))
+    with progress_line.shown():
+        progress.report("reading the model")
+        graph = intaglio.load(file, **options.load_arguments(**model_options))
     facts = summary.of_graph(graph)
     if as_json:
         click.echo(json.dumps(facts, indent=1))

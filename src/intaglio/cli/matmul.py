@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from intaglio import progress
+from intaglio.cli import progress_line
 from intaglio.cli.chip_names import CHIPS
 from intaglio.errors import BadInput, IntaglioError
 
@@ -56,18 +58,19 @@ def command(
         names.split(",") if names != "all" else [c for c in chips.names() if chips.load(c).matmul]
     )
     found: list[dict[str, Any]] = []
-    for name in known:
-        chip = chips.load(name)
-        try:
-            spec = Spec(k, n, kinds, chip)
-            found.append(_one(spec, every, cores))
-        except IntaglioError as e:
-            if len(known) == 1:
-                raise
-            found.append({"chip": name, "refused": str(e)})
-            continue
-        if run:
-            found[-1]["run"] = [_multiplied(spec, m, cores) for m in every]
+    with progress_line.shown():
+        for name in progress.counted("predicting for chip", known):
+            chip = chips.load(name)
+            try:
+                spec = Spec(k, n, kinds, chip)
+                found.append(_one(spec, every, cores))
+            except IntaglioError as e:
+                if len(known) == 1:
+                    raise
+                found.append({"chip": name, "refused": str(e)})
+                continue
+            if run:
+                found[-1]["run"] = [_multiplied(spec, m, cores) for m in every]
     if as_json:
         click.echo(json.dumps(found, indent=1))
         return

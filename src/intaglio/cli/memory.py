@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from intaglio.cli import model_files, options
+from intaglio.cli import model_files, options, progress_line
 from intaglio.cli.chip_names import CHIP
 from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable, write_atomically
@@ -75,9 +75,11 @@ def command(
     else:
         if target == "cpu":
             raise BadInput("--target is cpu; `intaglio inspect` shows the memory of a CPU package")
-        source = model_files.integer_model(model, options.load_arguments(**model_options))
-        found = source.memory(target, what)
-        usual = source.memory(target, WhatIf()) if what != WhatIf() else None
+        load = options.load_arguments(**model_options)
+        with progress_line.shown():
+            source = model_files.integer_model(model, load)
+            found = source.memory(target, what)
+            usual = source.memory(target, WhatIf()) if what != WhatIf() else None
     if svg:
         write_atomically(svg, picture(found).encode())
     if as_json:

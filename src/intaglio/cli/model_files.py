@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
-import click
-
-from intaglio.cli import options
+from intaglio import progress
+from intaglio.cli import options, progress_line
 from intaglio.errors import BadInput, option
 
 
@@ -34,7 +32,8 @@ def read_package(path: str, model_options: dict[str, Any]) -> Any:
 
     arguments = options.load_arguments(**model_options)
     if not is_package(path):
-        return intaglio.compile(path, **arguments)
+        with progress_line.shown():
+            return intaglio.compile(path, **arguments)
     if given := [k for k, v in arguments.items() if v]:
         raise BadInput(
             f"{path} is compiled already; {option(given[0])} is for model files; "
@@ -57,12 +56,6 @@ def output_path(model: str, given: str | None) -> Path:
     return Path(given) if given else Path(model).with_suffix(".itg")
 
 
-def progress(words: str) -> None:
-    """Print the current stage on stderr, if it is a terminal."""
-    if sys.stderr.isatty():
-        click.echo(f"  {words} ...", err=True)
-
-
 def integer_model(
     path: str, load: dict[str, Any], by_layer: bool = False, as_vendor: bool = False
 ) -> Any:
@@ -72,6 +65,7 @@ def integer_model(
     from intaglio.analysis.whatif import Model
     from intaglio.quant import Options
 
+    progress.report("reading the model")
     graph = intaglio.load(path, **load)
     if any(n.op.startswith(("quantize", "dequantize", "qlinear")) for n in graph.nodes()):
         return Model(graph, by_layer, as_vendor)
@@ -81,7 +75,7 @@ def integer_model(
 
     @functools.cache
     def quantized(target: str) -> Any:
-        progress(f"quantise the float model for {target} from random samples")
-        return intaglio.quantize(graph, samples, target=target, options=how, warn=quiet)
+        with progress.inside(f"quantising for {target} from random samples"):
+            return intaglio.quantize(graph, samples, target=target, options=how, warn=quiet)
 
     return Model(quantized, by_layer, as_vendor)

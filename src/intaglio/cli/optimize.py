@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from intaglio.cli import options
+from intaglio import progress
+from intaglio.cli import options, progress_line
 from intaglio.errors import BadInput, IntaglioError
 from intaglio.ir import Array, Graph
 
@@ -92,16 +93,21 @@ def command(
     from intaglio.analysis.rules import table
     from intaglio.compiler import trace_optimize
 
-    graph = intaglio.load(model, **options.load_arguments(**model_options))
-    made = trace_optimize(graph, level, disable, dump_dir)
-    small, records = made.graph, made.records
-    written = intaglio.to_onnx(small, opset, contrib=contrib)
-    facts = {**_facts(model, graph, small, written), "pruned": made.pruned}
-    if check:
-        feeds = options.read_feeds(data, {v.name: v.type for v in graph.inputs}, None)
-        facts["check"] = _Check(graph, level, disable, engine, seed, feeds).of(written, records)
-    if out:
-        intaglio.save_onnx(small, out, opset, contrib=contrib)
+    with progress_line.shown():
+        progress.report("reading the model")
+        graph = intaglio.load(model, **options.load_arguments(**model_options))
+        made = trace_optimize(graph, level, disable, dump_dir)
+        small, records = made.graph, made.records
+        progress.report("writing ONNX")
+        written = intaglio.to_onnx(small, opset, contrib=contrib)
+        facts = {**_facts(model, graph, small, written), "pruned": made.pruned}
+        if check:
+            feeds = options.read_feeds(data, {v.name: v.type for v in graph.inputs}, None)
+            with progress.inside("comparing outputs"):
+                found = _Check(graph, level, disable, engine, seed, feeds).of(written, records)
+            facts["check"] = found
+        if out:
+            intaglio.save_onnx(small, out, opset, contrib=contrib)
     reports = explained(records)
     if as_json:
         facts["rules"] = [r.to_dict() for r in reports]

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from intaglio.cli import model_files, options
+from intaglio import progress
+from intaglio.cli import model_files, options, progress_line
 from intaglio.cli.chip_names import CHIP, CHIPS
 from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable
@@ -144,8 +145,9 @@ def _one(
     from intaglio.analysis.whatif import WhatIf
     from intaglio.files import write_atomically
 
-    found = source.predict(target, what)
-    usual = source.predict(target, WhatIf()) if what != WhatIf() else None
+    with progress_line.shown():
+        found = source.predict(target, what)
+        usual = source.predict(target, WhatIf()) if what != WhatIf() else None
     words = "" if usual is None else _difference(usual, found, what)
     if html:
         write_atomically(html, performance_page.page(found, words).encode())
@@ -216,11 +218,13 @@ def _chips(source: _Source, names: str, what: Any) -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = []
     for name in known:
         chip.load(name)  # an unknown chip is an error; a chip that is too small is a row
-    for name in known:
-        try:
-            rows.append((name, source.predict(name, what)))
-        except IntaglioError as e:
-            rows.append((name, e))
+    with progress_line.shown():
+        for i, name in enumerate(known):
+            with progress.inside("predicting for chip", i, len(known)):
+                try:
+                    rows.append((name, source.predict(name, what)))
+                except IntaglioError as e:
+                    rows.append((name, e))
     return rows
 
 
@@ -245,13 +249,15 @@ def _sweep(
     for v in values:
         replace(what, **{name: v}).check()
     rows: list[tuple[Any, Any]] = []
-    for v in values:
-        try:
-            rows.append((v, source.predict(target, replace(what, **{name: v}))))
-        except IntaglioError as e:
-            if len(values) == 1 or source.package is not None or target is None:
-                raise
-            rows.append((v, e))
+    with progress_line.shown():
+        for i, v in enumerate(values):
+            with progress.inside(f"predicting for value of {name}", i, len(values)):
+                try:
+                    rows.append((v, source.predict(target, replace(what, **{name: v}))))
+                except IntaglioError as e:
+                    if len(values) == 1 or source.package is not None or target is None:
+                        raise
+                    rows.append((v, e))
     good = [(v, p) for v, p in rows if isinstance(p, Performance)]
     if svg and good:
         title = f"{Path(source.path).stem} on {good[0][1].chip}"
@@ -262,7 +268,8 @@ def _sweep(
 def _payoff(source: _Source, target: str, as_json: bool) -> None:
     from intaglio.analysis import payoff
 
-    found = payoff.payoff(source.model, target, model_files.progress)
+    with progress_line.shown():
+        found = payoff.payoff(source.model, target)
     click.echo(json.dumps(payoff.to_dict(found), indent=1) if as_json else payoff.text(found))
 
 

@@ -6,15 +6,15 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from intaglio.cli import options
+from intaglio import progress
+from intaglio.cli import options, progress_line
 from intaglio.cli.chip_names import TARGET
 from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable, write_atomically
@@ -22,7 +22,6 @@ from intaglio.files import refuse_unwritable, write_atomically
 if TYPE_CHECKING:
     from intaglio.ir import Graph
     from intaglio.quant import Options, Quantized
-    from intaglio.quant.ranges.observe import Progress
     from intaglio.quant.search.strategies import Automatic
 
 
@@ -221,14 +220,14 @@ def command(
     how, load = _options(given)
     warned: list[str] = []
     start = time.perf_counter()
-    with _progress(quiet or as_json) as progress:
-        progress("reading the model", 0, None)
-        made, tried = _quantized(model, data, auto, how, progress, warned.append, load)
-        progress(f"writing {path}", 0, None)
-        _write(made.graph, path, str(how.target))
+    with progress_line.shown():
+        made, tried = _quantized(model, data, auto, how, warned.append, load)
+        with progress.inside(f"writing {path}"):
+            _write(made.graph, path, str(how.target))
         facts = {"model": model, "mode": mode, **_facts(made, tried, how)}
         if check:
-            facts |= quantized.check(made, str(how.target), progress)
+            with progress.inside("comparing with the float model"):
+                facts |= quantized.check(made, str(how.target), progress.report)
     if export_scheme:
         made.scheme.save(export_scheme)
     facts |= {"output": str(path), "seconds": time.perf_counter() - start}
@@ -277,7 +276,6 @@ def _quantized(
     data: str | None,
     auto: bool,
     how: Options,
-    progress: Progress,
     warn: Callable[[str], None],
     load: dict[str, Any],
 ) -> tuple[Quantized, Automatic | None]:
@@ -286,9 +284,9 @@ def _quantized(
     from intaglio.quant import calibrate
 
     if auto:
-        tried = search_strategies(model, data, options=how, progress=progress, warn=warn, **load)
+        tried = search_strategies(model, data, options=how, warn=warn, **load)
         return tried.best, tried
-    return calibrate(model, data, options=how, progress=progress, warn=warn, **load), None
+    return calibrate(model, data, options=how, warn=warn, **load), None
 
 
 def _write(graph: Graph, path: Path, target: str) -> None:
@@ -343,29 +341,6 @@ def _cosine(words: str) -> float | None:
         return float(words.removeprefix("cosine="))
     except ValueError:
         raise BadInput(f"--accuracy {words}: give a cosine such as cosine=0.995, or none") from None
-
-
-@contextmanager
-def _progress(hidden: bool) -> Iterator[Progress]:
-    """A progress bar on the terminal, updated by (words, done, total)."""
-    from rich import progress
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    columns = (
-        progress.SpinnerColumn(),
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(),
-    )
-    hidden = hidden or not console.is_terminal
-    with progress.Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda words, done, total: bar.update(
-            task, description=words, completed=done, total=total
-        )
 
 
 def _json(facts: dict[str, Any]) -> str:

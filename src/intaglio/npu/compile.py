@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from intaglio import progress
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node
 from intaglio.npu.layers import Network, network
@@ -17,8 +17,6 @@ from intaglio.npu.tiling.pinning import MemoryPlan, plan_memory
 from intaglio.npu.tiling.search import choose_groups
 from intaglio.npu.tiling.tiles import MULTI_CORE_TRAFFIC_WEIGHT, TRAFFIC_WEIGHTS, TilingContext
 from intaglio.targets.chip import Chip
-
-Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -59,9 +57,7 @@ def _moved(fields: dict[str, object], near: int) -> int:
     return int(np.clip(starts + line - near, 0, line).sum())
 
 
-def build(
-    body: Graph, chip: Chip, grouped: bool = True, cores: int = 1, progress: Progress | None = None
-) -> Compiled:
+def build(body: Graph, chip: Chip, grouped: bool = True, cores: int = 1) -> Compiled:
     """The program of a graph of NPU ops.
 
     With `grouped` False each layer runs alone, and all maps between layers go through DDR.
@@ -69,22 +65,21 @@ def build(
     if not 1 <= cores <= chip.cores:
         raise BadInput(f"{chip.name}: {cores} cores are requested; it has {chip.cores}")
     net = network(body, chip)
-    tell = progress or (lambda words: None)
     context = TilingContext.of(net, chip, cores)
-    layer_by_layer = _compile(body, net, context, False, tell)
+    layer_by_layer = _compile(body, net, context, False)
     if not grouped:
         return layer_by_layer
     made = layer_by_layer
     for traffic_weight in TRAFFIC_WEIGHTS:
         context.traffic_weight = traffic_weight
-        made = _compile(body, net, context, True, tell)
+        made = _compile(body, net, context, True)
         if made.traffic <= layer_by_layer.traffic:
             break
         made = layer_by_layer
-    return _split_attention(body, net, made, tell) if cores > 1 else made
+    return _split_attention(body, net, made) if cores > 1 else made
 
 
-def _split_attention(body: Graph, net: Network, made: Compiled, tell: Progress) -> Compiled:
+def _split_attention(body: Graph, net: Network, made: Compiled) -> Compiled:
     """The program, or one that splits attention over all cores if that is faster.
 
     A matrix product needs its second operand whole. If everything fits, it runs as one band on one
@@ -98,17 +93,17 @@ def _split_attention(body: Graph, net: Network, made: Compiled, tell: Progress) 
     if not any(net.layers[k].op == "matmul" for g in idle for k in g.numbers):
         return made
     context = replace(made.context, traffic_weight=MULTI_CORE_TRAFFIC_WEIGHT, split_over_cores=True)
-    other = _compile(body, net, context, True, tell)
+    other = _compile(body, net, context, True)
     times = [sum(x.group.time for x in m.memory_plan.layouts) for m in (other, made)]
     return other if times[0] < times[1] else made
 
 
-def _compile(
-    body: Graph, net: Network, context: TilingContext, grouped: bool, tell: Progress
-) -> Compiled:
+def _compile(body: Graph, net: Network, context: TilingContext, grouped: bool) -> Compiled:
     chip, cores = context.chip, context.cores
-    found = choose_groups(net, context, grouped, lambda i, n: tell(f"tile layer {i + 1} of {n}"))
+    found = choose_groups(net, context, grouped)
+    progress.report("placing tensors in memory")
     memory_plan = plan_memory(net, context, found, pin=grouped and cores == 1)
+    progress.report("writing instructions")
     emitter = Emitter(context, memory_plan)
     emitter.run()
     program = Program(
@@ -128,12 +123,12 @@ def _compile(
 
 
 def compile_programs(
-    graph: Graph, chip: Chip, grouped: bool = True, cores: int = 1, progress: Progress | None = None
+    graph: Graph, chip: Chip, grouped: bool = True, cores: int = 1
 ) -> list[Compiled]:
     """Replace every `npu.program` of a graph by `npu.run` of its compiled program."""
     made = []
     for node in [n for n in graph.nodes() if n.op == "npu.program"]:
-        compiled = build(node.attrs["body"], chip, grouped, cores, progress)
+        compiled = build(node.attrs["body"], chip, grouped, cores)
         made.append(compiled)
         run = npu_run.node(
             compiled.program.encode(), compiled.weights, *node.inputs, origin=node.origin

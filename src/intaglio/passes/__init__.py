@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import intaglio.targets.cpu  # noqa: F401  # registers the cpu.* ops
+from intaglio import progress
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Node
 from intaglio.passes.batch_slicing import in_slices_of
@@ -37,8 +38,6 @@ from intaglio.rewrite import No, Pick, Rule, Trace, as_estimated, rewrite
 from intaglio.targets import Target
 from intaglio.targets.cost import USUAL, Cost
 from intaglio.verify import verify
-
-Progress = Callable[[str], None]  # called with the name of each pass
 
 
 @dataclass(frozen=True)
@@ -210,7 +209,6 @@ def run(
     passes: Sequence[Pass],
     level: int = 3,
     dump_dir: str | Path | None = None,
-    progress: Progress | None = None,
     disable: Collection[str] = (),
 ) -> Ran:
     """Run `passes` over `graph`, in place, without the rules named in `disable`.
@@ -225,8 +223,7 @@ def run(
     for i, p in enumerate(passes, 1):
         if p.level > level or (p.rule and p.rule in disable):
             continue
-        if progress:
-            progress(p.name)
+        progress.report(p.name)
         record, start = Record(p.name, level=p.level), time.perf_counter()
         work = p.run.timed(record.times, disable) if isinstance(p.run, Rules) else p.run
         result = work(graph, record.trace)

@@ -11,11 +11,11 @@ from typing import Any
 from intaglio import targets
 from intaglio.errors import BadInput, option
 from intaglio.ir import Graph
+from intaglio.progress import Progress, inside, report, to, triples
 from intaglio.quant import steps
 from intaglio.quant.huge_pages import without_huge_pages
 from intaglio.quant.options import Options, split_keywords
 from intaglio.quant.placement.formats import formats
-from intaglio.quant.ranges.observe import Progress
 from intaglio.quant.result import Quantized
 from intaglio.quant.state import Calibration
 
@@ -79,10 +79,22 @@ def calibrate(
     keywords are for `intaglio.load`. `progress(words, done, total)` is told what is being done.
     """
     options, load = split_keywords(options, keywords)
+    with to(triples(progress)):
+        return _calibrated(model, data, options, warn, load)
+
+
+def _calibrated(
+    model: str | Path | Graph,
+    data: Any,
+    options: Options,
+    warn: Callable[[str], None],
+    load: dict[str, Any],
+) -> Quantized:
     if options.mode != "static":
         from intaglio.quant.weight_only.datafree import without_data
 
-        return without_data(model, data=data, options=options, warn=warn, **load)
+        with inside(f"quantising, mode {options.mode}"):
+            return without_data(model, data=data, options=options, warn=warn, **load)
     _refuse_no_data(data)
     chip = targets.find(options.target)
     how = formats(
@@ -95,10 +107,11 @@ def calibrate(
         options.floats,
     )
     scheme = options.load_scheme()
-    with Calibration(model, data, options, chip, how, scheme, load, progress, warn) as calibration:
+    with Calibration(model, data, options, chip, how, scheme, load, report, warn) as calibration:
         for step in STEPS:
             if step.when(options):
-                step.run(calibration)
+                with inside(step.name):
+                    step.run(calibration)
         return calibration.result
 
 

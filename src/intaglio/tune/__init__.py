@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from intaglio import cpu_isa, native, passes
+from intaglio import cpu_isa, native, passes, progress
 from intaglio.errors import BadInput, IntaglioError
 from intaglio.heap import Arena
 from intaglio.ir import Graph, Node
@@ -209,7 +209,7 @@ class Tuner(Decisions):
         made = make(self.target, ask)
         known = {r.name for p in made if isinstance(p.run, passes.Rules) for r in p.run.every}
         known.update(p.rule for p in made if p.rule)
-        with Arena(0):  # packed weights are thrown away
+        with Arena(0), progress.silent():  # packed weights are thrown away
             passes.run(graph.copy(), made, self.level, disable=self.disable & known)
         return dict(sorted(found.items(), key=lambda item: -item[1].work))
 
@@ -223,7 +223,9 @@ class Tuner(Decisions):
                 return False
             if self.tuning.watch:
                 self.tuning.watch(i, len(asked), f"timing {q.title}")
-            found = self._measure(q, left / (len(asked) - i))
+            with progress.inside("timing layers", i, len(asked)):
+                progress.report(q.title)
+                found = self._measure(q, left / (len(asked) - i))
             self.cache.put(key, f"{q.rule}: {q.title}", found)
             done.measured += 1
             surprise = surprise or self.fastest(found, q.names, q.estimate) != q.estimate
@@ -254,7 +256,7 @@ class Tuner(Decisions):
             return name if rule == q.rule else estimate
 
         graph = q.graph.copy()
-        with Arena(0):
+        with Arena(0), progress.silent():
             passes.run(graph, passes.lowering(self.target, forced), self.level)
         return Package.build([plan_memory(graph, "layer")[0]], isa=self.target.isa)
 

@@ -8,8 +8,7 @@ its peak and other devices use it, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from intaglio import progress
 from intaglio.errors import Unsupported
 from intaglio.npu.layers import Network
 from intaglio.npu.tiling.placement import Layout, layout, pack
@@ -31,19 +30,12 @@ LAUNCH_CYCLES = 200  # overhead of an instruction
 OVERLAPPED, SERIAL = 0.3, 0.8
 
 
-def choose_groups(
-    net: Network,
-    context: TilingContext,
-    grouped: bool = True,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[LayerGroup]:
+def choose_groups(net: Network, context: TilingContext, grouped: bool = True) -> list[LayerGroup]:
     """The layers of a network in groups; with `grouped` False, one layer per group."""
     n = len(net.layers)
     best: list[float] = [0.0] + [float("inf")] * n
     last_group: list[LayerGroup | None] = [None] * (n + 1)
-    for i in range(n):
-        if progress:
-            progress(i, n)
+    for i in progress.counted("tiling layers", range(n)):
         misses = 0
         for j in range(i + 1, min(n, i + (MAX_WHOLE_LAYERS if grouped else 1)) + 1):
             found = cheapest(context, i, j)

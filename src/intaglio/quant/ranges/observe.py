@@ -15,13 +15,13 @@ import numpy as np
 from intaglio import dtypes, native
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Value
+from intaglio.progress import Progress as Progress
 from intaglio.quant.ranges import methods
 from intaglio.quant.ranges.methods import Spread
 from intaglio.quant.ranges.probe import Probe as Probe
 from intaglio.quant.ranges.probe import Sample, probes
 from intaglio.quant.samples.dataset import Samples
 
-Progress = Callable[[str, int, int | None], None]  # (activity, steps done, all steps)
 BINS = 2048  # on either side of 0
 MOMENTUM = 0.9
 F16_MOST = 65504.0

@@ -77,7 +77,6 @@ class Trials:
             self.trial(ahead=ahead),
             self.schemes,
             cache,
-            calibration.progress,
             {*calibration.fixed_tensors, *calibration.fixed_layers},
             calibration.formats,
             calibration.options.policy,
@@ -113,6 +112,7 @@ class Trials:
         """Choose the range method of each tensor, unless the user fixed it."""
         if self.auto:
             self.methods = self.search.choose_methods()
+            self.search.expect("trying settings")
 
     def mixed_precision(self) -> MixedPrecision:
         """The search for layers to promote, with the range methods that were chosen."""

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from intaglio import progress
 from intaglio.errors import BadInput
 from intaglio.files import write_atomically
 from intaglio.ir import Array, Graph
 from intaglio.quant.placement.formats import USUAL, Formats
 from intaglio.quant.placement.place import Placement
 from intaglio.quant.placement.scheme import TensorScheme
-from intaglio.quant.ranges.observe import Progress
 from intaglio.quant.search.output_error import Reference
 from intaglio.quant.search.policy import POLICY, Policy
 from intaglio.quant.search.trial import Errors, Trial, total
@@ -82,7 +82,6 @@ class Search:
         trial: Trial,
         make: Make,
         cache: Cache | None = None,
-        progress: Progress | None = None,
         fixed: Collection[str] = (),
         how: Formats = USUAL,
         policy: Policy = POLICY,
@@ -91,15 +90,21 @@ class Search:
         self.how, self.policy = how, policy
         self.fixed = set(fixed)
         self.graph, self.placement, self.trial = graph, placement, trial
-        self.make, self.cache, self.progress = make, cache, progress
+        self.make, self.cache = make, cache
         self.count = 0
+        self.expect("trying settings")
         self.trial_without: Callable[[Collection[str]], Trial] | None = None
+
+    def expect(self, activity: str, most: int | None = None) -> None:
+        """Name the trials that follow; there are at most `most`."""
+        self.activity, self.most, self.before = activity, most, self.count
 
     def _tell(self) -> None:
         """Count a trial and report progress."""
+        done = self.count - self.before
+        most = None if self.most is None or done >= self.most else self.most
+        progress.report(self.activity, done, most, at_most=True)
         self.count += 1
-        if self.progress:
-            self.progress("trying settings", self.count, None)
 
     def errors(self, schemes: Schemes, fine: float = 0.0) -> Errors:
         """The output errors; on a few samples only, if these are far below `fine`."""
@@ -138,6 +143,7 @@ class Search:
         The first method clips nothing and needs the least luck: others have to beat it clearly.
         """
         gain, names = self.policy.method_gain, self.trial.names
+        self.expect("trying range methods", self.policy.method_trials)
         figures: dict[str, float] = {}
         for m in methods:
             fine = self.policy.method_skip if m == methods[0] else 0.0

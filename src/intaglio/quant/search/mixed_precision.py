@@ -114,7 +114,9 @@ class MixedPrecision:
         found = Found(cosine=_cosine(now), curve=[Point((), 0.0, _cosine(now), True)])
         if self.over(now) <= 1:
             return found
+        self.search.expect("trying tensors in floats", 2 * self.policy.trial_budget)
         base, single = self.sensitivities(now)
+        self.search.expect("trying layers in floats")
         self.exact = self.over(base) > self.policy.exact_share
         ranked = self.ranked(base, single) if self.promotions.level else []
         count = self.enough(base, single, ranked)

@@ -14,6 +14,7 @@ from intaglio.errors import BadInput
 from intaglio.frontends import load
 from intaglio.ir import Graph
 from intaglio.ops.registry import REGISTRY
+from intaglio.progress import inside
 from intaglio.quant.options import Options, split_keywords
 from intaglio.quant.pipeline import calibrate
 from intaglio.quant.placement.formats import formats
@@ -117,7 +118,9 @@ def auto(
         made = calibrate(graph, given, options=o, **how)
         return made, _figure(judge, made.graph if metric else made.bare_graph)
 
-    best, figure = attempt(options)
+    steps = 1 + len(strategies)
+    with inside("trying strategy", 0, steps):
+        best, figure = attempt(options)
     if figure == -math.inf:
         raise BadInput(
             "the metric gives nan for the default strategy; return a number, the larger the better"
@@ -125,11 +128,12 @@ def auto(
     first = Tried("default", figure, True, _floats(best), _time(best, chip, options))
     found = Automatic(best, options, [first])
     idle = _idle(best.float_graph)
-    for name, change in strategies:
+    for i, (name, change) in enumerate(strategies, 1):
         if all(getattr(found.options, k) == v or k in idle for k, v in change.items()):
             continue  # it would change nothing
         other = replace(found.options, **change)
-        made, figure = attempt(other)
+        with inside("trying strategy", i, steps):
+            made, figure = attempt(other)
         better = figure > max(t.figure for t in found.tried if t.kept)
         time = _time(made, chip, other)
         kept = better and time <= MOST_TIME * first.time

@@ -71,7 +71,7 @@ def _pass(
         with Probe(graph, group) as probe:
             for i, sample in enumerate(samples, 1):
                 if progress:
-                    progress("observing layer inputs", i, len(samples))
+                    progress("observing layer inputs", i - 1, len(samples))
                 arrays = probe.run(sample)
                 for v in group:
                     for n in readers[v]:

@@ -69,7 +69,7 @@ def _gather(
         with Probe(graph, group, images_last=False) as probe:
             for i, sample in enumerate(samples, 1):
                 if progress:
-                    progress("smoothing", i, len(samples))
+                    progress("smoothing", i - 1, len(samples))
                 for v, a in probe.run(sample).items():
                     flat = a.reshape(-1, a.shape[-1])
                     sizes[v] = np.maximum(sizes[v], np.abs(flat).max(0))
