@@ -1,13 +1,15 @@
-"""Atomic writes of regular files."""
+"""Reads and atomic writes of regular files."""
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from intaglio.errors import BadInput
 
@@ -18,6 +20,28 @@ KINDS = {
     stat.S_ISFIFO: "a pipe",
     stat.S_ISSOCK: "a socket",
 }
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a regular file for reading; OSError for a pipe or a device, which might block."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, f"it is {_kind(mode)}, not a file")
+    return open(fd, "rb")
+
+
+def read_regular(path: str | Path, limit: int = 2 << 30) -> bytes:
+    """The bytes of a regular file; OSError if there are more than `limit`.
+
+    2 GiB is the most that a file of protobuf or flatbuffers can have.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise OSError(errno.EFBIG, f"it has {size} bytes; the limit is {limit}")
+        return file.read()
 
 
 def write_atomically(path: str | Path, data: bytes | Iterable[bytes | memoryview]) -> None:
@@ -92,12 +116,16 @@ def _destination(path: str | Path) -> tuple[str, str, int | None]:
         found = os.stat(path)
     except FileNotFoundError:
         return folder, name, None
-    kind = next((k for is_kind, k in KINDS.items() if is_kind(found.st_mode)), None)
-    if kind is not None:
+    if not stat.S_ISREG(found.st_mode):
+        kind = _kind(found.st_mode)
         raise BadInput(f"cannot write {path}: it is {kind}; give the name of a file")
     if not os.access(path, os.W_OK):
         raise BadInput(f"cannot write {path}: Permission denied")
     return folder, name, stat.S_IMODE(found.st_mode)
+
+
+def _kind(mode: int) -> str:
+    return next((kind for is_kind, kind in KINDS.items() if is_kind(mode)), "no regular file")
 
 
 @contextmanager

@@ -57,6 +57,7 @@ def test_code_that_is_no_torchscript_is_refused(line):
         ("while True:\n      x = torch.relu(x)\n    return x", "1000 operators"),
         ("while True:\n      y = 1\n    return x", "10000 statements"),
         ("return (self).forward(x, )", "nested more than"),
+        ("n = 9\n    for i in range(40):\n      n = torch.mul(n, n)\n    return x", "of 102 bits"),
         ("a = [1]\n    for i in range(100):\n      a = torch.add(a, a)\n    return x", "grows to"),
         ("return torch.zeros([1000000, 1000000])", "elements are supported"),
         ("return torch.expand(x, [1000000000, 2, 4])", ""),

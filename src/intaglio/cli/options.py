@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
-from zipfile import BadZipFile
 
 import click
 import numpy as np
 
+from intaglio.array_files import read_npy, read_npz
 from intaglio.cli.help import ModelCommand as ModelCommand
 from intaglio.cli.help import add_input_group, help_input_option
 from intaglio.errors import BadInput
@@ -168,6 +168,12 @@ _MODEL_OPTIONS = [
         "do).",
     ),
     click.option(
+        "--allow-large",
+        is_flag=True,
+        help="Allow tensors of more than 2 GiB and functions that expand to more than 131072 "
+        "nodes. For models that you trust.",
+    ),
+    click.option(
         "--blobs",
         type=click.Path(),
         metavar="FILE",
@@ -199,6 +205,7 @@ def load_arguments(
     signature: str | None = None,
     state: bool = False,
     blobs: str | None = None,
+    allow_large: bool = False,
     **pictures: Any,
 ) -> dict[str, Any]:
     """The model options as keyword arguments of `intaglio.load`."""
@@ -214,6 +221,7 @@ def load_arguments(
         **({"signature": signature} if signature else {}),
         **({"state": True} if state else {}),
         **({"weights": blobs} if blobs else {}),
+        **({"allow_large": True} if allow_large else {}),
         **picture_arguments(pictures),
     }
 
@@ -257,25 +265,12 @@ def _shape(name: str, text: str) -> tuple[int, ...]:
 
 def _value(name: str, text: str) -> Array:
     if text.endswith(".npy"):
-        return read_array(text)
+        return read_npy(text)
     try:
         numbers = [float(p) if any(c in p for c in ".en") else int(p) for p in text.split(",")]
     except ValueError:
         raise BadInput(f"--value {name} takes numbers or a .npy file, not {text!r}") from None
     return np.asarray(numbers if "," in text else numbers[0])
-
-
-def read_array(path: str) -> Array:
-    """The array in a .npy file."""
-    try:
-        array = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise BadInput(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError) as e:
-        raise BadInput(f"{path}: numpy cannot read it as an array ({e})") from None
-    if not isinstance(array, np.ndarray):
-        raise BadInput(f"{path}: it holds several arrays; give the .npz file without NAME=")
-    return array
 
 
 def read_feeds(
@@ -286,17 +281,11 @@ def read_feeds(
     for spec in specs:
         name, _, path = spec.rpartition("=")
         if path.endswith(".npz") and not name:
-            try:
-                with np.load(path, allow_pickle=False) as archive:
-                    feeds.update({k: archive[k] for k in archive.files})
-            except FileNotFoundError:
-                raise BadInput(f"{path}: no such file") from None
-            except (OSError, ValueError, EOFError, BadZipFile) as e:
-                raise BadInput(f"{path}: numpy cannot read it as .npz ({e})") from None
+            feeds.update(read_npz(path))
         elif name:
-            feeds[name] = read_array(path)
+            feeds[name] = read_npy(path)
         elif len(types) == 1:
-            feeds[next(iter(types))] = read_array(path)
+            feeds[next(iter(types))] = read_npy(path)
         else:
             raise BadInput(
                 f"{path}: the model has several inputs ({', '.join(types)}); give NAME={path}"

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from intaglio.errors import BadFile, BadInput, Unsupported, unknown_keyword
+from intaglio.files import open_regular
+from intaglio.frontends.limits import refuse_large
 from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.preprocess import OPTIONS, preprocess, split_options
 from intaglio.ir import Graph
@@ -32,6 +34,7 @@ def load(
     state: bool = False,
     signature: str | None = None,
     weights: str | Path | None = None,
+    allow_large: bool = False,
     **preprocessing: Any,
 ) -> Graph:
     """A Graph from a model: the path of an ONNX, TFLite, TorchScript (.pt), torch.export (.pt2),
@@ -45,6 +48,8 @@ def load(
     the graph's `state`, which a Session carries from call to call (the state of a TFLite model
     always is). `signature` chooses a signature of a SavedModel (`serving_default`) or TFLite file.
     `weights` is the second file of a Caffe or Darknet model, if the names of the two differ.
+    `allow_large=True` allows tensors of more than 2 GiB and functions that expand to more than
+    131072 nodes, which are refused otherwise.
 
     `input_type`, `mean`, `std`, `swap_rb`, `input_layout`, `letterbox`, `output_layout` and other
     options of `frontends.preprocess` add the preprocessing to the graph.
@@ -63,8 +68,11 @@ def load(
         state=bool(state),
         signature=signature,
         weights=weights,
+        allow_large=bool(allow_large),
     )
     graph = _read(model, options)
+    if not options.allow_large:
+        refuse_large(graph)
     if mine:
         preprocess(graph, **mine)
     return graph
@@ -138,7 +146,7 @@ def sniff(path: Path) -> str:
             if (path / "saved_model.pb").exists():
                 return SAVED
             raise BadFile(f"'{path}' is a folder; a model file is needed")
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(_HEAD)
     except OSError as e:
         raise BadFile(f"cannot read '{path}': {(e.strerror or str(e)).lower()}") from None

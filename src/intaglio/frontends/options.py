@@ -30,6 +30,8 @@ class ImportOptions:
     signature: str | None = None
     # Path of the second file of a Caffe or Darknet model, where the two have different names.
     weights: str | Path | None = None
+    # Whether the model may take more memory and nodes than `frontends.limits` allows.
+    allow_large: bool = False
 
 
 NO_OPTIONS = ImportOptions()

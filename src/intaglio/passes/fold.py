@@ -13,6 +13,8 @@ from intaglio.ops.registry import REGISTRY, evaluate_node
 from intaglio.rewrite import ANY, P, no, rule
 
 MAX_REPEATED_BYTES = 1 << 20  # of a folded constant that repeats its operand
+MAX_GROWN_BYTES = 64 << 20  # of a folded constant that is larger than its operands
+CASTS = ("cast", "dequantize_linear")  # element types grow from 1 to 8 bytes at most
 REPEATS = ("expand", "expand_to", "tile", "range", "pad", "gather", "interpolate", "one_hot")
 
 (x,) = P["x"]
@@ -36,6 +38,8 @@ def compute(node: Node) -> Any:
         return None
     made = sum(v.type.bytes for v in node.outputs)
     read = sum(v.type.bytes for v in node.inputs if v is not None)
+    if made > max(MAX_GROWN_BYTES, (8 if node.op in CASTS else 1.5) * _distinct(node)):
+        return no(f"the folded constant takes {made} bytes, far more than its operands")
     if node.op in REPEATS and made > max(MAX_REPEATED_BYTES, 2 * read):
         return no(f"the folded constant takes {made} bytes, its operands {read}")
     try:
@@ -43,6 +47,11 @@ def compute(node: Node) -> Any:
     except IntaglioError as e:
         return no(str(e))  # the same error is raised at run time
     return [constant(_dense(a)) for a in arrays]
+
+
+def _distinct(node: Node) -> int:
+    """Bytes of the operands, each counted once."""
+    return sum(v.type.bytes for v in set(node.inputs) if v is not None)
 
 
 def _dense(a: Array) -> Array:

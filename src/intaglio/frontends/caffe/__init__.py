@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from intaglio.errors import BadFile, BadInput, Unsupported, did_you_mean, option
+from intaglio.files import read_regular
 from intaglio.frontends.caffe import detection_output as detection_output
 from intaglio.frontends.caffe import rare_layers as rare_layers
 from intaglio.frontends.caffe import recurrent as recurrent
@@ -18,6 +19,7 @@ from intaglio.ir import Graph, Type, Value
 
 TRAINING_LAYERS = ("Accuracy", "Silence", "DetectionEvaluate")  # layers of training
 TRAINING_SUFFIXES = ("Data", "Loss")
+MAX_TEXT = 64 << 20  # bytes of a prototxt; published ones have less than one million
 MAX_ELEMENTS = 1 << 31  # of a result
 
 
@@ -29,7 +31,7 @@ def load_caffe(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Graph:
     weights = Path(options.weights) if options.weights else None
     net, numbers = find_both_files(Path(model), weights, ".prototxt", ".caffemodel", "caffe")
     try:
-        text = net.read_text("utf-8", "replace")
+        text = read_regular(net, MAX_TEXT).decode("utf-8", "replace")
     except OSError as e:
         raise BadFile(f"cannot read '{net}': {(e.strerror or str(e)).lower()}") from None
     described = parse_text(text, f"'{net}'")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from intaglio.errors import BadFile
+from intaglio.files import read_regular
 from intaglio.frontends import protobuf
 from intaglio.ir import Array
 
@@ -62,7 +63,7 @@ class Message(dict[str, list[Any]]):
 
 
 _TOKEN = re.compile(
-    r"""\s+|\#[^\n]*|(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
+    r"""\s+|\#[^\n]*|(?P<string>"(?:[^"\\\n]++|\\.)*+"|'(?:[^'\\\n]++|\\.)*+')"""
     r"""|(?P<sign>[{}<>:;,\[\]])|(?P<word>[^\s{}<>:;,\[\]#"']+)"""
 )
 
@@ -163,7 +164,7 @@ def read_weights(path: Path) -> dict[str, list[Array]]:
     """The blobs of each layer in a caffemodel, by the layer's name."""
     what = f"caffe: '{path}'"
     try:
-        data = memoryview(path.read_bytes())
+        data = memoryview(read_regular(path))
     except OSError as e:
         raise BadFile(f"cannot read '{path}': {(e.strerror or str(e)).lower()}") from None
     found: dict[str, list[Array]] = {}

@@ -50,8 +50,8 @@ def load_darknet(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Grap
         if section.name not in LAYERS:
             known = ", ".join(sorted(LAYERS))
             raise Unsupported(
-                f"darknet: {section} is not supported{did_you_mean(section.name, LAYERS)}; "
-                f"supported sections are {known}"
+                f"darknet: {section} is not supported; supported sections are {known}"
+                f"{did_you_mean(section.name, LAYERS, likeness=0.8)}"
             )
         try:
             x = LAYERS[section.name](net, section, x)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from intaglio.errors import BadFile
+from intaglio.files import read_regular
 from intaglio.ir import Array
 
 MAX_CFG = 1 << 20  # characters; published ones have a few thousand
@@ -64,7 +65,7 @@ class Section:
 def read_cfg(path: Path) -> list[Section]:
     """The sections of a cfg file, [net] first."""
     try:
-        text = path.read_text("utf-8", "replace")
+        text = read_regular(path, 4 * MAX_CFG).decode("utf-8", "replace")
     except OSError as e:
         raise BadFile(f"cannot read '{path}': {(e.strerror or str(e)).lower()}") from None
     if len(text) > MAX_CFG:
@@ -92,7 +93,7 @@ class Weights:
     def __init__(self, path: Path):
         self.path = path
         try:
-            raw = path.read_bytes()
+            raw = read_regular(path)
         except OSError as e:
             raise BadFile(f"cannot read '{path}': {(e.strerror or str(e)).lower()}") from None
         if len(raw) < 16:

@@ -17,6 +17,7 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, IntaglioError
 from intaglio.frontends.onnx import large_weights, tensors
+from intaglio.frontends.onnx.functions import refuse_expansion
 from intaglio.frontends.onnx.input_binding import (
     bind_dims,
     bind_inputs,
@@ -69,6 +70,8 @@ def _load(
     _check_names(graph)
     check_options(options, graph)
     functions = {(_domain(f.domain), f.name, f.overload): f for f in proto.functions}
+    if functions and not options.allow_large:
+        refuse_expansion(graph.node, functions)
     scope = Scope(Model(folder, functions, raws), _opsets(proto))
     scope.declare(graph)
     names = list(options.outputs or [o.name for o in graph.output])

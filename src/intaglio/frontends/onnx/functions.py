@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from intaglio import dtypes
+from intaglio.errors import BadInput
+from intaglio.frontends.limits import MAX_INLINED_NODES, REMEDY
 from intaglio.frontends.onnx.schema import find_schema
 from intaglio.frontends.onnx.tensors import ELEMENTS
 
 if TYPE_CHECKING:
     from intaglio.frontends.onnx.importer import OnnxNode
 
+MAX_DEPTH = 64  # of nested functions and sub-graphs
+Key = tuple[str, str, str]  # domain, name and overload of a function
 _CODES = {name: code for code, (name, _) in ELEMENTS.items()}
 
 
@@ -42,6 +46,36 @@ class Function:
 
 def _domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
+
+
+def refuse_expansion(nodes: Sequence[Any], functions: Mapping[Key, Any]) -> None:
+    """BadInput if the functions that `nodes` call expand to more than MAX_INLINED_NODES."""
+    calls = {key: _calls(f.node) for key, f in functions.items()}
+    size = dict.fromkeys(functions, 1)
+    for _ in range(MAX_DEPTH):  # a function that calls itself is refused by its depth
+        before = size
+        size = {key: sum(before.get(k, 1) for k in called) for key, called in calls.items()}
+        if size == before:
+            break
+    whole = sum(size.get(k, 0) for k in _calls(nodes))
+    if whole > MAX_INLINED_NODES and size == before:
+        raise BadInput(
+            f"onnx: the model's functions expand to {whole} nodes; the limit is "
+            f"{MAX_INLINED_NODES}; {REMEDY}"
+        )
+
+
+def _calls(nodes: Iterable[Any]) -> list[Key]:
+    """The ops of the nodes and of the sub-graphs in their attributes."""
+    found: list[Key] = []
+    todo = list(nodes)
+    while todo:
+        n = todo.pop()
+        found.append((_domain(n.domain), n.op_type, getattr(n, "overload", "")))
+        for a in n.attribute:
+            for body in (*([a.g] if a.HasField("g") else []), *a.graphs):
+                todo.extend(body.node)
+    return found
 
 
 def find_function(n: OnnxNode) -> Function | None:

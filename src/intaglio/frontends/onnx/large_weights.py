@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 from intaglio.errors import BadFile
+from intaglio.files import open_regular
 from intaglio.frontends import protobuf
 
+MAX_FILE = 1 << 31  # bytes; protobuf has no larger messages
 LARGE_FILE = 4 << 20  # bytes of a file from which its weights are mapped
 LARGE_TENSOR = 4096  # bytes of a tensor from which it is kept out of the protobuf message
 GRAPH, INITIALIZER = 7, 5  # field numbers of ModelProto and GraphProto
@@ -19,7 +22,13 @@ RawWeights = Mapping[str, memoryview]  # raw_data of initialisers, by name
 
 def read(path: Path) -> tuple[bytes, RawWeights, int]:
     """The model's bytes without its large weights, the large weights, and the size of the file."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size >= MAX_FILE:
+            raise BadFile(
+                f"'{path}' has {size >> 20} MiB; an ONNX file holds at most 2 GiB; "
+                "save it with external data"
+            )
         whole = _mapped(file)
         if whole is not None:
             try:
@@ -36,7 +45,7 @@ def _mapped(file: BinaryIO) -> memoryview | None:
         found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError):
         return None
-    return memoryview(found) if LARGE_FILE <= len(found) < 1 << 31 else None
+    return memoryview(found) if len(found) >= LARGE_FILE else None
 
 
 def _split(model: memoryview) -> tuple[bytes, RawWeights]:

@@ -10,7 +10,7 @@ from typing import Any
 from intaglio.errors import BadInput, IntaglioError, Unsupported, option
 from intaglio.frontends.onnx import tensors
 from intaglio.frontends.onnx.constant_folding import Folder
-from intaglio.frontends.onnx.functions import Function, find_function
+from intaglio.frontends.onnx.functions import MAX_DEPTH, Function, find_function
 from intaglio.frontends.onnx.importer import OnnxNode, find_importer
 from intaglio.frontends.onnx.schema import check_schema
 from intaglio.frontends.onnx.topological_order import names_read, sorted_nodes
@@ -21,8 +21,6 @@ from intaglio.frontends.onnx.unsupported_ops import (
     why_unsupported,
 )
 from intaglio.ir import Graph, Type, Value, constant
-
-MAX_DEPTH = 64  # of nested functions and sub-graphs
 
 
 @dataclass

@@ -13,6 +13,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.files import open_regular
 from intaglio.ir import Array
 
 # TensorProto.DataType -> (our name, typed field of the elements without raw_data)
@@ -168,7 +169,7 @@ def _external(tensor: Any, folder: Path | None, expected: int, what: str) -> Arr
     if length != expected:
         raise BadFile(f"onnx: {what} has {length} external bytes; its shape takes {expected}")
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if offset < 0 or offset + length > size:
                 raise BadFile(

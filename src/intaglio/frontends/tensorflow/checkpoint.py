@@ -11,6 +11,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, Unsupported
+from intaglio.files import read_regular
 from intaglio.frontends import protobuf
 from intaglio.frontends.tensorflow.checksum import crc32c, masked
 from intaglio.frontends.tensorflow.tensor import DTYPES, read_shape
@@ -41,7 +42,7 @@ class Checkpoint:
         self.entries: dict[str, Entry] = {}
         what = f"'{prefix.name}.index'"
         try:
-            data = prefix.with_name(f"{prefix.name}.index").read_bytes()
+            data = read_regular(prefix.with_name(f"{prefix.name}.index"))
         except OSError as e:
             raise BadFile(
                 f"tensorflow: cannot read {what} of '{prefix.parent}': "

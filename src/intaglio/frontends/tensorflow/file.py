@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from intaglio.errors import BadFile
+from intaglio.files import read_regular
 from intaglio.frontends import protobuf
 from intaglio.frontends.tensorflow.tensor import DTYPES, Tensor, read_shape
 
@@ -78,7 +79,7 @@ class File:
 
 def read(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as e:
         raise BadFile(f"cannot read '{path}': {(e.strerror or str(e)).lower()}") from None
     if data.startswith(b"version https://git-lfs"):

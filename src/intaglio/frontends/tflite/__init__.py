@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from intaglio.errors import BadFile, BadInput
+from intaglio.files import read_regular
 from intaglio.frontends.options import NO_OPTIONS, ImportOptions
 from intaglio.frontends.tflite import control as control
 from intaglio.frontends.tflite import conv as conv
@@ -32,7 +33,7 @@ def load_tflite(model: str | Path | bytes, options: ImportOptions = NO_OPTIONS) 
     else:
         what = f"'{model}'"
         try:
-            data = Path(model).read_bytes()
+            data = read_regular(model)
         except OSError as e:
             raise BadFile(f"cannot read {what}: {(e.strerror or str(e)).lower()}") from None
     file = parse(data, what)

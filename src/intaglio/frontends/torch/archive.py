@@ -28,19 +28,18 @@ class Archive:
     def __init__(self, source: Path | bytes, what: str):
         self.what = what
         try:
-            data = source if isinstance(source, bytes) else source.read_bytes()
+            size = len(source) if isinstance(source, bytes) else source.stat().st_size
         except OSError as e:
             raise BadFile(f"cannot read {what}: {(e.strerror or str(e)).lower()}") from None
         try:
-            self.zip = zipfile.ZipFile(io.BytesIO(data))
+            self.zip = zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source)
             entries = self.zip.infolist()
         except _DAMAGE as e:
             raise BadFile(f"{what} is a damaged or truncated archive: {e}") from None
         whole = sum(e.file_size for e in entries)
-        if whole > _SLACK + _RATIO * len(data):
+        if whole > _SLACK + _RATIO * size:
             raise BadFile(
-                f"{what} has {len(data)} bytes and would unpack to {whole}; "
-                "it is damaged or malicious"
+                f"{what} has {size} bytes and would unpack to {whole}; it is damaged or malicious"
             )
         names = [e.filename for e in entries if not e.is_dir()]
         first = names[0].split("/")[0] + "/" if names and "/" in names[0] else ""

@@ -100,7 +100,7 @@ class Program:
         poisoned = any(x is UNKNOWN for x in flat)
         try:
             if not with_tensors and not poisoned and name in scalars.NUMBERS:
-                return scalars.NUMBERS[name](*args, **kwargs)
+                return scalars.in_64_bits(scalars.NUMBERS[name](*args, **kwargs))
             if name in scalars.QUESTIONS and self._is_python_op(name, args):
                 if poisoned:
                     return UNKNOWN

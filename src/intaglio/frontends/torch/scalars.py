@@ -152,6 +152,13 @@ def _shift(a: int, b: int) -> int:
     return a << b
 
 
+def in_64_bits(x: Any) -> Any:
+    """`x`, unless it is an integer that PyTorch's 64 bits cannot hold."""
+    if isinstance(x, int) and not -(1 << 63) <= x < 1 << 63:
+        raise BadFile(f"an integer of {x.bit_length()} bits is computed; PyTorch's have 64 bits")
+    return x
+
+
 def _range_length(low: int, high: int, step: int) -> int:
     return len(range(low, high, step))
 

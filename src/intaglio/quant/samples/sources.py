@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-from zipfile import BadZipFile
 
 import numpy as np
 
+from intaglio.array_files import read_npy, read_npz
 from intaglio.errors import BadFile, BadInput
 from intaglio.ir import Array, Type
 from intaglio.quant.samples.images import ENDINGS, TAKE_PICTURES, Picture
@@ -119,7 +119,7 @@ def _of_folder(folder: Path, model: Model, warn: Warn) -> list[Item]:
 def _of_file(path: Path, model: Model, warn: Warn) -> list[Item]:
     """One file: a picture or .npy for a model with one input, .npz for any model."""
     if path.suffix.lower() == ".npz":
-        return _of_mapping(_npz(path), model, str(path), warn)
+        return _of_mapping(dict(read_npz(path)), model, str(path), warn)
     name = _only_input(model, str(path))
     if path.suffix.lower() in ENDINGS:
         return [
@@ -129,7 +129,9 @@ def _of_file(path: Path, model: Model, warn: Warn) -> list[Item]:
                 True,
             )
         ]
-    return _rows({name: functools.partial(_npy, path)}, {name: _npy(path)}, model, str(path))
+    return _rows(
+        {name: functools.partial(read_npy, path)}, {name: read_npy(path)}, model, str(path)
+    )
 
 
 def _only_input(model: Model, where: str) -> str:
@@ -211,29 +213,8 @@ def _load(
                 )
             made[name] = taker.of_file(path)
         else:
-            made[name] = np.array(_npy(path))
+            made[name] = np.array(read_npy(path))
     return made
-
-
-def _npy(path: Path) -> Array:
-    """The array in a .npy file, memory-mapped: only the parts that are used are read."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise BadFile(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError) as e:
-        raise BadFile(f"{path}: not an array that numpy can read ({e})") from None
-    if not isinstance(array, np.ndarray):
-        raise BadFile(f"{path}: holds several arrays; call it .npz")
-    return array
-
-
-def _npz(path: Path) -> Parts:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {k: archive[k] for k in archive.files}
-    except (OSError, ValueError, EOFError, AttributeError, KeyError, BadZipFile) as e:
-        raise BadFile(f"{path}: not an .npz that numpy can read ({e})") from None
 
 
 # ---- Python --------------------------------------------------------------------------------------
