@@ -16,8 +16,9 @@ SOURCE = ROOT / "src" / "intaglio"
 # A module may import modules of earlier layers and of its own package.
 LAYERS = [
     ("errors", "dtypes", "startup", "progress"),
-    ("ir", "files", "cpu_isa"),
-    ("ops", "heap"),
+    ("ir", "files", "cpu_isa", "extras"),
+    ("arguments",),
+    ("ops", "heap", "feeds"),
     ("interpret", "rewrite", "verify", "native", "plan"),
     ("targets", "frontends", "package", "npu.ops"),
     ("npu.lowering",),

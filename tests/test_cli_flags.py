@@ -53,6 +53,20 @@ def test_weights_are_a_type_or_a_file():
     )
 
 
+@pytest.mark.parametrize(
+    ("api", "command_line"),
+    [
+        ("run it with intaglio.open", "run it with `intaglio run`"),
+        ("use intaglio.quantize(model, samples)", "use `intaglio quantize`"),
+        ('intaglio.compile("a.onnx").save("a.itg")', "`intaglio compile`"),
+        ("intaglio.compile(m, inputs=(x,))", "intaglio.compile(m, inputs=(x,))"),
+        ("see intaglio.compiler", "see intaglio.compiler"),
+    ],
+)
+def test_a_function_becomes_a_command(api: str, command_line: str):
+    assert with_flags(api, cli.get_command(None, "targets")) == command_line
+
+
 @pytest.fixture
 def open_model(tmp_path):
     text = '<ir_version: 8, opset_import: ["": 17]> g (float[N,3] x) => (float[N,3] y) {y=Relu(x)}'
@@ -96,3 +110,34 @@ def test_the_library_names_no_flags():
         if flag.search(command.sub("", line)) and "var(--" not in line and "{ --" not in line
     ]
     assert not found
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("compile M -o out.onnx", "a package is no .onnx file; give a name that ends in .itg"),
+        ("compile M -o M", "a package is no .onnx file"),
+        ("optimize M -o out.itg", "the optimised model is ONNX; give a name that ends in .onnx"),
+        ("compile M --precision int8", "quantise the model first, with `intaglio quantize`"),
+        ("compile M --shape 1x3", "`intaglio inspect` lists names"),
+        ("compile M --dim batch=1", "leave --dim batch=1 out, or give whole shapes with --shape"),
+        ("compile M --dim batch=0", "dimension 'batch' is 0; give a whole number of at least 1"),
+        ("compile M.npy", "is a numpy array, not a model"),
+        ("compile .", "is a folder"),
+        ("quantize . --data m.onnx.npy", "is a folder"),
+    ],
+)
+def test_mistakes_in_commands(command, words, tmp_path, monkeypatch, capsys):
+    """One line in the words of the command line, and no file is written or lost."""
+    monkeypatch.chdir(tmp_path)
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[1,3] x) => (float[1,3] y) {y=Relu(x)}'
+    onnx.save(onnx.parser.parse_model(text), "m.onnx")
+    np.save("m.onnx.npy", np.zeros(3))
+    before = sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.iterdir())
+    with pytest.raises(SystemExit) as e:
+        main(["m.onnx" + w[1:] if w[0] == "M" else w for w in command.split()])
+    assert e.value.code == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert len(said.splitlines()) == 1
+    assert before == sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.iterdir())

@@ -130,7 +130,7 @@ def test_out_is_written_in_place():
             compare(out[n], want, n)
         with pytest.raises(BadInput, match="no output is called 'z'"):
             session.run(sample.inputs, out={"z": out["y"]})
-        with pytest.raises(BadInput, match="must be float32"):
+        with pytest.raises(BadInput, match="must be an array float32"):
             session.run(sample.inputs, out={"y": np.empty(4)})
         with pytest.raises(BadInput, match="shares memory"):
             session.run(sample.inputs, out={"y": sample.inputs["x"]})

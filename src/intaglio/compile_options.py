@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from intaglio import cpu_isa
+from intaglio.arguments import described, file_path, list_of_names, whole_number
 from intaglio.errors import BadInput, option
 from intaglio.targets import known_precision
 
@@ -46,16 +48,31 @@ class CompileOptions:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        if self.level not in LEVELS:
+        if isinstance(self.level, bool | float) or self.level not in LEVELS:
             known = ", ".join(f"{k} ({v})" for k, v in LEVELS.items())
             raise BadInput(f"level is {self.level!r}; it is one of {known}")
-        if isinstance(self.disable, str):
-            listed = option("disable", [self.disable])
-            raise BadInput(f"disable is a string; it is a list of rule names; give {listed}")
-        if not isinstance(self.cores, int) or self.cores < 1:
-            raise BadInput(f"cores is {self.cores!r}; it is a whole number of at least 1")
+        list_of_names("disable", self.disable)
+        whole_number("cores", self.cores, 1)
         if self.precision is not None:
             object.__setattr__(self, "precision", known_precision(self.precision))
+        if self.isa is not None and not isinstance(self.isa, str | int):
+            known = cpu_isa.EXAMPLES
+            raise BadInput(f"isa is {described(self.isa)}; give a name; known are {known}")
+        if self.progress is not None and not callable(self.progress):
+            raise BadInput(f"progress is {described(self.progress)}; give a function of one string")
+        if self.dump_dir is not None:
+            file_path(option("dump_dir"), self.dump_dir, 'the path of a folder, such as "dump"')
+        self._check_flags()
+
+    def _check_flags(self) -> None:
+        for name in ("by_layer", "strip"):
+            if not isinstance(getattr(self, name), bool):
+                given = described(getattr(self, name))
+                raise BadInput(f"{name} is {given}; give True or False")
+        if not isinstance(self.tune, bool | None) and type(self.tune).__name__ != "Tuning":
+            raise BadInput(
+                f"tune is {described(self.tune)}; give True, False or an intaglio.tune.Tuning"
+            )
 
 
 OPTION_NAMES = tuple(f.name for f in fields(CompileOptions))
@@ -65,6 +82,11 @@ def split_options(
     given: dict[str, Any], options: CompileOptions | None = None
 ) -> tuple[CompileOptions, dict[str, Any]]:
     """`options` with the compile options among `given` replaced, and the other keywords."""
+    if options is not None and not isinstance(options, CompileOptions):
+        raise BadInput(
+            f"options is {described(options)}; give an intaglio.CompileOptions, or its fields as "
+            "keywords"
+        )
     mine = {name: given[name] for name in given if name in OPTION_NAMES}
     others = {k: v for k, v in given.items() if k not in OPTION_NAMES}
     return replace(options or CompileOptions(), **mine), others

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, fields
@@ -13,6 +12,7 @@ from typing import Any
 
 import intaglio
 from intaglio import passes, progress, targets
+from intaglio.arguments import require_graph
 from intaglio.compile_options import OPTION_NAMES, CompileOptions, split_options
 from intaglio.errors import BadInput, option, unknown_keyword
 from intaglio.frontends.options import ImportOptions
@@ -80,7 +80,7 @@ def trace_optimize(
 ) -> Optimized:
     """`optimize`, with a record of every pass."""
     options = CompileOptions(level=level, disable=disable, dump_dir=dump_dir)
-    graph = graph.copy()
+    graph = require_graph(graph, "optimize").copy()
     with progress.inside("optimising"):
         ran = passes.run(graph, passes.neutral(), options.level, dump_dir, disable)
     return Optimized(graph, ran.records, ran.found.get("pruned"))
@@ -196,8 +196,13 @@ def _offload(target: targets.Target, options: CompileOptions) -> list[passes.Pas
 
 
 def _refuse_npu_options(target: targets.Target, options: CompileOptions) -> None:
-    """BadInput where an option for NPUs is given with a CPU target."""
+    """BadInput where an option for NPUs does not fit the target."""
     if target.chip:
+        if options.cores > target.chip.cores:
+            raise BadInput(
+                f"cores is {options.cores}; {target.name} has {target.chip.cores}; give at most "
+                f"{option('cores', target.chip.cores)}"
+            )
         return
     for name in ("cores", "by_layer"):
         value = getattr(options, name)
@@ -221,9 +226,12 @@ def _graph(model: str | Path | Graph, load: dict[str, Any]) -> Graph:
     if isinstance(model, Graph):
         pictures = {k: v for k, v in load.items() if k in PREPROCESSING}
         if given := [k for k, v in load.items() if v and k not in PREPROCESSING]:
-            raise BadInput(f"{given[0]}= is for model files; a Graph has its shapes already")
+            raise BadInput(
+                f"{option(given[0])} is for model files: a Graph is loaded already; give it to "
+                "intaglio.load"
+            )
         graph = model.copy()
         if pictures:
             preprocess(graph, **pictures)
         return graph
-    return intaglio.load(os.fspath(model) if isinstance(model, os.PathLike) else model, **load)
+    return intaglio.load(model, **load)

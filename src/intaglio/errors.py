@@ -2,6 +2,7 @@
 
 IntaglioError
 ├── BadInput      a file, shape, name or option that the user gave cannot be used
+│   ├── UnknownKeyword   a keyword argument that a function does not have; a TypeError too
 │   └── BadFile   a model or package file that is missing, truncated, corrupt or hostile
 ├── Unsupported   the model asks for something that Intaglio does not do
 └── RunError      a running model met data it cannot compute with (an index out of range, say)
@@ -24,6 +25,10 @@ class IntaglioError(Exception):
 
 class BadInput(IntaglioError):
     """The user gave something that cannot be used; the message says why and what to do."""
+
+
+class UnknownKeyword(BadInput, TypeError):
+    """A function has no keyword argument of this name."""
 
 
 class BadFile(BadInput):
@@ -69,7 +74,7 @@ def did_you_mean(name: str, known: Iterable[str], most: int = 1, likeness: float
     return f"; did you mean {listed}?" if near else ""
 
 
-def unknown_keyword(function: str, name: str, known: Iterable[str]) -> TypeError:
-    """The TypeError for a keyword argument that `function` does not have, with the nearest name."""
+def unknown_keyword(function: str, name: str, known: Iterable[str]) -> UnknownKeyword:
+    """The error for a keyword argument that `function` does not have, with the nearest name."""
     hint = did_you_mean(name, known)
-    return TypeError(f"{function}() got an unexpected keyword argument '{name}'{hint}")
+    return UnknownKeyword(f"{function}() got an unexpected keyword argument '{name}'{hint}")

@@ -112,6 +112,8 @@ def _destination(path: str | Path) -> tuple[str, str, int | None]:
     if str(path).endswith(os.sep):
         raise BadInput(f"cannot write {path}: it is a folder; give the name of a file")
     folder, name = os.path.split(os.path.realpath(path))
+    if not os.path.isdir(folder):
+        raise BadInput(f"cannot write {path}: there is no folder '{folder}'; make it first")
     try:
         found = os.stat(path)
     except FileNotFoundError:

@@ -14,12 +14,14 @@ from typing import NoReturn, Self
 import numpy as np
 
 from intaglio import dtypes
-from intaglio.errors import BadInput
-from intaglio.interpret import check_inputs
+from intaglio.arguments import described, whole_number
+from intaglio.errors import BadFile, BadInput, RunError
+from intaglio.feeds import array_for, check_inputs, no_such_name, require_names
 from intaglio.ir import Array
 from intaglio.package import Package
 from intaglio.runtime import CError, CMemory, COptions, CProfile, CView, Model, error_of, library
 
+MAX_THREADS = 256  # ITG_MAX_THREADS of csrc/runtime.h
 _Byte = ctypes.c_char
 _C_CONTIGUOUS_AND_ALIGNED = 0x101  # bits of numpy's flags.num
 
@@ -82,12 +84,15 @@ class Session:
         C-contiguous inputs are read without a copy. While another thread runs this session, the
         call waits.
         """
-        arrays = self._arrays(inputs)  # alive until the run is over
-        results = (
-            self._buffers(out, arrays)
-            if out
-            else {name: np.empty(shape, dtype) for name, dtype, shape in self._makes}
-        )
+        try:
+            arrays = self._arrays(inputs, out)  # alive until the run is over
+            results = (
+                self._buffers(out, arrays)
+                if out
+                else {name: np.empty(shape, dtype) for name, dtype, shape in self._makes}
+            )
+        except MemoryError:
+            raise self._no_memory() from None
         sources = [_address(a) for a in arrays]
         places = [_address(a) for a in results.values()]
         with self._lock:
@@ -106,8 +111,10 @@ class Session:
                 self._trim(handle, results)
         return results
 
-    def _arrays(self, inputs: Mapping[str, Array]) -> list[Array]:
+    def _arrays(self, inputs: Mapping[str, Array], out: object) -> list[Array]:
         """The inputs in order, contiguous and aligned; BadInput where one does not fit."""
+        if type(inputs) is not dict:
+            require_names("session.run({})", self.inputs, inputs, out)
         arrays = []
         for name, dtype, shape in self._takes:
             a = inputs.get(name)
@@ -130,20 +137,19 @@ class Session:
 
     def _buffers(self, out: Mapping[str, Array], inputs: list[Array]) -> dict[str, Array]:
         """One array per output: from `out`, or a new one."""
+        if not isinstance(out, Mapping):
+            raise BadInput(
+                f"out is {described(out)}; it maps names of outputs to arrays, or is left out: "
+                "the result of `run` has all outputs"
+            )
         if unknown := [n for n in out if n not in self.outputs]:
-            names = ", ".join(f"'{n}'" for n in self.outputs)
-            raise BadInput(f"no output is called '{unknown[0]}'; the model has {names}")
+            raise no_such_name("output", unknown[0], self.outputs)
         buffers = {}
         for name, dtype, shape in self._makes:
             if name not in out:
                 buffers[name] = np.empty(shape, dtype)
                 continue
-            a = buffers[name] = out[name]
-            if a.dtype != dtype or a.shape != shape or not a.flags.carray:
-                raise BadInput(
-                    f"out['{name}'] is {a.dtype}{list(a.shape)}; it must be "
-                    f"{dtype}{list(shape)}, writable and C-contiguous"
-                )
+            a = buffers[name] = array_for(name, "out", out[name], self.outputs[name])
             if any(np.may_share_memory(a, b) for b in inputs):
                 raise BadInput(f"out['{name}'] shares memory with an input; give it its own")
         return buffers
@@ -164,9 +170,9 @@ class Session:
     @state.setter
     def state(self, arrays: Mapping[str, Array]) -> None:
         """Set the state that the next run starts with; names that are missing keep theirs."""
+        require_names("session.state = {}", self._states, arrays)
         if unknown := [n for n in arrays if n not in self._states]:
-            names = ", ".join(f"'{n}'" for n in self._states) or "none"
-            raise BadInput(f"no state is called '{unknown[0]}'; the model has {names}")
+            raise no_such_name("state", unknown[0], self._states)
         checked = check_inputs({n: self._states[n] for n in arrays}, arrays)
         with self._lock:
             handle = self._open_handle()
@@ -237,6 +243,13 @@ class Session:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def _no_memory(self) -> RunError:
+        size = sum(t.bytes for t in (*self.inputs.values(), *self.outputs.values()))
+        return RunError(
+            f"there is not enough memory for the inputs and outputs, {size / (1 << 20):,.0f} MiB; "
+            "compile the model for a smaller batch or input"
+        )
+
     def _open_handle(self) -> ctypes.c_void_p:
         if not self._destroy.alive:
             raise BadInput("the session is closed; open the package again")
@@ -279,6 +292,45 @@ def open(
     """
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    if threads < 1:
-        raise BadInput(f"threads is {threads}; it must be at least 1")
-    return Session(Model(source, verify), threads, plan, profile, max_steps)
+    threads = whole_number("threads", threads, 1, MAX_THREADS)
+    plan = whole_number("plan", plan, 0)
+    max_steps = whole_number("max_steps", max_steps, 0, (1 << 64) - 1)
+    return Session(_model(source, verify), threads, plan, profile, max_steps)
+
+
+def _model(source: str | Path | bytes | Package, verify: bool) -> Model:
+    """The open package; BadFile says what a file is that is no package."""
+    if isinstance(source, bytes | bytearray | memoryview | Package):
+        return Model(source, verify)
+    if not isinstance(source, str | os.PathLike) or not os.fspath(source):
+        raise BadInput(f"open takes a package, got {described(source)}; {_how_to_open(source)}")
+    try:
+        return Model(source, verify)
+    except BadFile:
+        _refuse_model_file(Path(source))
+        raise
+
+
+def _how_to_open(source: object) -> str:
+    if type(source).__name__ in ("Graph", "ModelProto") or hasattr(source, "state_dict"):
+        return "compile it first: intaglio.open(intaglio.compile(model))"
+    return "give the path of a .itg file, its bytes or a Package"
+
+
+def _refuse_model_file(path: Path) -> None:
+    """BadFile if this is a folder, or a model that is not compiled yet."""
+    from intaglio.frontends import sniff  # running a package does not need it
+    from intaglio.frontends.model_source import named
+
+    if path.is_dir():
+        raise BadFile(f"'{path}' is a folder; give the path of a .itg file")
+    try:
+        kind = sniff(path)
+    except BadFile:
+        return
+    if kind != "ONNX" or path.suffix == ".onnx":  # what is nothing else is taken for ONNX
+        made = path.with_suffix(".itg").name
+        raise BadFile(
+            f"'{path}' is {named(kind)} model, not a package; compile it first: "
+            f'intaglio.compile("{path}").save("{made}")'
+        )

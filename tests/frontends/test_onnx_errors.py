@@ -97,7 +97,7 @@ def test_formats_that_are_not_read_are_named(tmp_path: Path) -> None:
 def test_models_in_memory() -> None:
     for m in (GOOD, GOOD.SerializeToString()):
         assert intaglio.load(m, outputs=["y"]).output_names == ["y"]
-    with pytest.raises(BadInput, match="of type int; give a path, bytes or an ONNX ModelProto"):
+    with pytest.raises(BadInput, match="the model is 3; give the path of a model file"):
         intaglio.load(3)
 
 

@@ -110,12 +110,12 @@ def test_a_shape_may_change_a_fixed_dimension() -> None:
     [
         ({}, ["'x' Nx3xHxW", "'s' N", 'dims={"N": 1, "H": 224, "W": 224}']),
         ({"dims": {"H": 8, "W": 8}}, ["a batch size is never guessed", 'dims={"N": 1}']),
-        ({"dims": {"M": 8}}, ["no dimension 'M'", "H, N, W"]),
-        ({"dims": {"N": -1}}, ["integers of 0 or more"]),
+        ({"dims": {"M": 8}}, ["no open dimension 'M'", "H, N, W"]),
+        ({"dims": {"N": -1}}, ["dimension 'N' is -1", "whole number of at least 1"]),
         ({"shapes": {"x": (1, 3, 8)}}, ["1x3x8", "Nx3xHxW", "give 4"]),
         ({"shapes": {"x": (1, 3, 8, 8)}, "dims": {"N": 2}}, ["'N' is 2, but 1", "1"]),
         ({"shapes": {"xx": (1,)}}, ["no tensor 'xx'", "did you mean 'x'"]),
-        ({"shapes": {"x": (1, 3, 8, 0.5)}}, ["integers of 0 or more"]),
+        ({"shapes": {"x": (1, 3, 8, 0.5)}}, ["whole numbers of at least 0"]),
     ],
 )
 def test_dimensions_left_open_or_bound_wrongly(wishes: dict, words: list[str]) -> None:
@@ -209,7 +209,7 @@ def test_dimensions_without_a_name_are_distinct(name: str) -> None:
     words = r"'x' \?x3x\?x\?; every extent must be known .* shapes=.*1, 3, 224, 224"
     with pytest.raises(BadInput, match=words):
         load_onnx(m)
-    with pytest.raises(BadInput, match="no dimension"):
+    with pytest.raises(BadInput, match="no open dimension"):
         load_onnx(m, ImportOptions(dims={name: 1}))
 
 
@@ -376,7 +376,7 @@ def test_an_operand_that_must_be_constant_names_the_input_to_bind() -> None:
 
 def test_missing_onnx_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
-    with pytest.raises(IntaglioError, match=r"pip install intaglio\[onnx\]"):
+    with pytest.raises(IntaglioError, match=r"missing; pip install "):
         load_onnx(b"\x08\x01")
 
 

@@ -1,4 +1,5 @@
-"""Messages in the words of the command line: `dims={"batch": 1}` becomes `--dim batch=1`.
+"""Messages in the words of the command line: `dims={"batch": 1}` becomes `--dim batch=1`, and
+`intaglio.quantize(model, samples)` becomes `intaglio quantize`.
 
 The library writes options as keyword arguments (`intaglio.errors.option`). Each click parameter
 carries the keyword's name and the flag, so the mapping between the two is the commands themselves.
@@ -16,6 +17,8 @@ import click
 # Keywords of `intaglio.load` whose flag has another name. `intaglio quantize` also has --weights,
 # for an element type: there only a file name belongs to --blobs.
 _RENAMED = {"weights": "blobs"}
+# Functions of the API that messages name, and the command that does the same.
+_COMMANDS = {"open": "run", "compile": "compile", "quantize": "quantize", "optimize": "optimize"}
 # A Python literal: a container without a nested one of the same kind, a string, a plain word.
 _LITERAL = r"""\{[^{}]*\}|\[[^][]*\]|\([^()]*\)|"(?:[^"\\]|\\.)*"|\.\.\.|-?\w+(?:\.\w+)?"""
 
@@ -34,7 +37,12 @@ def with_flags(message: str, command: click.Command) -> str:
             name = _RENAMED[name]
         return _flag(flags[name], value) if name in flags else match[0]
 
-    return re.sub(rf"(?<![\w.\"'])({names})=({_LITERAL})?", flag, message)
+    with_commands = re.sub(
+        rf"\bintaglio\.({'|'.join(_COMMANDS)})\b(?:\([^()]*\)(?:\.\w+\([^()]*\))?|(?!\())",
+        lambda match: f"`intaglio {_COMMANDS[match[1]]}`",
+        message,
+    )
+    return re.sub(rf"(?<![\w.\"'])({names})=({_LITERAL})?", flag, with_commands)
 
 
 def _value(text: str) -> Any:

@@ -53,7 +53,14 @@ def output_path(model: str, given: str | None) -> Path:
     """The path of the package to write: `given`, or the model's path with the suffix .itg."""
     if given and given.endswith(os.sep):
         raise BadInput(f"-o {given} is a folder; give the name of a file")
-    return Path(given) if given else Path(model).with_suffix(".itg")
+    source = Path(model) if Path(model).name else Path("model")  # "." has no name
+    path = Path(given) if given else source.with_suffix(".itg")
+    if path.suffix in (".onnx", ".tflite", ".pt", ".pt2", ".pth", ".pb", ".cfg", ".prototxt"):
+        raise BadInput(
+            f"cannot write '{path}': a package is no {path.suffix} file; give a name that ends in "
+            ".itg; `intaglio optimize` and `intaglio quantize` write ONNX"
+        )
+    return path
 
 
 def integer_model(

@@ -93,6 +93,11 @@ def command(
     from intaglio.analysis.rules import table
     from intaglio.compiler import trace_optimize
 
+    if out and Path(out).suffix == ".itg":
+        raise BadInput(
+            f"cannot write '{out}': the optimised model is ONNX; give a name that ends in .onnx; "
+            "`intaglio compile` writes packages"
+        )
     with progress_line.shown():
         progress.report("reading the model")
         graph = intaglio.load(model, **options.load_arguments(**model_options))

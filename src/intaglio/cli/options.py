@@ -240,7 +240,7 @@ def _pair(flag: str) -> Callable[[str], tuple[str, str]]:
     def split(text: str) -> tuple[str, str]:
         name, equals, value = text.rpartition("=")
         if not equals or not name or not value:
-            raise BadInput(f"{flag} takes NAME=VALUE, not {text!r}")
+            raise BadInput(f"{flag} takes NAME=VALUE, not {text!r}; `intaglio inspect` lists names")
         return name, value
 
     return split

@@ -210,7 +210,7 @@ def command(
     from intaglio.analysis import quantized
     from intaglio.analysis.page import page
 
-    path = Path(out) if out else Path(model).with_name(f"{Path(model).stem}_int8.itg")
+    path = Path(out) if out else Path(model).parent / f"{Path(model).stem}_int8.itg"
     mode = given["mode"]
     _refuse_paths(model, path, mode, report)
     for flag, wanted in (("--export-scheme", export_scheme), ("--auto", auto)):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import importlib
 import re
-import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from intaglio.errors import BadFile, BadInput, Unsupported, unknown_keyword
+from intaglio.errors import BadFile, BadInput, Unsupported, option, unknown_keyword
 from intaglio.files import open_regular
 from intaglio.frontends.limits import refuse_large
+from intaglio.frontends.model_source import is_live, model_source, named
 from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.preprocess import OPTIONS, preprocess, split_options
 from intaglio.ir import Graph
@@ -58,19 +58,26 @@ def load(
     if unknown:
         known = (*(f.name for f in fields(ImportOptions)), *OPTIONS)
         raise unknown_keyword("load", next(iter(unknown)), known)
+    live = is_live(model)  # `inputs` are examples then, not names
     options = ImportOptions(
-        shapes=shapes or {},
-        dims=dims or {},
-        values=values or {},
-        inputs=inputs,
+        shapes={} if shapes is None else shapes,
+        dims={} if dims is None else dims,
+        values={} if values is None else values,
+        inputs=None if live else inputs,
         outputs=outputs,
-        dtypes=dtypes or {},
-        state=bool(state),
+        dtypes={} if dtypes is None else dtypes,
+        state=bool(state) if state is None else state,
         signature=signature,
         weights=weights,
-        allow_large=bool(allow_large),
+        allow_large=allow_large,
     )
-    graph = _read(model, options)
+    if live:
+        from intaglio.frontends.torch.live_module import load_live
+
+        _refuse_signature(options, "the model is in memory")
+        graph = load_live(model, inputs, options)
+    else:
+        graph = _read(model_source(model), options)
     if not options.allow_large:
         refuse_large(graph)
     if mine:
@@ -101,42 +108,62 @@ _LOADERS = {
 
 
 def _read(model: Any, options: ImportOptions) -> Graph:
-    signature = options.signature
-    if signature and not isinstance(model, str | Path):
-        raise BadInput(
-            f"signature is '{signature}'; only files have signatures, and the model is in memory"
+    if not isinstance(model, Path):
+        _refuse_signature(options, "the model is in memory")
+        return _read_as("ONNX", model, options)
+    kind = sniff(model)
+    if kind not in (SAVED, "TFLite"):
+        _refuse_signature(options, f"'{model}' is {named(kind)} model")
+    if kind not in _LOADERS:
+        raise Unsupported(
+            f"'{model}' is {named(kind)} model; ONNX, TFLite, PyTorch, TensorFlow, Caffe and "
+            "Darknet are supported; convert it to ONNX"
         )
-    kind = "ONNX"  # in memory
-    if _is_live(model):
-        from intaglio.frontends.torch.live_module import load_live
+    return _read_as(kind, model, options)
 
-        return load_live(model, options)
-    if isinstance(model, str | Path):
-        model = Path(model)
-        kind = sniff(model)
-        if signature and kind not in (SAVED, "TFLite"):
-            raise BadInput(
-                f"signature is '{signature}'; '{model}' is a {kind} model, which has no signatures"
-            )
-        if kind not in _LOADERS:
-            raise Unsupported(
-                f"'{model}' is a {kind} model; ONNX, TFLite, PyTorch, TensorFlow, Caffe and "
-                "Darknet are supported; convert it to ONNX"
-            )
+
+def _refuse_signature(options: ImportOptions, reason: str) -> None:
+    if options.signature:
+        raise BadInput(
+            f"signature is '{options.signature}', but {reason}; only SavedModel folders and TFLite "
+            f"files have signatures; leave {option('signature')} out"
+        )
+
+
+def _read_as(kind: str, model: Any, options: ImportOptions) -> Graph:
     names, reason = _NOT_FOR.get(kind, ((), ""))
     if given := [name for name in names if getattr(options, name)]:
         raise BadInput(f"{given[0]} is for ONNX; {reason}")
+    if options.weights and kind not in ("Caffe", "Darknet"):
+        raise BadInput(
+            f"weights is '{options.weights}', but {named(kind)} model is one file; leave "
+            f"{option('weights', str(options.weights))} out"
+        )
     module, function = _LOADERS[kind]
     made: Graph = getattr(importlib.import_module(f"{__name__}.{module}"), function)(model, options)
+    _refuse_other_types(made, options)
     return made
 
 
-def _is_live(model: Any) -> bool:
-    """Whether `model` is a PyTorch module or program; PyTorch is not imported for this."""
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "nn"):
-        return False
-    return isinstance(model, torch.nn.Module) or type(model).__name__ == "ExportedProgram"
+def _refuse_other_types(graph: Graph, options: ImportOptions) -> None:
+    """BadInput if `dtypes` gives another element type than the file has."""
+    for v in graph.inputs:
+        if (given := options.dtypes.get(v.name, v.dtype)) != v.dtype:
+            raise BadInput(
+                f"dtypes: input '{v.name}' is {v.dtype} in the file, {given} is given; leave "
+                f"{option('dtypes', {v.name: given})} out"
+            )
+
+
+_OTHER_FILES = {  # files that belong to a model, and are mistaken for it, by their first bytes
+    b"\x93NUMPY": "a numpy array",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+    b"%PDF": "a PDF document",
+    b"\x1f\x8b": "a compressed file",
+    b"<!DOCTYPE html": "a web page",
+    b"<html": "a web page",
+}
 
 
 def sniff(path: Path) -> str:
@@ -156,8 +183,12 @@ def sniff(path: Path) -> str:
         raise BadFile(f"'{path}' is empty; a model file is needed")
     if head.startswith(b"ITG1"):
         raise BadFile(
-            f"'{path}' is a compiled package; open it with intaglio.open or `intaglio run`"
+            f"'{path}' is a compiled package; run it with intaglio.open; to change it, load the "
+            "model that it was compiled from"
         )
+    for magic, what in _OTHER_FILES.items():
+        if head.startswith(magic):
+            raise BadFile(f"'{path}' is {what}, not a model; give the path of a model file")
     if head.startswith(b"version https://git-lfs"):
         raise BadFile(f"'{path}' is a Git LFS pointer, not the file itself; run `git lfs pull`")
     return _by_magic(path, head) or _by_text(head) or _by_protobuf(path, head) or "ONNX"

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from intaglio import dtypes as element_types
+from intaglio.arguments import by_name, described, extents, file_path, list_of_names, whole_number
+from intaglio.errors import BadInput, did_you_mean, option
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions:
-    """Options of `intaglio.load` that every frontend gets; each reads those its format has."""
+    """Options of `intaglio.load` that every frontend gets; each reads those its format has.
+
+    They are checked when they are made, so that a wrong type is never taken for a damaged file.
+    """
 
     # Shapes by input name. They replace the shapes of the file.
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -32,6 +39,65 @@ class ImportOptions:
     weights: str | Path | None = None
     # Whether the model may take more memory and nodes than `frontends.limits` allows.
     allow_large: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_shapes()
+        by_name("values", self.values, "names of inputs to their values", {"k": 5})
+        self._check_dtypes()
+        if self.inputs is not None:
+            list_of_names("inputs", self.inputs)
+        if self.outputs is not None:
+            list_of_names("outputs", self.outputs, least=1)
+        for name in ("state", "allow_large"):
+            if not isinstance(getattr(self, name), bool):
+                raise BadInput(f"{name} is {described(getattr(self, name))}; give True or False")
+        if self.signature is not None and not isinstance(self.signature, str):
+            raise BadInput(f"signature is {described(self.signature)}; give the name of one")
+        if self.weights is not None:
+            file_path(option("weights"), self.weights, option("weights", "yolov3.weights"))
+
+    def _check_shapes(self) -> None:
+        shown = self.shapes if _is_shape(self.shapes) else (1, 3, 224, 224)
+        by_name("shapes", self.shapes, "names of inputs to shapes", {"input": tuple(shown)})
+        for name, shape in self.shapes.items():
+            made = extents(f"the shape of '{name}'", shape, least=0)
+            whole_number(f"the first extent of '{name}', its batch,", (*made, 1)[0], least=1)
+        by_name("dims", self.dims, "names of open dimensions to extents", {"batch": 1})
+        for name, extent in self.dims.items():  # only a past sequence may be empty
+            is_batch = "batch" in name.lower() or name.lower() in ("n", "b", "bs")
+            whole_number(f"dimension '{name}'", extent, least=int(is_batch))
+
+    def _check_dtypes(self) -> None:
+        by_name("dtypes", self.dtypes, "names of inputs to element types", {"ids": "i64"})
+        for name, kind in self.dtypes.items():
+            if not isinstance(kind, str) or kind not in element_types.TABLE:
+                known = ", ".join(element_types.TABLE)
+                raise BadInput(
+                    f"element type {kind!r} of input '{name}' is not one of {known}; change "
+                    f"{option('dtypes', {name: kind})}"
+                )
+
+
+def _is_shape(given: Any) -> bool:
+    """Whether a caller gave a shape without the name of its input."""
+    return isinstance(given, tuple | list) and all(type(d) is int for d in given)
+
+
+def refuse_unknown_dims(format: str, options: ImportOptions, symbols: Collection[str]) -> None:
+    """BadInput if `dims` names a dimension that the model does not leave open."""
+    for name, extent in options.dims.items():
+        if name in symbols:
+            continue
+        given = option("dims", {name: int(extent)})
+        if not symbols:
+            raise BadInput(
+                f"{format}: the model has no open dimension '{name}': all its dimensions are fixed "
+                f"or have no name; leave {given} out, or give whole shapes with {option('shapes')}"
+            )
+        raise BadInput(
+            f"{format}: the model has no open dimension '{name}'; it has "
+            f"{', '.join(sorted(symbols))}{did_you_mean(name, symbols)}"
+        )
 
 
 NO_OPTIONS = ImportOptions()

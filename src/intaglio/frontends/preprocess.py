@@ -6,7 +6,7 @@ letterbox, mean and std; then the model; then the layout of the outputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -259,7 +259,8 @@ def _permutation(what: str, given: Any, v: Value, axis: int | None) -> tuple[int
     """The permutation from the given layout to the model's; None if they are equal."""
     if given is None or str(given).lower() == "same":
         return None
-    words = str(given).lower() if isinstance(given, str) else ",".join(map(str, given))
+    axes = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    words = ",".join(map(str, axes)).lower()
     if words in LAYOUTS and v.type.rank == 4 and axis is not None:
         return PERMUTATIONS.get((axis, LAYOUTS[words]))
     try:

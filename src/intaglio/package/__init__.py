@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from intaglio import cpu_isa, heap
-from intaglio.errors import BadFile
+from intaglio.arguments import described, file_path
+from intaglio.errors import BadFile, BadInput
 from intaglio.files import write_atomically
 from intaglio.ir import Array, Type
 from intaglio.package.read import Contents, read
@@ -25,6 +26,11 @@ class Package:
     """A compiled model: the bytes of a `.itg` file and their contents."""
 
     def __init__(self, data: bytes | Array, sealed: bool = True):
+        if not isinstance(data, bytes | bytearray | memoryview | np.ndarray):
+            raise BadInput(
+                f"Package takes the bytes of a package file, got {described(data)}; "
+                "Package.load reads a file, intaglio.compile makes one"
+            )
         self._data = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
         self.sealed = sealed  # before it is written, the checksum of the constants is missing
 
@@ -47,6 +53,7 @@ class Package:
     @classmethod
     def load(cls, path: str | Path) -> Package:
         """Read a `.itg` file; BadFile if it is not a valid package."""
+        path = file_path("Package.load", path, 'a name such as "model.itg"')
         try:
             with open(path, "rb") as file:
                 data = heap.own_block(os.fstat(file.fileno()).st_size)
@@ -61,7 +68,7 @@ class Package:
 
     def save(self, path: str | Path) -> None:
         """Write the file atomically."""
-        write_atomically(path, [self._file()])
+        write_atomically(file_path("save", path, 'a name such as "model.itg"'), [self._file()])
 
     @cached_property
     def bytes(self) -> bytes:

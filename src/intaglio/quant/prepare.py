@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ def prepare(model: str | Path | Graph, target: str | Target = "cpu", **load: Any
             graph = model.copy()
         else:
             refuse_unknown(load)
-            graph = intaglio.load(os.fspath(model), **load)
+            graph = intaglio.load(model, **load)
         unpack_weights(graph)
         passes.run(graph, [*passes.neutral(chip.cost), passes.Pass("replace", replace)], level=2)
         name_tensors(graph)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from intaglio import cpu_isa
+from intaglio.arguments import described
 from intaglio.errors import BadInput, did_you_mean, option
 from intaglio.ir import Node
 from intaglio.rewrite import Rule
@@ -64,10 +66,14 @@ PRECISION_ALIASES = {"fp32": "f32", "fp16": "f16"}
 
 def known_precision(name: str) -> str:
     """The canonical name of a precision; BadInput where there is no such precision."""
-    canonical = PRECISION_ALIASES.get(name, name)
-    if canonical not in PRECISIONS:
-        raise BadInput(f"precision is '{name}'; known are {', '.join(PRECISIONS)}")
-    return canonical
+    canonical = PRECISION_ALIASES.get(name, name) if isinstance(name, str) else None
+    if canonical in PRECISIONS:
+        return canonical
+    words = f"precision is {name!r}; it is the type of float layers; known are "
+    words += ", ".join(PRECISIONS)
+    if re.fullmatch(r"[iu](?:nt)?(?:4|8|16)|uint(?:4|8|16)|w4a16", str(name).lower()):
+        words += "; for integers quantise the model first, with intaglio.quantize(model, samples)"
+    raise BadInput(words)
 
 
 def find(name: str | Target, isa: str | int | None = None, precision: str | None = None) -> Target:
@@ -79,6 +85,10 @@ def find(name: str | Target, isa: str | int | None = None, precision: str | None
     if isinstance(name, Target):
         _refuse_other(name, isa, precision)
         return name
+    if not isinstance(name, str):
+        raise BadInput(
+            f'target is {described(name)}; give a name such as "cpu" or "rk3588", or a Target'
+        )
     if not name.endswith(".toml"):
         name = _known(name)
     precision = known_precision(precision or "f32")

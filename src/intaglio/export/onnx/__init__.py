@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from intaglio.arguments import file_path, require_graph
 from intaglio.errors import IntaglioError
+from intaglio.extras import install_command
 from intaglio.ir import Graph
 
 EXTERNAL_FROM = 1 << 31  # bytes of weights from which they go to an external file
@@ -45,7 +47,7 @@ def save_onnx(
     from intaglio.export.onnx import model_proto
     from intaglio.files import write_atomically
 
-    path = Path(path)
+    path = Path(file_path("save_onnx", path, 'a name such as "model.onnx"'))
     model, tensors = _assembled(graph, opset, ir_version, contrib)
     separate = tensors.bytes >= EXTERNAL_FROM - (1 << 24) if external is None else external
     if separate:
@@ -78,12 +80,13 @@ def _graphs(node: Any) -> list[Any]:
 def _assembled(
     graph: Graph, opset: int | None, ir_version: int | None, contrib: bool
 ) -> tuple[Any, Any]:
+    require_graph(graph, "the export to ONNX")
     try:
         from intaglio.export.onnx.export_rules import rewrite_for_onnx
         from intaglio.export.onnx.model_proto import assemble
     except ImportError:
         raise IntaglioError(
-            "ONNX models need the onnx package, which is missing: pip install intaglio[onnx]"
+            f"ONNX models need the onnx package, which is missing; {install_command('onnx')}"
         ) from None
     spelled, opset = rewrite_for_onnx(graph, opset, contrib)
     return assemble(spelled, opset, ir_version)

@@ -16,6 +16,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, IntaglioError
+from intaglio.extras import install_command
 from intaglio.frontends.onnx import large_weights, tensors
 from intaglio.frontends.onnx.functions import refuse_expansion
 from intaglio.frontends.onnx.input_binding import (
@@ -163,7 +164,7 @@ def _parse(model: Any) -> tuple[Any, large_weights.RawWeights, Path | None]:
         import onnx
     except ImportError:
         raise IntaglioError(
-            "ONNX models need the onnx package, which is missing: pip install intaglio[onnx]"
+            f"ONNX models need the onnx package, which is missing; {install_command('onnx')}"
         ) from None
     if isinstance(model, onnx.ModelProto):
         return model, {}, None

@@ -14,7 +14,7 @@ from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, Unsupported, option
 from intaglio.frontends.onnx import tensors
 from intaglio.frontends.onnx.unsupported_ops import REASONS
-from intaglio.frontends.options import ImportOptions
+from intaglio.frontends.options import ImportOptions, refuse_unknown_dims
 from intaglio.ir import Array, Type, Value, constant
 
 Shape = tuple[int | str, ...]  # per axis: extent, symbol, or "" for a nameless dimension
@@ -40,14 +40,7 @@ def check_options(options: ImportOptions, graph: Any) -> None:
                 )
     infos = (*graph.input, *graph.output, *graph.value_info)
     symbols = {s for i in infos for s in open_shape(i) or () if isinstance(s, str) and s}
-    for name, extent in options.dims.items():
-        if name not in symbols:
-            raise BadInput(
-                f"onnx: dims: the model has no dimension '{name}'; {_nearest(name, symbols)}"
-            )
-        _check_extents(f"dims: {name}", [extent])
-    for name, shape in options.shapes.items():
-        _check_extents(f"shapes: {name}", shape)
+    refuse_unknown_dims("onnx", options, symbols)
 
 
 def tensor_names(graph: Any) -> set[str]:
@@ -65,12 +58,6 @@ def _nearest(name: str, names: set[str]) -> str:
         return f"did you mean '{near[0]}'?"
     shown = ", ".join(sorted(names)[:8])
     return f"it has {shown}{', ...' if len(names) > 8 else ''}" if names else "it has none"
-
-
-def _check_extents(what: str, extents: Sequence[Any]) -> None:
-    for d in extents:
-        if isinstance(d, bool) or not isinstance(d, int | np.integer) or d < 0:
-            raise BadInput(f"onnx: {what} is {extents}; extents must be integers of 0 or more")
 
 
 def open_shape(info: Any) -> Shape | None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, IntaglioError
+from intaglio.extras import install_command
 from intaglio.frontends.tflite.sparse import densified
 from intaglio.ir import Array, Quant
 
@@ -108,7 +109,7 @@ def library() -> Any:
         import tflite
     except ImportError:
         raise IntaglioError(
-            "TFLite models need the tflite package, which is missing: pip install intaglio[tflite]"
+            f"TFLite models need the tflite package, which is missing; {install_command('tflite')}"
         ) from None
     return tflite
 

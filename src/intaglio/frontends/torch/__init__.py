@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from intaglio.errors import BadFile, IntaglioError, Unsupported
-from intaglio.frontends.options import NO_OPTIONS, ImportOptions
+from intaglio.frontends.options import NO_OPTIONS, ImportOptions, refuse_unknown_dims
 from intaglio.frontends.torch.archive import Archive
 from intaglio.frontends.torch.exported_program import is_exported, load_exported
 from intaglio.frontends.torch.inputs import (
@@ -66,6 +66,7 @@ def _load(archive: Archive, options: ImportOptions) -> Graph:
 
 
 def _load_script(archive: Archive, options: ImportOptions) -> Graph:
+    refuse_unknown_dims("torch", options, ())  # TorchScript has no names of dimensions
     run = _ScriptRun(Script(archive), options, {})
     run.follow()
     kept = run.kept()

@@ -7,7 +7,7 @@ from typing import Any
 
 from intaglio import ops
 from intaglio.errors import BadFile, BadInput, Unsupported, option
-from intaglio.frontends.options import ImportOptions
+from intaglio.frontends.options import ImportOptions, refuse_unknown_dims
 from intaglio.frontends.torch.archive import Archive
 from intaglio.frontends.torch.exported_json import (
     constant_value,
@@ -130,6 +130,7 @@ class _ExportedProgram:
     # ---- shapes ----
     def _bind(self, graph: dict[str, Any], signature: dict[str, Any]) -> None:
         """Bind the symbols of dimensions from the options `dims` and `shapes`."""
+        symbols: set[str] = set()
         for spec in signature["input_specs"]:
             kind, body = only_alternative(spec)
             if kind != "user_input" or "as_tensor" not in body["arg"]:
@@ -145,10 +146,12 @@ class _ExportedProgram:
             for i, size in enumerate(sizes):
                 symbol = symbol_of(size)
                 if symbol.isidentifier():
+                    symbols.add(symbol)
                     if given is not None:
                         self.symbols[symbol] = int(given[i])
                     elif symbol not in self.symbols:
                         self.open[symbol] = name
+        refuse_unknown_dims("torch", self.inputs.options, symbols)
 
     def _sizes(self, name: str, meta: dict[str, Any]) -> list[int]:
         made = []

@@ -12,7 +12,6 @@ import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,21 +34,20 @@ from intaglio.ir import Graph
 ABOUT_VALUES = ("Converting a tensor to", "Iterating over", "Using len", "registered as constants")
 
 
-def load_live(model: Any, options: ImportOptions) -> Graph:
-    """The graph of a live model; `options.inputs` are example inputs of a module."""
+def load_live(model: Any, inputs: Any, options: ImportOptions) -> Graph:
+    """The graph of a live model; `inputs` are examples for a module."""
     import torch
 
-    rest = replace(options, inputs=None)
     if type(model).__name__ == "ExportedProgram":
-        return load_torch(_exported(model), rest)
+        return load_torch(_exported(model), options)
     if isinstance(model, torch.jit.ScriptModule):
-        return load_torch(_scripted(model), rest)
-    args, kwargs = _examples(options.inputs)
+        return load_torch(_scripted(model), options)
+    args, kwargs = _examples(inputs)
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            return _Live(model, args, kwargs, rest).graph()
+            return _Live(model, args, kwargs, options).graph()
     finally:
         model.train(was_training)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.extras import install_command
 from intaglio.frontends.image_transform import letterbox_size
 from intaglio.frontends.preprocess import channels_last, per_channel, per_input
 from intaglio.ir import Array, Type
@@ -120,7 +121,7 @@ def _pillow() -> Any:
         from PIL import Image
     except ImportError:
         raise Unsupported(
-            "reading pictures needs Pillow, which is not installed; pip install 'intaglio[images]'"
+            f"reading pictures needs Pillow, which is missing; {install_command('images')}"
         ) from None
     return Image
 
