@@ -138,7 +138,8 @@ def test_the_report_as_data(folder: Path, tmp_path: Path):
     assert facts["accuracy"]["samples"] == 5
     layers = {m["name"]: m for m in facts["accuracy"]["layers"]}
     assert 0 < layers["logits"]["single_error"] < layers["logits"]["error"] < 0.1
-    assert all(ms > 0 for ms in facts["milliseconds"])
+    assert ("milliseconds" in facts) != ("speed_unknown" in facts)  # a busy machine cannot tell
+    assert all(ms > 0 for ms in facts.get("milliseconds", []))
     before, after = facts["parameter_bytes"]
     assert 0.2 < after / before < 0.35
 

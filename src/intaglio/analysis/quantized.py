@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import intaglio
 from intaglio import targets
 from intaglio.analysis import accuracy, agreement, summary
+from intaglio.analysis.speed import compare_speeds
 from intaglio.ir import Array, Graph
 from intaglio.ops.registry import REGISTRY
 from intaglio.quant.ranges.observe import Progress
@@ -22,7 +23,6 @@ WORST = 10  # layers that are shown
 SHOWN = 6  # names per line
 NOTES = 12  # in a terminal
 LONGEST = 60  # characters of a name in a terminal
-SECONDS = 0.5  # of the speed measurement
 
 
 def facts(made: Quantized, target: str | Target = "cpu") -> dict[str, Any]:
@@ -74,25 +74,17 @@ def check(made: Quantized, target: str, progress: Progress) -> dict[str, Any]:
         progress("measuring the speed", 0, None)
         inputs = samples[0] if samples else agreement.usable_inputs(made.float_graph)[0]
         inputs = {name: a for name, a in inputs.items() if name not in state}
-        found["milliseconds"] = _speed(
-            [with_graph_state(made.float_graph, state), made.bare_graph], inputs
-        )
+        found |= _speed([with_graph_state(made.float_graph, state), made.bare_graph], inputs)
     return found
 
 
-def _speed(graphs: Sequence[Graph], sample: dict[str, Array]) -> list[float]:
-    """The fastest run of each on one thread, in turns, so that both see the same noise."""
+def _speed(graphs: Sequence[Graph], sample: dict[str, Array]) -> dict[str, Any]:
+    """The fastest run of each on one thread in milliseconds, or why it is not known."""
     sessions = [intaglio.open(intaglio.compile(g), threads=1) for g in graphs]
-    best = [float("inf")] * len(graphs)
-    end = time.perf_counter() + SECONDS
-    runs = 0
-    while runs < 3 or (runs < 100 and time.perf_counter() < end):
-        for i, session in enumerate(sessions):
-            start = time.perf_counter()
-            session.run(sample)
-            best[i] = min(best[i], (time.perf_counter() - start) * 1e3)
-        runs += 1
-    return best
+    speeds = compare_speeds([functools.partial(s.run, sample) for s in sessions])
+    if speeds.why_unknown:
+        return {"speed_unknown": speeds.why_unknown}
+    return {"milliseconds": list(speeds.milliseconds)}
 
 
 def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
@@ -128,6 +120,11 @@ def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
         lines.append(
             f"{'speed':11} {before:.3f} ms -> {after:.3f} ms on one thread of this CPU, "
             f"{before / after:.2f} times as fast"
+        )
+    if "speed_unknown" in facts:
+        lines.append(
+            f"{'speed':11} not measured: {facts['speed_unknown']}; `intaglio bench` times both "
+            "models when the machine is idle"
         )
     if "predicted" in facts:
         lines.append(
