@@ -3,11 +3,15 @@
 python -m benchmarks.policy --field score_scale --values 0.125,0.18,0.25,0.35 [MODEL ...]
                             [--samples 16] [--json FILE] [--markdown FILE]
 
-Every detector is quantised with every value. For each model the value is chosen on all the others:
+Every model is quantised with every value. For each model the value is chosen on all the others:
 the fastest whose mean score is within 0.25 points of the best. The score of the model with
-the value that the others chose is what the benchmark reports. Scores are average precision at an
-overlap of 0.5 against the float model's own detections, so that no labels are needed; time is what
-the target's costs predict for the products, relative to all layers in int8.
+the value that the others chose is what the benchmark reports. Time is what the target's costs
+predict for the products, relative to all layers in int8.
+
+Scores compare with the float model, so that no labels are needed. A detector's score is the average
+precision at an overlap of 0.5 against the float model's own detections. A classifier's score is the
+probability that it shares with the float model: the sum over classes of the smaller of both
+probabilities, as a mean over samples in percent.
 """
 
 from __future__ import annotations
@@ -24,11 +28,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy import Array, data, detect, vision
+from benchmarks.accuracy import Array, Run, Task, data, detect, vision
+from benchmarks.accuracy.one import TASKS
 from benchmarks.models import ROOT
 
 SLACK = 0.25  # points of the mean score that a faster value may cost
-PICTURES = 100  # of ImageNet, beside 48 of COCO
+PICTURES = 100  # of ImageNet, beside 48 of COCO, for detectors
+CLASSIFIED = 100  # samples for classifiers; each has two views or more
 LONGEST = 1800  # seconds for one model and one value
 DETECTORS: dict[str, tuple[Callable[..., Array], float]] = {  # how to decode, and the threshold
     "yolox_nano": (detect.yolox, 0.3),
@@ -40,6 +46,15 @@ DETECTORS: dict[str, tuple[Callable[..., Array], float]] = {  # how to decode, a
     "yolo_fastest": (detect.darknet, 0.3),
     "yolo_fastest_xl": (detect.darknet, 0.3),
 }
+CLASSIFIERS = (
+    "mobilenet_v2",
+    "efficientnet_lite0",
+    "mobilenet_v1_0.25",
+    "ic_resnet8",
+    "vww_mobilenet",
+    "kws_dscnn",
+)
+MODELS = (*DETECTORS, *CLASSIFIERS)
 Row = dict[str, Any]
 
 
@@ -50,41 +65,67 @@ def pictures(calibration: bool, count: int) -> list[Any]:
 
 
 def measure(name: str, changes: dict[str, float], samples: int) -> Row:
-    """Quantise one detector with a changed policy; its score, time and layers in float."""
+    """Quantise one model with a changed policy; its score, time and layers in float."""
     import intaglio
     from intaglio.quant import Policy, calibrate
 
-    task, (decode, least) = vision.TASKS[name], DETECTORS[name]
-    assert task.feed is not None
-    feed = task.feed
-    calibration = [feed(p) for p in pictures(True, samples)]
+    task = TASKS[name]
+    if task.feed is not None:
+        calibration = [task.feed(p) for p in pictures(True, samples)]
+    else:
+        calibration = list(task.calibration(samples))
     graph = intaglio.load(task.file())
     kinds = {k: type(getattr(Policy(), k)) for k in changes}
     policy = Policy(**{k: kinds[k](v) for k, v in changes.items()})
     start = time.process_time()
     made = calibrate(graph, calibration, policy=policy)
     seconds = time.process_time() - start
-    found, truth = [], []
     with (
         intaglio.open(intaglio.compile(made.graph), threads=1) as ours,
         intaglio.open(intaglio.compile(graph), threads=1) as floats,
     ):
-        for picture in pictures(False, 48 + PICTURES):
-            feeds = feed(picture)
-            sure = decode([a.copy() for a in floats.run(feeds).values()], least)
-            truth.append(np.delete(sure, 1, axis=1))
-            found.append(decode(list(ours.run(feeds).values()), vision.FAINT))
-    _, ap50 = detect.average_precision(found, truth)
+        runs = [lambda x, s=s: [a.copy() for a in s.run(x).values()] for s in (ours, floats)]
+        score = detected(name, *runs) if name in DETECTORS else shared(task, *runs)
     kept = [p for p in made.curve if p.kept]
     return {
         "model": name,
         **changes,
         "samples": samples,
-        "ap50": ap50,
+        "score": score,
         "time": kept[-1].time if kept else 1.0,
         "float_layers": len(made.floats),
         "cpu_seconds": seconds,
     }
+
+
+def detected(name: str, ours: Run, floats: Run) -> float:
+    """Average precision at an overlap of 0.5 against the float model's detections, in percent."""
+    feed, (decode, least) = TASKS[name].feed, DETECTORS[name]
+    assert feed is not None
+    found, truth = [], []
+    for picture in pictures(False, 48 + PICTURES):
+        feeds = feed(picture)
+        truth.append(np.delete(decode(floats(feeds), least), 1, axis=1))
+        found.append(decode(ours(feeds), vision.FAINT))
+    return detect.average_precision(found, truth)[1]
+
+
+def shared(task: Task, ours: Run, floats: Run) -> float:
+    """The probability that a classifier shares with the float model, in percent."""
+    each = [
+        np.minimum(probabilities(ours(feeds)[0]), probabilities(floats(feeds)[0])).sum()
+        for feeds in task.evaluation(CLASSIFIED)
+    ]
+    return 100 * float(np.mean(each))
+
+
+def probabilities(a: Array) -> Array:
+    """The classes' probabilities of one sample; logits go through a softmax."""
+    a = a.ravel().astype(np.float64)
+    if a.min() >= 0 and abs(a.sum() - 1) < 0.02:
+        return a / a.sum()
+    powers = np.exp(a - a.max())
+    return np.asarray(powers / powers.sum())
 
 
 def choose(rows: Sequence[Row], field: str) -> float:
@@ -94,8 +135,8 @@ def choose(rows: Sequence[Row], field: str) -> float:
     def mean(value: float, what: str) -> float:
         return float(np.mean([row[what] for row in rows if row[field] == value]))
 
-    best = max(mean(v, "ap50") for v in values)
-    good = [v for v in values if mean(v, "ap50") >= best - SLACK]
+    best = max(mean(v, "score") for v in values)
+    good = [v for v in values if mean(v, "score") >= best - SLACK]
     return min(good, key=lambda v: mean(v, "time"))
 
 
@@ -114,20 +155,20 @@ def markdown(rows: Sequence[Row], field: str) -> str:
     chosen = {row["model"]: row for row in left_out(rows, field)}
     lines = [
         f"| model | {' | '.join(f'{field} {v:g}' for v in values)} "
-        "| left out: value | AP50 % | time |",
+        "| left out: value | score % | time |",
         "|---" * (len(values) + 4) + "|",
     ]
     for name, row in chosen.items():
         each = {r[field]: r for r in rows if r["model"] == name}
-        cells = [f"{each[v]['ap50']:.2f} ({each[v]['time']:.2f})" for v in values]
-        ends = f"{row[field]:g} | {row['ap50']:.2f} | {row['time']:.2f}"
+        cells = [f"{each[v]['score']:.2f} ({each[v]['time']:.2f})" for v in values]
+        ends = f"{row[field]:g} | {row['score']:.2f} | {row['time']:.2f}"
         lines.append(f"| {name} | {' | '.join(cells)} | {ends} |")
     means = [
-        f"{np.mean([r['ap50'] for r in rows if r[field] == v]):.2f} "
+        f"{np.mean([r['score'] for r in rows if r[field] == v]):.2f} "
         f"({np.mean([r['time'] for r in rows if r[field] == v]):.2f})"
         for v in values
     ]
-    ends = " | ".join(f"{np.mean([r[k] for r in chosen.values()]):.2f}" for k in ("ap50", "time"))
+    ends = " | ".join(f"{np.mean([r[k] for r in chosen.values()]):.2f}" for k in ("score", "time"))
     return "\n".join([*lines, f"| mean | {' | '.join(means)} | - | {ends} |"])
 
 
@@ -147,7 +188,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(DETECTORS)}")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}")
     parser.add_argument("--field", default="score_scale", help="the bound of the policy to vary")
     parser.add_argument("--values", default="0.125,0.18,0.25,0.35")
     parser.add_argument("--samples", type=int, default=16, help="calibration pictures")
@@ -158,11 +199,11 @@ def main() -> None:
     if args.one:
         Path(args.json).write_text(json.dumps(measure(*json.loads(args.one))))
         return
-    if unknown := sorted(set(args.models) - set(DETECTORS)):
-        sys.exit(f"no such detectors: {', '.join(unknown)}; known are {', '.join(DETECTORS)}")
+    if unknown := sorted(set(args.models) - set(MODELS)):
+        sys.exit(f"no such models: {', '.join(unknown)}; known are {', '.join(MODELS)}")
     file = Path(args.json) if args.json else None
     rows: list[Row] = json.loads(file.read_text()) if file and file.exists() else []
-    for name in args.models or DETECTORS:
+    for name in args.models or MODELS:
         for value in map(float, args.values.split(",")):
             known = [r for r in rows if r["model"] == name and r.get(args.field) == value]
             if not any(r["samples"] == args.samples for r in known):

@@ -372,4 +372,24 @@ def test_accuracy_is_met_by_layers_in_floats(folder: Path, tmp_path: Path):
     assert len(met["curve"][-1]["layers"]) >= 1
     assert "trade-off" in quantized.text(met)
     assert "trade-off" not in quantized.text(plain)
+    (words,) = [s for s in quantized.text(met).splitlines() if s.startswith("accuracy")]
+    time = next(p["time"] for p in met["curve"] if p["kept"])
+    assert f"in floats to keep the outputs within cosine {goal:g} of float; " in words
+    assert words.endswith(
+        f"`--accuracy none`: all int8, about {time:.1f} times as fast (predicted)"
+    )
+    assert "--accuracy none" not in quantized.text(plain)
     assert met["accuracy"]["outputs"][0]["cosine"] > output["cosine"]
+
+
+def test_fast_takes_few_samples_and_compares_only_if_asked(
+    digits: tuple[np.ndarray, ...], tmp_path: Path
+):
+    np.save(tmp_path / "x.npy", digits[0][:40])
+    base = ("quantize", DIGITS, "--dim", "batch=1", "--data", "x.npy", "--std", "255", "--fast")
+    said = intaglio(*base, "-o", "a.itg", cwd=tmp_path)
+    assert "from 32 samples" in said.stdout
+    assert "compared with the float model" not in said.stdout
+    said = intaglio(*base, "-o", "b.itg", "--check", "--limit", "9", cwd=tmp_path)
+    assert "from 9 samples" in said.stdout
+    assert "compared with the float model" in said.stdout

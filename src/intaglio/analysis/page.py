@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from intaglio.analysis.quantized import promoted_words
+
 LEAST = 1e-5  # the error of an empty bar
 BAR = 150  # width in pixels of an error of 1
 CURVE = (560, 220)  # width and height of the trade-off in pixels
@@ -47,7 +49,7 @@ def page(facts: Mapping[str, Any]) -> str:
         _curve(facts.get("curve", [])),
         _tried(facts.get("tried", [])),
         _words("Warnings", facts.get("accuracy", facts).get("warnings", [])),
-        _words("Changes made for accuracy", facts.get("notes", [])),
+        _words("Changes made for accuracy", [*_promoted(facts), *facts.get("notes", [])]),
         _words("Layers in floats", [f"'{n}': {why}" for n, why in facts.get("floats", {}).items()]),
         _layers(facts.get("accuracy")),
     ]
@@ -70,6 +72,10 @@ def _subtitle(facts: Mapping[str, Any]) -> str:
         said.append(f"required cosine of the outputs {facts['goal']:g}")
     said += [f"written to {facts['output']}"] if "output" in facts else []
     return ", ".join(said)
+
+
+def _promoted(facts: Mapping[str, Any]) -> list[str]:
+    return [promoted_words(facts)] if "promoted" in facts else []
 
 
 # ---- the parts -----------------------------------------------------------------------------------

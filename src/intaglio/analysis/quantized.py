@@ -31,6 +31,7 @@ def facts(made: Quantized, target: str | Target = "cpu") -> dict[str, Any]:
     faster = _predicted(made, targets.find(target))
     return {
         **({} if faster is None else {"predicted": faster}),
+        **_promoted(made),
         "layers": dict(Counter(made.scheme.layers.values()).most_common()),
         "floats": made.floats,
         "notes": made.notes,
@@ -52,6 +53,28 @@ def _predicted(made: Quantized, chip: Target) -> float | None:
         before += macs * reals[0]
         after += macs * costs.get(made.scheme.layers.get(n.outputs[0].name, ""), reals[0])
     return before / after if after else None
+
+
+def _promoted(made: Quantized) -> dict[str, Any]:
+    """The layers that a wider type keeps accurate, and how much faster the model is without."""
+    kept = next((p for p in made.curve if p.kept and p.layers), None)
+    if kept is None:
+        return {}
+    types = sorted({made.scheme.layers[n] for n in kept.layers if n in made.scheme.layers})
+    return {"promoted": {"layers": len(kept.layers), "types": types, "time": kept.time}}
+
+
+def promoted_words(facts: Mapping[str, Any]) -> str:
+    """The trade-off of `--accuracy` in one sentence."""
+    some, goal = facts["promoted"], facts.get("goal")
+    floats = all(t.startswith(("f", "bf")) for t in some["types"])
+    one = some["layers"] == 1
+    return (
+        f"{some['layers']} layer{'' if one else 's'} stay{'s' if one else ''} in "
+        f"{'floats' if floats else ' and '.join(some['types'])} to keep the outputs"
+        f"{'' if goal is None else f' within cosine {goal:g} of float'}; "
+        f"`--accuracy none`: all int8, about {some['time']:.1f} times as fast (predicted)"
+    )
 
 
 def check(made: Quantized, target: str, progress: Progress) -> dict[str, Any]:
@@ -101,6 +124,8 @@ def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
     lines += [f"{'note':11} {words}" for words in notes[:NOTES]]
     if len(notes) > NOTES:
         lines.append(f"{'note':11} {len(notes) - NOTES} more are in the report")
+    if "promoted" in facts:
+        lines.append(f"{'accuracy':11} {promoted_words(facts)}")
     if len(facts["curve"]) > 1:
         lines.append(
             f"{'trade-off':11} layers in wider types, their share of the work, time of the "

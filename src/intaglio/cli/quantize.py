@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 GROUPS = {  # of --help
     "Samples": "--data --bgr --resize --limit --seed",
-    "Method": "--mode --method --accuracy --rounding --equalize --smooth --auto --resume",
+    "Method": "--mode --method --accuracy --rounding --equalize --smooth --auto --fast --resume",
     "Types": "--target --weights --activations --symmetric --per --weight-zeros --floats --group",
     "Scheme": "--scheme --strict --export-scheme",
     "Output": "-o --check --layers --report --json --quiet",
@@ -88,6 +88,13 @@ GROUPS = {  # of --help
     "--smooth",
     is_flag=True,
     help="Move outlier channels after norms into the weights (SmoothQuant).",
+)
+@click.option(
+    "--fast",
+    is_flag=True,
+    help="Quantise in less time: at most 32 samples, a shorter search (settings are tried on 8 "
+    "samples; one range method for all tensors; weights are not fitted to the samples), and no "
+    "comparison with the float model unless --check is given.",
 )
 @click.option(
     "--resume",
@@ -162,9 +169,9 @@ GROUPS = {  # of --help
 )
 @click.option(
     "--check/--no-check",
-    default=True,
-    show_default=True,
-    help="Compare accuracy, layer by layer, and speed with the float model.",
+    default=None,
+    help="Compare accuracy, layer by layer, and speed with the float model "
+    "[default: yes, unless --fast].",
 )
 @click.option(
     "--layers", "every_layer", is_flag=True, help="Print every layer, not only the worst ten."
@@ -184,7 +191,7 @@ def command(
     data: str | None,
     auto: bool,
     export_scheme: str | None,
-    check: bool,
+    check: bool | None,
     every_layer: bool,
     report: str | None,
     as_json: bool,
@@ -225,7 +232,7 @@ def command(
         with progress.inside(f"writing {path}"):
             _write(made.graph, path, str(how.target))
         facts = {"model": model, "mode": mode, **_facts(made, tried, how)}
-        if check:
+        if check or (check is None and not how.fast):
             with progress.inside("comparing with the float model"):
                 facts |= quantized.check(made, str(how.target), progress.report)
     if export_scheme:

@@ -16,7 +16,7 @@ from intaglio.frontends import load
 from intaglio.quant.placement.formats import PER, TYPES
 from intaglio.quant.ranges.methods import parse_method
 from intaglio.quant.samples.dataset import check_reading
-from intaglio.quant.search.policy import POLICY, Policy
+from intaglio.quant.search.policy import FAST, POLICY, Policy
 
 if TYPE_CHECKING:
     from intaglio.quant.placement.scheme import Scheme
@@ -26,6 +26,7 @@ MODES = ("static", "dynamic", "weights")
 METHODS = ("auto", "minmax", "moving", "percentile", "kl", "mse")
 ROUNDINGS = ("auto", "nearest", "squant", "data")
 INPUT_TYPES = ("float", "float32", "uint8")
+FAST_SAMPLES = 32  # most samples that `fast` reads
 WEIGHT_ONLY_TYPES = ("int8", "uint8", "int4", "uint4")
 
 # STATIC: options of mode "static" only. READING: how samples are read. ONLY_FOR_UINT8: how
@@ -35,6 +36,7 @@ STATIC = (
     "methods",
     "accuracy",
     "policy",
+    "fast",
     "activations",
     "symmetric",
     "per",
@@ -60,13 +62,16 @@ class Options:
     # "percentile:99.9". "auto" tries several and keeps the one with the least output error.
     method: str = "auto"
     methods: Mapping[str, str] = field(default_factory=dict)  # other methods, by tensor
-    headroom: float | None = None  # factor on the observed range; None: found by "auto"
+    headroom: float | None = None  # factor on the observed ranges; None: 1
 
     # Accuracy: the cosine that every part of every output keeps. Layers that stand in the way
     # compute in a wider type. None: no layer does.
     accuracy: float | None = 0.995
     resume: str | Path | None = None  # a file that keeps trials, to continue an interrupted search
     policy: Policy = POLICY  # bounds of the search, for experiments
+    # At most FAST_SAMPLES samples and a shorter search: settings are tried on 8 samples, all
+    # tensors have one range method, and weights are not rounded by the samples.
+    fast: bool = False
 
     # Number formats. None: the target's own choice.
     activations: str | None = None  # int8, uint8, int16
@@ -156,6 +161,14 @@ class Options:
         for name in ("methods", "layers"):
             if not isinstance(getattr(self, name), Mapping):
                 raise BadInput(f"{name} is {getattr(self, name)!r}; give a dict by name")
+
+    def with_fast(self) -> Options:
+        """These options with what `fast` changes; what the user set stays."""
+        if not self.fast:
+            return self
+        limit = FAST_SAMPLES if self.limit is None else self.limit
+        rounding = "squant" if self.rounding == "auto" else self.rounding
+        return replace(self, limit=limit, rounding=rounding, policy=replace(self.policy, **FAST))
 
     def load_scheme(self) -> Scheme | None:
         """The scheme, read from its file if a path is given."""

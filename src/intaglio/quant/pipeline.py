@@ -95,6 +95,7 @@ def _calibrated(
 
         with inside(f"quantising, mode {options.mode}"):
             return without_data(model, data=data, options=options, warn=warn, **load)
+    options = options.with_fast()
     _refuse_no_data(data)
     chip = targets.find(options.target)
     how = formats(

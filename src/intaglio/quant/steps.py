@@ -26,7 +26,7 @@ from intaglio.quant.ranges.observe import observe
 from intaglio.quant.result import Quantized
 from intaglio.quant.samples.dataset import samples as read_dataset
 from intaglio.quant.samples.streaming import state_as_inputs, user_inputs
-from intaglio.quant.samples.subset import TRIAL_SAMPLES, evenly_spaced, evenly_spaced_indices
+from intaglio.quant.samples.subset import evenly_spaced, evenly_spaced_indices
 from intaglio.quant.samples.sufficiency import MAY_STOP_EARLY, Sufficiency, spread
 from intaglio.quant.search.choose_settings import choose_settings, worth_trying
 from intaglio.quant.search.output_error import Reference
@@ -136,10 +136,11 @@ def observe_ranges(c: Calibration) -> None:
 
     The float model's outputs for some of the samples are the reference of the search.
     """
-    enough, shown = None, evenly_spaced_indices(c.sample_count)
+    trial_samples = c.options.policy.trial_samples
+    enough, shown = None, evenly_spaced_indices(c.sample_count, trial_samples)
     if c.samples.spare and c.sample_count > MAY_STOP_EARLY:
         order = spread(c.sample_count)
-        c.samples, shown = c.samples.at(order), sorted(range(TRIAL_SAMPLES), key=order.__getitem__)
+        c.samples, shown = c.samples.at(order), sorted(range(trial_samples), key=order.__getitem__)
         low, high = dtypes.limits(c.formats.tensors[c.formats.precision])
         enough = Sufficiency(high - low)
     outputs: dict[int, dict[str, Array]] = {i: {} for i in shown}
@@ -164,10 +165,9 @@ def correct_biases(c: Calibration) -> None:
 
 
 def search_settings(c: Calibration) -> None:
-    """Choose range methods, headroom and mixed precision by the error of the outputs."""
+    """Choose range methods and mixed precision by the error of the outputs."""
     c.found = found = choose_settings(c, c.reference, c.trial)
-    methods = {**found.methods, **c.options.methods}
-    c.options = replace(c.options, methods=methods, headroom=found.headroom)
+    c.options = replace(c.options, methods={**found.methods, **c.options.methods})
 
 
 def promote_layers(c: Calibration) -> None:

@@ -149,7 +149,7 @@ def test_a_search_goes_on_where_it_was_stopped(tmp_path):
         def __init__(self):
             self.count = 0
 
-        def errors(self, schemes, fine=0.0):
+        def errors(self, schemes, fine=0.0, only=None):
             self.count += 1
             return {"y": float(len(schemes))}
 
@@ -214,27 +214,28 @@ class Costs:
     def __init__(self, costs):
         self.costs = costs
 
-    def errors(self, methods, fine=0.0):
+    def errors(self, methods, fine=0.0, only=None):
         return {"y": sum(self.costs(n, m) for n, m in methods.items())}
 
 
+def chosen_methods(allowed=0.0):
+    """The tensors that get `mse`, which suits the first of six blocks and no other tensor."""
+
+    def cost(name, method):
+        return {"minmax": 2e-3, "mse": 1e-3 if name in ("t0", "t1") else 9e-3}.get(method, 1.0)
+
+    search = Search(None, None, Costs(cost), make=lambda methods: methods)
+    found = {n for n, m in search.choose_methods(allowed).items() if m == "mse"}
+    return found, search.count
+
+
 def test_a_block_of_tensors_gets_another_method_where_that_helps():
-    first = ("t0", "t1")  # of twelve tensors: the first of six blocks
+    assert chosen_methods() == ({"t0", "t1"}, 4 + 6 * 3)
 
-    def choose(gain):
-        """`mse` takes that share off the error if the first block has it, and adds elsewhere."""
 
-        def cost(name, method):
-            own = 3e-3 if name in first else 1e-3
-            better = own - gain * 16e-3 / 2 if name in first else 2e-3
-            return {"minmax": own, "mse": better}.get(method, 1.0)
-
-        search = Search(None, None, Costs(cost), make=lambda methods: methods)
-        return {n for n, m in search.choose_methods().items() if m == "mse"}
-
-    least = 1 - POLICY.method_gain
-    assert choose(least * 0.9) == set()
-    assert choose(least * 1.1) == {*first}
+def test_no_block_is_tried_once_the_outputs_are_accurate_enough():
+    assert chosen_methods(allowed=25e-3) == (set(), 4)  # minmax costs 12 * 2e-3
+    assert chosen_methods(allowed=23e-3) == ({"t0", "t1"}, 5)
 
 
 def test_only_the_highest_scores_are_judged():
@@ -254,3 +255,50 @@ def test_only_the_highest_scores_are_judged():
     judged = w >= np.sort(w)[-POLICY.score_count]
     off = np.mean(np.square(np.sqrt(m) - np.sqrt(w))[judged]) / POLICY.score_scale**2
     assert errors["scores"] == pytest.approx(off, rel=1e-3)
+
+
+# ---- effort --------------------------------------------------------------------------------------
+def open_trial(graph, data):
+    reference = Reference.of(graph, data)
+    return Trial(graph, place(graph, {}), lambda n: (n.inputs[1].data, None), reference)
+
+
+def test_no_sample_runs_twice_with_the_same_settings():
+    graph, data = prepare(network(False)), samples(6)
+    rounded = {"a": affine(0.0, 40.0, "i8")}
+    with open_trial(graph, data) as trial:
+        some = trial.errors(rounded, only=[1, 4])
+        every = trial.errors(rounded)
+        assert trial.runs == 2
+        assert trial.errors(rounded) == every
+        assert trial.errors(rounded, only=[1, 4]) == some != every
+        assert trial.runs == 2
+    with open_trial(graph, data) as trial:
+        assert trial.errors(rounded) == pytest.approx(every)
+
+
+def test_sensitivities_are_measured_on_the_samples_that_err_most():
+    graph, data = prepare(network(False)), samples(8)
+    for i in (2, 5):
+        data[i]["x"] = 4 * data[i]["x"]  # far outside of the range below
+    with open_trial(graph, data) as trial:
+        assert trial.hardest({"x": affine(-3.0, 3.0, "i8")}, 2) == [2, 5]
+
+
+def test_fast_keeps_what_the_user_set():
+    fast = Options(fast=True).with_fast()
+    assert (fast.limit, fast.rounding, fast.policy.trial_samples) == (32, "squant", 8)
+    kept = Options(fast=True, limit=50, rounding="data").with_fast()
+    assert (kept.limit, kept.rounding) == (50, "data")
+    assert Options().with_fast() == Options()
+    with pytest.raises(BadInput, match="fast= has no meaning in mode"):
+        Options(mode="dynamic", fast=True)
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+def test_the_number_of_samples_does_not_switch_the_result(uneven):
+    """The same layers stay in floats with 12, 24, 64 and 100 samples."""
+    graph, data = network(uneven), samples(100)
+    made = [calibrate(graph, data[:n], warn=lambda words: None) for n in (12, 24, 64, 100)]
+    assert len({tuple(m.scheme.layers.items()) for m in made}) == 1
+    assert bool(made[0].floats) == uneven

@@ -19,10 +19,9 @@ from intaglio.quant.placement.scheme import TensorScheme
 from intaglio.quant.ranges.observe import Observation
 from intaglio.quant.weights.bias_correction import set_bias
 
-# A channel whose observed range is `share` of the tensor's gets HEADROOM * share ** POWER of it:
-# the narrower a channel was observed, the more headroom it gets.
-HEADROOM, POWER = 2.0, 0.65
-LEAST_SHARE = 2.0**-8  # for channels that were observed to be almost 0
+# One step of the tensor's 8 bits. Channels that were observed below it are treated alike: how far
+# below it they are tells nothing about other samples.
+LEAST_SHARE = 1 / 255
 BYTES = ("i8", "u8")
 
 Stored = tuple[Array, TensorScheme]
@@ -77,7 +76,9 @@ def shares(placement: Placement, seen: Mapping[Value, Observation]) -> dict[Valu
         for ends, end in ((known.low, low), (known.high, high)):
             if end:
                 share = np.maximum(share, ends.astype(np.float64) / end)
-        each = HEADROOM * np.maximum(share, LEAST_SHARE) ** POWER
+        # halfway, in bits, between one range for all channels and each channel's own: the narrower
+        # a channel was observed, the more headroom it gets
+        each = np.sqrt(np.maximum(share, LEAST_SHARE))
         each = np.maximum(each, _least_useful(between, high - low, seen))
         each = np.where(share > 0, np.minimum(each, 1.0), 1.0)  # a channel of zeros: unknown
         if each.min() < 1:

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-TRIAL_SAMPLES = 24  # samples on which settings are tried
+COMPARED_SAMPLES = 24  # samples on which models are compared
 
 
-def evenly_spaced(samples: Sequence[Any], count: int = TRIAL_SAMPLES) -> list[Any]:
+def evenly_spaced(samples: Sequence[Any], count: int = COMPARED_SAMPLES) -> list[Any]:
     """At most `count` of the samples, evenly spaced."""
     return [samples[i] for i in evenly_spaced_indices(len(samples), count)]
 
 
-def evenly_spaced_indices(samples: int, count: int = TRIAL_SAMPLES) -> list[int]:
+def evenly_spaced_indices(samples: int, count: int = COMPARED_SAMPLES) -> list[int]:
     """The numbers of the samples that `evenly_spaced` takes."""
     return [int(i) for i in np.unique(np.linspace(0, samples - 1, count).round())]

@@ -1,4 +1,4 @@
-"""Choose settings by output error: range methods, headroom, weight rounding, mixed precision."""
+"""Choose settings by output error: range methods, weight rounding, mixed precision."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from intaglio.ir import Array, Node
+from intaglio.quant.options import Options
 from intaglio.quant.placement.place import layer
 from intaglio.quant.placement.scheme import TensorScheme
-from intaglio.quant.ranges import headroom
 from intaglio.quant.search.method_search import Cache, Search, subject
-from intaglio.quant.search.mixed_precision import Found, MixedPrecision
+from intaglio.quant.search.mixed_precision import Found, MixedPrecision, allowed_error
 from intaglio.quant.search.output_error import Reference
 from intaglio.quant.search.trial import PrecompiledTrial, Trial
 from intaglio.quant.weights.integers import from_integers
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 def choose_settings(
     calibration: Calibration, reference: Reference, ahead: PrecompiledTrial | None = None
 ) -> Found:
-    """Choose range methods, weight rounding, mixed precision and headroom, in this order.
+    """Choose range methods, weight rounding and mixed precision, in this order.
 
     If rounded weights cost the outputs too much, they are rounded again by the samples, in place.
     `ahead` is the trial's model, if it was compiled before.
     """
     options = calibration.options
     if not worth_trying(calibration):
-        return Found(headroom=options.headroom or 1.0)
+        return Found()
     trials = Trials(calibration, reference, ahead)
     try:
         trials.choose_methods()
         if options.accuracy is None:
-            return Found(trials.methods, options.headroom or 1.0)
+            return Found(trials.methods)
         precisions = trials.mixed_precision()
         if options.rounding == "auto" and precisions.weights_matter():
             trials.round_by_data()
             precisions = trials.mixed_precision()
-        return trials.with_headroom(precisions, precisions.meet())
+        return replace(precisions.meet(), methods=trials.methods)
     finally:
         trials.search.trial.close()
 
@@ -94,24 +94,18 @@ class Trials:
 
         return Trial(c.graph, c.placement, weights, self.reference, ahead)
 
-    def schemes(
-        self, methods: Mapping[str, str], more: float | None = None, left_out: int | None = None
-    ) -> dict[str, TensorScheme]:
-        """Schemes by these range methods, with headroom `more`, without one fold of the samples."""
+    def schemes(self, methods: Mapping[str, str]) -> dict[str, TensorScheme]:
+        """Schemes by these range methods."""
         calibration, options = self.calibration, self.calibration.options
-        by = replace(options, methods={**methods, **options.methods}, headroom=1.0)
-        ranges = calibration.ranges(by)
-        if left_out is not None:
-            ranges = headroom.without_fold(ranges, calibration.observations, left_out)
-        wide = headroom.with_headroom(
-            ranges, calibration.observations, more or options.headroom or 1.0
-        )
-        return {name: t for name, t in calibration.schemes(wide).items() if t.scale}
+        ranges = calibration.ranges(replace(options, methods={**methods, **options.methods}))
+        return {name: t for name, t in calibration.schemes(ranges).items() if t.scale}
 
     def choose_methods(self) -> None:
         """Choose the range method of each tensor, unless the user fixed it."""
         if self.auto:
-            self.methods = self.search.choose_methods()
+            accuracy = self.calibration.options.accuracy or Options.accuracy
+            assert accuracy is not None
+            self.methods = self.search.choose_methods(allowed_error(accuracy))
             self.search.expect("trying settings")
 
     def mixed_precision(self) -> MixedPrecision:
@@ -132,17 +126,3 @@ class Trials:
         self.search.trial = self.trial()
         if self.search.cache:
             self.search.cache.weights = "data"
-
-    def with_headroom(self, precisions: MixedPrecision, found: Found) -> Found:
-        """The settings with the range methods, and the headroom that suits unseen samples."""
-        options = self.calibration.options
-        found.methods, found.headroom = self.methods, options.headroom or 1.0
-        if self.auto and options.headroom is None:
-
-            def kept(more: float, fold: int) -> dict[str, TensorScheme]:
-                return precisions.kept(self.schemes(self.methods, more, fold), found.layers)
-
-            found.headroom = headroom.choose_factor(
-                self.search, self.calibration.sample_count, kept
-            )
-        return found

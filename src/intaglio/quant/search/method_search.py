@@ -1,12 +1,12 @@
-"""Choose the range method of each tensor (minmax, moving, percentile, mse) by output error.
+"""Choose the range method of the tensors (minmax, moving, percentile, mse) by output error.
 
-Every choice is measured on the model's outputs, part by part, with a `Trial`. Small errors of
-single tensors add up, so groups of tensors are tried and only groups that matter are split.
+Every choice is measured on the model's outputs, part by part, with a `Trial`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ from intaglio.quant.search.output_error import Reference
 from intaglio.quant.search.policy import POLICY, Policy
 from intaglio.quant.search.trial import Errors, Trial, total
 
-METHODS = ("minmax", "moving", "percentile", "mse")  # another method must beat the first
+METHODS = ("minmax", "moving", "percentile", "mse")
 
 Schemes = Mapping[str, TensorScheme]
 Make = Callable[[Mapping[str, str]], dict[str, TensorScheme]]  # schemes for a choice of methods
@@ -47,9 +47,12 @@ class Cache:
         text = self.weights + repr(each)
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
-    def errors(self, trial: Trial, schemes: Schemes, fine: float = 0.0) -> Errors:
+    def errors(
+        self, trial: Trial, schemes: Schemes, fine: float = 0.0, only: Sequence[int] | None = None
+    ) -> Errors:
         """The errors of a trial, from the cache if it was run before."""
-        return self.found(self.key(schemes), lambda: trial.errors(schemes, fine))
+        key = self.key(schemes) + ("" if only is None else f" {list(only)}")
+        return self.found(key, lambda: trial.errors(schemes, fine, only))
 
     def found(self, key: str, make: Callable[[], Errors]) -> Errors:
         """The cached errors for this key; if there are none, make and save them."""
@@ -106,12 +109,15 @@ class Search:
         progress.report(self.activity, done, most, at_most=True)
         self.count += 1
 
-    def errors(self, schemes: Schemes, fine: float = 0.0) -> Errors:
-        """The output errors; on a few samples only, if these are far below `fine`."""
+    def errors(
+        self, schemes: Schemes, fine: float = 0.0, only: Sequence[int] | None = None
+    ) -> Errors:
+        """The output errors on all samples, or on these `only`; a few samples are enough if their
+        errors are far below `fine`."""
         self._tell()
         if self.cache:
-            return self.cache.errors(self.trial, schemes, fine)
-        return self.trial.errors(schemes, fine)
+            return self.cache.errors(self.trial, schemes, fine, only)
+        return self.trial.errors(schemes, fine, only)
 
     def errors_without(self, schemes: Schemes, layers: Collection[str]) -> Errors:
         """The output errors if these layers keep their float weights."""
@@ -128,39 +134,35 @@ class Search:
             return tried()
         return self.cache.found(f"{self.cache.key(schemes)} {sorted(layers)}", tried)
 
-    def held_out(self, schemes: Sequence[Schemes]) -> Errors:
-        """Errors with a scheme for each sample."""
-        self.count += 1
-        if self.cache is None:
-            return self.trial.held_out(schemes)
-        key = self.cache.key({f"{i} {n}": t for i, s in enumerate(schemes) for n, t in s.items()})
-        return self.cache.found(key, lambda: self.trial.held_out(schemes))
-
     # ---- ranges ----------------------------------------------------------------------------------
-    def choose_methods(self, methods: Sequence[str] = METHODS) -> dict[str, str]:
-        """The range method of each tensor: the best one for all, then for blocks of tensors.
+    def choose_methods(
+        self, allowed: float = 0.0, methods: Sequence[str] = METHODS
+    ) -> dict[str, str]:
+        """The range method of each tensor: the one with the least output error for all, then for
+        blocks of tensors, until no output errs by more than `allowed`.
 
-        The first method clips nothing and needs the least luck: others have to beat it clearly.
+        The first method clips nothing; if its error is small, no other is tried.
         """
-        gain, names = self.policy.method_gain, self.trial.names
-        self.expect("trying range methods", self.policy.method_trials)
-        figures: dict[str, float] = {}
+        names = self.trial.names
+        most = len(methods) + (len(methods) - 1) * self.policy.method_blocks
+        self.expect("trying range methods", most)
+        tried: dict[str, Errors] = {}
         for m in methods:
             fine = self.policy.method_skip if m == methods[0] else 0.0
-            figures[m] = total(self.errors(self.make(dict.fromkeys(names, m)), fine))
-            if figures[m] < fine:
+            tried[m] = self.errors(self.make(dict.fromkeys(names, m)), fine)
+            if total(tried[m]) < fine:
                 return dict.fromkeys(names, m)
-        ranked = sorted(methods, key=lambda m: figures[m] * (gain if m == methods[0] else 1))
-        chosen, best = dict.fromkeys(names, ranked[0]), figures[ranked[0]]
+        ranked = sorted(methods, key=lambda m: total(tried[m]))
+        chosen, best = dict.fromkeys(names, ranked[0]), tried[ranked[0]]
         count = min(self.policy.method_blocks, len(names))
-        for block in np.array_split(np.array(names), count):
-            for m in ranked[1:]:
-                if best < self.policy.method_stop or self.count >= self.policy.method_trials:
-                    return chosen
-                other = chosen | {str(n): m for n in block}
-                figure = total(self.errors(self.make(other)))
-                if figure < gain * best:
-                    chosen, best = other, figure
+        blocks = np.array_split(np.array(names), count) if count else []
+        for block, m in itertools.product(blocks, ranked[1:]):
+            if max(best.values()) <= allowed:
+                break
+            other = chosen | {str(n): m for n in block}
+            errors = self.errors(self.make(other))
+            if total(errors) < total(best):
+                chosen, best = other, errors
         return chosen
 
 

@@ -34,7 +34,6 @@ class Found:
     """The settings that a search chose."""
 
     methods: dict[str, str] = field(default_factory=dict)  # range method by tensor
-    headroom: float = 1.0  # factor by which ranges exceed the observed ones
     layers: dict[str, str] = field(default_factory=dict)  # precision of promoted layers
     cosine: float = 1.0  # of the worst part of an output
     curve: list[Point] = field(default_factory=list)  # every combination that was tried
@@ -54,7 +53,10 @@ class MixedPrecision:
             search.graph, search.placement, search.how, wanted, search.fixed, search.policy
         )
         self.roundings = shared_roundings(search.placement, schemes)
-        self.allowed = 2 * (1 - cosine)  # cosine = 1 - error / 2 while the error is small
+        self.allowed = allowed_error(cosine)
+        self.hardest: list[int] = []  # the samples on which sensitivities are measured
+        self.hardest_base: Errors = {}  # the errors of rounded weights alone on these samples
+        self.scale: dict[str, float] = {}  # error on all samples / error on the hardest, by part
         self.exact = False  # trials keep the float weights of promoted layers: one compile a trial
 
     @functools.cached_property
@@ -76,10 +78,15 @@ class MixedPrecision:
     def sensitivities(self, all_of_them: Errors) -> tuple[Errors, dict[str, Errors]]:
         """The errors by rounded weights alone, and the error that each tensor adds to them.
 
-        The group with the largest error is split in two until its error is negligible.
+        The group with the largest error is split in two until its error is negligible. Groups are
+        tried on the samples with the largest part of the error, and the results are scaled to all.
         """
         base = self.search.errors({})
         whole = _less(all_of_them, base)
+        self.hardest = self.search.trial.hardest(self.schemes, self.policy.sensitivity_samples)
+        self.hardest_base = self.search.errors({}, only=self.hardest)
+        there = self.added(list(self.roundings))
+        self.scale = {p: e / there[p] if there[p] else 1.0 for p, e in whole.items()}
         found: dict[str, Errors] = {}
         count = 0
         heap = [(-self.over(whole), 0, list(self.roundings), whole)]
@@ -93,19 +100,20 @@ class MixedPrecision:
                 found |= {n: {p: e / len(group) for p, e in added.items()} for n in group}
                 continue
             half, rest = group[: len(group) // 2], group[len(group) // 2 :]
-            one = self.added(half, base)
+            one = self.added(half)
             small = max(added.values()) < self.policy.additive
-            other = _less(added, one) if small else self.added(rest, base)
+            other = _less(added, one) if small else self.added(rest)
             count += 1 if small else 2
             for part, e in ((half, one), (rest, other)):
                 heapq.heappush(heap, (-self.over(e), 2 * count + (part is half), part, e))
         return base, found
 
-    def added(self, tensors: list[str], base: Errors) -> Errors:
+    def added(self, tensors: list[str]) -> Errors:
         """The error that rounding these tensors adds to the error of rounded weights."""
         names = {n for t in tensors for n in self.roundings[t]}
         part = {n: t for n, t in self.schemes.items() if n in names}
-        return _less(self.search.errors(part), base)
+        made = self.search.errors(part, only=self.hardest)
+        return {p: e * self.scale.get(p, 1.0) for p, e in _less(made, self.hardest_base).items()}
 
     # ---- promotion -------------------------------------------------------------------------------
     def meet(self) -> Found:
@@ -273,6 +281,11 @@ class MixedPrecision:
             else f"{chip} has nothing wider than {self.how.precision}"
         )
         return f"the outputs match by {cosine:.6g} only; {self.cosine:g} was asked for: {why}"
+
+
+def allowed_error(cosine: float) -> float:
+    """The squared error that a cosine allows: cosine = 1 - error / 2 while the error is small."""
+    return 2 * (1 - cosine)
 
 
 def _less(a: Errors, b: Errors) -> Errors:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,6 +58,12 @@ class Match:
         sums = np.array([self.dot, self.own, self.other, self.off])
         _library().itg_match(x.ctypes.data, y.ctypes.data, x.size, sums.ctypes.data)
         self.dot, self.own, self.other, self.off = map(float, sums)
+
+    @classmethod
+    def sum(cls, matches: Iterable[Match]) -> Match:
+        """The agreement over the samples of all these."""
+        each = [(m.dot, m.own, m.other, m.off) for m in matches]
+        return cls(*map(math.fsum, zip(*each, strict=True))) if each else cls()
 
     @property
     def cosine(self) -> float:

@@ -22,15 +22,12 @@ class Policy:
     score_share: float = 1 / 1000  # share of all scores that is judged: the highest ones
     score_count: int = 64  # least number of scores that is judged
 
-    # ---- range methods ---------------------------------------------------------------------------
-    # 23 models lose 0.09 points on average; with 0.95 and 0.002 they lose 0.11, although the signal
-    # to noise of six classifiers then is 0.1 dB better on average. Not chosen by leaving one out.
-    method_gain: float = 0.8  # another method is taken if the error falls below this share
-    method_stop: float = 0.004  # error below which blocks are not tried any more
-    # Effort:
-    method_blocks: int = 6  # runs of consecutive tensors; each may get a range method of its own
-    method_trials: int = 24  # most trials that the choice of range methods takes
+    # ---- all trials (effort) ---------------------------------------------------------------------
+    trial_samples: int = 24  # samples on which settings are tried
+
+    # ---- range methods (effort) ------------------------------------------------------------------
     method_skip: float = 0.001  # error of minmax below which no other method is tried
+    method_blocks: int = 6  # runs of consecutive tensors; each may get a range method of its own
 
     # ---- weights (effort: both cost time, and none at run time) ----------------------------------
     rounding_share: float = 0.25  # share of the allowed error: weights that cost more are rounded
@@ -43,6 +40,7 @@ class Policy:
     conversion: float = 0.01  # share of the model's time that a change of precision costs
     macs_per_output: int = 25  # a layer takes at least as long as this many MACs an output element
     # Effort:
+    sensitivity_samples: int = 8  # samples on which sensitivities are measured: the worst ones
     trial_budget: int = 60  # most trials to find the tensors that cause the error
     negligible: float = 0.05  # share of the allowed error below which a group is not split
     additive: float = 0.1  # errors below this add up: one half of a group tells the other's error
@@ -51,3 +49,4 @@ class Policy:
 
 
 POLICY = Policy()
+FAST = {"trial_samples": 8, "method_blocks": 0}  # bounds of a shorter search

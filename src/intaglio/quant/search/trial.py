@@ -19,7 +19,7 @@ from intaglio.ir import Array, Graph, Node, Type, Value, constant
 from intaglio.quant.placement.place import PRODUCTS, Placement, activations, layer
 from intaglio.quant.placement.scheme import TensorScheme
 from intaglio.quant.ranges.probe import SessionPool, sessions
-from intaglio.quant.search.output_error import Match, OutputMatch, Reference
+from intaglio.quant.search.output_error import Columns, Match, OutputMatch, Reference
 from intaglio.quant.weights.bias_correction import bias_of, channel_axis, set_bias, shift_bias
 from intaglio.quant.weights.integers import Integers, from_integers
 from intaglio.session import Session
@@ -36,6 +36,7 @@ FIRST_PAIRS = 4  # pairs of samples that are tried first
 CLEAR = 0.5  # if their error is below this share of the bound, the other samples are not run
 Stored = tuple[Array, Array | None]  # weights, and the bias correction
 Errors = dict[str, float]  # relative squared error by part of an output
+Judged = dict[tuple[str, Columns], Match]  # one sample, by part of an output
 
 
 class PrecompiledTrial:
@@ -103,7 +104,8 @@ class Trial:
     ):
         """`weights` gives the rounded weights of a product; `graph` is not changed."""
         self.reference, self.runs = reference, 0
-        self._known: dict[frozenset[Any], Errors] = {}  # results of earlier trials
+        self._known: dict[frozenset[Any], dict[int, Judged]] = {}  # earlier trials, by sample
+        self._parts = [(n, p) for n, columns in reference.parts.items() for p in columns]
         self.names = [v.name for v in placement.tensors]
         self.steps = {v.name: _by_channel(v) for v in placement.depthwise_inputs}
         self.biases: dict[str, Array] = {}
@@ -116,41 +118,70 @@ class Trial:
 
     def run(
         self,
-        schemes: Mapping[str, TensorScheme] | Sequence[Mapping[str, TensorScheme]],
+        schemes: Mapping[str, TensorScheme],
         fine: float = 0.0,
+        only: Sequence[int] | None = None,
     ) -> list[OutputMatch]:
         """How the outputs match the float model's if only the tensors in `schemes` are rounded.
 
-        A sequence has schemes for each sample. A few samples are enough if their error is far below
-        `fine`. Samples are judged in two halves, and the worse half counts: settings that are good
-        by luck on some samples are seldom good on all. Scores are few and judged together.
+        `only` names the samples to run; otherwise all are run, but a few are enough if their error
+        is far below `fine`. Results are kept by sample, so no sample runs twice.
         """
-        ref, every = self.reference, range(len(self.reference.samples))
-        each = [schemes] * len(every) if isinstance(schemes, Mapping) else schemes
-        known = {id(s): self._given(s) for s in each}
-        given = [known[id(s)] for s in each]
-        parts = [(n, p) for n, columns in ref.parts.items() for p in columns]
-        halves = [{part: Match() for part in parts} for _ in range(min(2, len(every)))]
-        self.runs += 1
-        first = (
-            [i for i in every if i // 2 % (len(every) // (2 * FIRST_PAIRS) or 1) == 0]
-            if fine
-            else []
-        )
-        matches: list[OutputMatch] = []
-        for some in (first, [i for i in every if i not in first]):
-            feeds = ({**ref.samples[i], **given[i], **self.biases} for i in some)
+        every = range(len(self.reference.samples))
+        key = frozenset((n, t.dtype, t.scale, t.zero) for n, t in schemes.items())
+        known = self._known.setdefault(key, {})
+        if fine and only is None:
+            spacing = len(every) // (2 * FIRST_PAIRS) or 1
+            first = [i for i in every if i // 2 % spacing == 0]
+            matches = self._worst(self._judged(schemes, first, known))
+            if total(_squared(matches)) < CLEAR * fine:
+                return matches
+        return self._worst(self._judged(schemes, every if only is None else only, known))
+
+    def _judged(
+        self, schemes: Mapping[str, TensorScheme], wanted: Sequence[int], known: dict[int, Judged]
+    ) -> dict[int, Judged]:
+        """How each wanted sample matches; samples that are not in `known` are run and added."""
+        ref, missing = self.reference, [i for i in wanted if i not in known]
+        if missing:
+            self.runs += 1
+            given = self._given(schemes) | self.biases
+            feeds = ({**ref.samples[i], **given} for i in missing)
             results = self.sessions.in_order(lambda s, x: s.run(x), feeds)
-            for i, made in zip(some, results, strict=True):
-                for part in parts:
-                    scores = f"{part[0]}{part[1]}" in ref.highest
-                    for half in halves if scores else [halves[i % len(halves)]]:
-                        ref.judge(half[part], part, i, made[part[0]])
-            worst = {key: max((h[key] for h in halves), key=lambda m: m.error) for key in parts}
-            matches = [OutputMatch(n, p, t.cosine, t.error) for (n, p), t in worst.items()]
-            if some and total(_squared(matches)) < CLEAR * fine:
-                break
-        return matches
+            for i, made in zip(missing, results, strict=True):
+                known[i] = {part: Match() for part in self._parts}
+                for part, match in known[i].items():
+                    ref.judge(match, part, i, made[part[0]])
+        return {i: known[i] for i in wanted}
+
+    def _worst(self, judged: Mapping[int, Judged]) -> list[OutputMatch]:
+        """The match of each part of the outputs.
+
+        Samples are judged in two halves, and the worse half counts: settings that are good by luck
+        on some samples are seldom good on all. Scores are few and judged together.
+        """
+        found = []
+        for n, p in self._parts:
+            halves = [[m[n, p] for i, m in judged.items() if i % 2 == half] for half in (0, 1)]
+            if f"{n}{p}" in self.reference.highest:
+                halves = [halves[0] + halves[1]]
+            worst = max((Match.sum(h) for h in halves if h), key=lambda m: m.error)
+            found.append(OutputMatch(n, p, worst.cosine, worst.error))
+        return found
+
+    def hardest(self, schemes: Mapping[str, TensorScheme], count: int) -> list[int]:
+        """The samples with the largest parts of the error, in order of their numbers."""
+        self.run(schemes)
+        key = frozenset((n, t.dtype, t.scale, t.zero) for n, t in schemes.items())
+        known = self._known[key]
+        whole = {part: Match.sum(m[part] for m in known.values()).off for part in self._parts}
+
+        def share(i: int) -> float:
+            return max(m.off / whole[part] for part, m in known[i].items() if whole[part])
+
+        if not any(whole.values()):
+            return sorted(known)[:count]
+        return sorted(sorted(known, key=share, reverse=True)[:count])
 
     def _given(self, schemes: Mapping[str, TensorScheme]) -> dict[str, Array]:
         """The model's step and limit inputs for these schemes."""
@@ -167,19 +198,14 @@ class Trial:
                 )
         return given
 
-    def held_out(self, schemes: Sequence[Mapping[str, TensorScheme]]) -> Errors:
-        """Errors with a scheme for each sample."""
-        return _squared(self.run(schemes))
-
-    def errors(self, schemes: Mapping[str, TensorScheme], fine: float = 0.0) -> Errors:
-        """Relative squared errors, which add up over tensors as long as they are small.
-
-        A few samples tell them where they are far below `fine`.
-        """
-        key = frozenset((n, t.dtype, t.scale, t.zero) for n, t in schemes.items())
-        if key not in self._known:
-            self._known[key] = _squared(self.run(schemes, fine))
-        return dict(self._known[key])
+    def errors(
+        self,
+        schemes: Mapping[str, TensorScheme],
+        fine: float = 0.0,
+        only: Sequence[int] | None = None,
+    ) -> Errors:
+        """Relative squared errors, which add up over tensors as long as they are small."""
+        return _squared(self.run(schemes, fine, only))
 
     def close(self) -> None:
         self.sessions.close()
