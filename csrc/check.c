@@ -28,7 +28,8 @@ static itg_status check_tensor(const itg_model *m, uint32_t i, itg_error *e) {
     if (k >= t->rank ? d != 0 : d > ITG_MAX_BYTES)
       BAD("tensor %u: extent %lld is not allowed", i, (long long)t->shape[k]);
     if (k >= t->rank) continue;
-    if (d && most > ITG_MAX_BYTES / d) BAD("tensor %u has more than 2^46 bytes", i);
+    if (d && most > ITG_MAX_BYTES / d)
+      BAD("tensor %u has more than %llu bytes", i, (unsigned long long)ITG_MAX_BYTES);
     if (d) most *= d;
     bytes *= d;
   }

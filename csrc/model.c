@@ -1,5 +1,6 @@
 // Opening a package file: maps it, finds its sections, compares checksums, checks it (check.c), and
 // answers questions about it.
+#define _FILE_OFFSET_BITS 64  // on 32-bit systems too: a large file is refused in words
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -23,7 +24,7 @@ itg_status itg_fail(itg_error *error, itg_status status, const char *format, ...
   return status;
 }
 
-enum { MAX_SECTIONS = 64 };
+enum { MAX_SECTIONS = 64, BIG_ENDIAN_CPU = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ };
 
 // A section as an array of records of `item` bytes.
 typedef struct {
@@ -42,6 +43,13 @@ static itg_status check_header(itg_model *m, itg_error *e) {
   memcpy(&h, m->file, sizeof h);
   if (memcmp(h.magic, "ITG1", 4))
     return itg_fail(e, ITG_BAD_FILE, "file does not start with ITG1; it is no package file");
+  if (h.version == ITG_FILE_VERSION << 24 || BIG_ENDIAN_CPU)
+    return itg_fail(e, ITG_UNSUPPORTED,
+                    BIG_ENDIAN_CPU
+                        ? "this CPU is big-endian; packages are little-endian, and the runtime "
+                          "does not convert them; use a little-endian CPU"
+                        : "file has big-endian numbers; packages are little-endian; compile the "
+                          "model again");
   if (h.version != ITG_FILE_VERSION)
     return itg_fail(e, ITG_BAD_FILE,
                     "file has format version %u, this runtime reads %u; compile the model again",
@@ -137,7 +145,9 @@ static itg_status open_bytes(itg_model *m, uint32_t flags, itg_model **out, itg_
 
 itg_status itg_model_open(const void *data, size_t size, uint32_t flags, itg_model **out,
                           itg_error *e) {
-  *out = NULL;
+  if (out) *out = NULL;
+  if ((!data && size) || !out)
+    return itg_fail(e, ITG_BAD_INPUT, "%s is NULL", out ? "data" : "model");
   itg_model *m = calloc(1, sizeof *m);
   if (!m) return itg_fail(e, ITG_NO_MEMORY, "no memory for a model");
   m->file = data;
@@ -152,8 +162,36 @@ itg_status itg_model_open(const void *data, size_t size, uint32_t flags, itg_mod
   return open_bytes(m, flags, out, e);
 }
 
+// The whole file in memory of our own, whatever happens to the file afterwards.
+static itg_status read_file(itg_model *m, int fd, const char *path, itg_error *e) {
+  uint8_t *to = aligned_alloc(ITG_ALIGN, (size_t)itg_align(m->size));
+  m->file = m->owned = to;
+  if (!to)
+    return itg_fail(e, ITG_NO_MEMORY, "no memory for %llu bytes of package",
+                    (unsigned long long)m->size);
+  for (uint64_t at = 0; at < m->size;) {
+    const ssize_t n = read(fd, to + at, (size_t)(m->size - at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0)
+      return itg_fail(e, ITG_BAD_FILE, "cannot read %.160s: %s", path,
+                      n ? strerror(errno) : "it became shorter while it was read");
+    at += (uint64_t)n;
+  }
+  return ITG_OK;
+}
+
+static itg_status map_file(itg_model *m, int fd, const char *path, itg_error *e) {
+  void *map = mmap(NULL, (size_t)m->size, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (map == MAP_FAILED)
+    return itg_fail(e, ITG_BAD_FILE, "cannot map %.160s: %s", path, strerror(errno));
+  m->file = map;
+  m->mapped = m->size;
+  return ITG_OK;
+}
+
 itg_status itg_model_open_file(const char *path, uint32_t flags, itg_model **out, itg_error *e) {
-  *out = NULL;
+  if (out) *out = NULL;
+  if (!path || !out) return itg_fail(e, ITG_BAD_INPUT, "%s is NULL", out ? "path" : "model");
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return itg_fail(e, ITG_BAD_FILE, "cannot open %.160s: %s", path, strerror(errno));
   struct stat st;
@@ -162,23 +200,22 @@ itg_status itg_model_open_file(const char *path, uint32_t flags, itg_model **out
     return itg_fail(e, ITG_BAD_FILE, "%.160s is no package file: it is empty, truncated or no file",
                     path);
   }
-  void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-  close(fd);
-  if (map == MAP_FAILED)
-    return itg_fail(e, ITG_BAD_FILE, "cannot map %.160s: %s", path, strerror(errno));
   itg_model *m = calloc(1, sizeof *m);
-  if (!m) {
-    munmap(map, (size_t)st.st_size);
-    return itg_fail(e, ITG_NO_MEMORY, "no memory for a model");
-  }
-  m->file = map;
-  m->size = m->mapped = (uint64_t)st.st_size;
-  return open_bytes(m, flags, out, e);
+  itg_status status = ITG_OK;
+  if (m) m->size = (uint64_t)st.st_size;
+  if (!m || m->size > ITG_MAX_BYTES)
+    status = itg_fail(e, ITG_NO_MEMORY, "no memory for a package of %llu bytes",
+                      (unsigned long long)st.st_size);
+  else status = flags & ITG_OPEN_COPY ? read_file(m, fd, path, e) : map_file(m, fd, path, e);
+  close(fd);
+  if (!status) return open_bytes(m, flags, out, e);
+  itg_model_close(m);
+  return status;
 }
 
 void itg_model_close(itg_model *m) {
   if (!m) return;
-  if (m->mapped) munmap((void *)m->file, m->mapped);
+  if (m->mapped) munmap((void *)m->file, (size_t)m->mapped);
   free(m->owned);
   free(m->tensors);
   free(m->arg_tensors);
@@ -192,21 +229,21 @@ void itg_model_close(itg_model *m) {
   free(m);
 }
 
-uint32_t itg_model_isa(const itg_model *m) { return m->isa; }
-uint32_t itg_model_plans(const itg_model *m) { return m->n_mains; }
-const void *itg_model_weights(const itg_model *m) { return m->consts; }
+uint32_t itg_model_isa(const itg_model *m) { return m ? m->isa : 0; }
+uint32_t itg_model_plans(const itg_model *m) { return m ? m->n_mains : 0; }
+const void *itg_model_weights(const itg_model *m) { return m ? m->consts : NULL; }
 
 const char *itg_model_meta(const itg_model *m, size_t *size) {
-  *size = m->meta_size;
-  return m->meta;
+  if (size) *size = m ? (size_t)m->meta_size : 0;
+  return m ? m->meta : NULL;
 }
 
 uint32_t itg_model_inputs(const itg_model *m, uint32_t plan) {
-  return plan < m->n_mains ? m->plans[m->mains[plan]].n_inputs : 0;
+  return m && plan < m->n_mains ? m->plans[m->mains[plan]].n_inputs : 0;
 }
 
 uint32_t itg_model_outputs(const itg_model *m, uint32_t plan) {
-  return plan < m->n_mains ? m->plans[m->mains[plan]].n_outputs : 0;
+  return m && plan < m->n_mains ? m->plans[m->mains[plan]].n_outputs : 0;
 }
 
 static itg_status info_of(const itg_model *m, uint32_t id, itg_info *info) {
@@ -229,12 +266,12 @@ static itg_status info_of(const itg_model *m, uint32_t id, itg_info *info) {
 }
 
 itg_status itg_model_input(const itg_model *m, uint32_t plan, uint32_t index, itg_info *info) {
-  if (index >= itg_model_inputs(m, plan)) return ITG_BAD_INPUT;
+  if (!info || index >= itg_model_inputs(m, plan)) return ITG_BAD_INPUT;
   return info_of(m, m->args[m->plans[m->mains[plan]].inputs + index], info);
 }
 
 itg_status itg_model_output(const itg_model *m, uint32_t plan, uint32_t index, itg_info *info) {
-  if (index >= itg_model_outputs(m, plan)) return ITG_BAD_INPUT;
+  if (!info || index >= itg_model_outputs(m, plan)) return ITG_BAD_INPUT;
   return info_of(m, m->args[m->plans[m->mains[plan]].outputs + index], info);
 }
 
@@ -249,12 +286,12 @@ const itg_file_state *itg_states_of(const itg_model *m, uint32_t main, uint32_t 
 
 uint32_t itg_model_states(const itg_model *m, uint32_t plan) {
   uint32_t count = 0;
-  if (plan < m->n_mains) itg_states_of(m, m->mains[plan], &count);
+  if (m && plan < m->n_mains) itg_states_of(m, m->mains[plan], &count);
   return count;
 }
 
 itg_status itg_model_state(const itg_model *m, uint32_t plan, uint32_t index, itg_state *state) {
-  if (index >= itg_model_states(m, plan)) return ITG_BAD_INPUT;
+  if (!state || index >= itg_model_states(m, plan)) return ITG_BAD_INPUT;
   uint32_t count;
   const itg_file_state *s = itg_states_of(m, m->mains[plan], &count) + index;
   *state =

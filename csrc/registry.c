@@ -1,4 +1,5 @@
 // The tables of operations and kernels, made from kernels.inc.
+#include <float.h>
 #include <string.h>
 
 #include "built.h"
@@ -38,10 +39,26 @@ static const itg_kernel kernels[] = {
 #include "kernels/kernels.inc"
 };
 
-#ifndef ITG_VERSION  // CMakeLists.txt reads it from src/intaglio/__init__.py
+_Static_assert(FLT_EVAL_METHOD == 0 || FLT_EVAL_METHOD == 16,  // 16: with arithmetic of f16
+               "floats must be computed as floats: -msse2 -mfpmath=sse");
+
+#ifndef ITG_VERSION  // a build without CMake
 #define ITG_VERSION "unknown"
 #endif
 const char *itg_version(void) { return ITG_VERSION; }
+
+const char *itg_status_words(itg_status status) {  // in the order of enum itg_status
+  static const char *const words[] = {
+      "no error",
+      "the package file is missing, truncated, corrupt or hostile",
+      "an index, a size, an alignment or a pointer that the caller gave is wrong",
+      "the package needs another CPU or a newer runtime",
+      "the model cannot compute with this data",
+      "there is not enough memory",
+      "another thread is running this session; use one session per thread"};
+  const size_t known = sizeof words / sizeof *words;
+  return (size_t)status < known ? words[status] : "unknown status";
+}
 
 const char *itg_dtype_name(uint8_t dtype) {  // in the order of enum itg_dtype
   static const char *const names[] = {

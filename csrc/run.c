@@ -119,23 +119,32 @@ static itg_status run_all(itg_session *s) {
   return ITG_OK;
 }
 
+// A child that was forked during a run inherits the mark, but not the thread that would remove it:
+// the mark of another process counts as none.
+static bool begin(itg_session *s) {
+  const unsigned mine = itg_forks() + 1;
+  unsigned now = atomic_load_explicit(&s->busy, memory_order_relaxed);
+  return now != mine && atomic_compare_exchange_strong(&s->busy, &now, mine);
+}
+
 itg_status itg_run(itg_session *s) { return itg_run_with(s, NULL, NULL); }
 
 itg_status itg_run_with(itg_session *s, const void *const *inputs, void *const *outputs) {
-  if (atomic_flag_test_and_set(&s->busy))
-    return ITG_BUSY;  // session->error belongs to the thread that runs
+  if (!s) return ITG_BAD_INPUT;
+  if (!begin(s)) return ITG_BUSY;  // session->error belongs to the thread that runs
   s->error.words[0] = 0;
-  itg_status status = inputs ? itg_bind_all(s, inputs, outputs) : ITG_OK;
+  itg_pool_after_fork(s->pool);
+  itg_status status = itg_bind_all(s, inputs, outputs);
   if (!status) status = run_all(s);
-  atomic_flag_clear(&s->busy);
+  atomic_store(&s->busy, 0);
   return status;
 }
 
 // ---- profile ------------------------------------------------------------------------------------
-uint32_t itg_session_steps(const itg_session *s) { return s->n_steps; }
+uint32_t itg_session_steps(const itg_session *s) { return s ? s->n_steps : 0; }
 
 itg_status itg_get_profile(const itg_session *s, uint32_t i, itg_profile *to) {
-  if (i >= s->n_steps) return ITG_BAD_INPUT;
+  if (!s || !to || i >= s->n_steps) return ITG_BAD_INPUT;
   const itg_step *step = &s->steps[i];
   *to = (itg_profile){step->op->name, itg_origin(s->model, step->record),
                       step->isa,      step->plan - s->plan_number,
@@ -145,5 +154,5 @@ itg_status itg_get_profile(const itg_session *s, uint32_t i, itg_profile *to) {
 }
 
 void itg_reset_profile(itg_session *s) {
-  for (uint32_t i = 0; i < s->n_steps; i++) s->steps[i].ns = s->steps[i].calls = 0;
+  for (uint32_t i = 0; s && i < s->n_steps; i++) s->steps[i].ns = s->steps[i].calls = 0;
 }

@@ -7,8 +7,8 @@
 
 #define ITG_MAX_OUTPUTS 16  // of a step that is not control flow
 #define ITG_MAX_DEPTH 16    // of control flow inside of control flow
-#define ITG_MAX_BYTES \
-  ((uint64_t)1 << 46)  // of a tensor or an arena: sums of a few of them cannot overflow
+// Of a tensor or an arena: sums of a few of them cannot overflow, nor exceed the address space.
+#define ITG_MAX_BYTES ((uint64_t)1 << (sizeof(void *) < 8 ? 30 : 46))
 #define ITG_MAX_THREADS 256
 
 // A main plan's slots are consecutive: input i of plan p is slot family[p].inputs + i.
@@ -89,7 +89,7 @@ struct itg_session {
   uint32_t threads, profile;
   uint64_t max_steps, steps_left;
   itg_pool *pool;
-  atomic_flag busy;
+  atomic_uint busy;  // 0, or 1 + itg_forks() of the process that runs it
   itg_error error;
 };
 
@@ -110,6 +110,8 @@ itg_status itg_step_fails(itg_session *session, const itg_step *step, itg_words 
 // threads.c
 itg_pool *itg_pool_create(uint32_t threads);
 void itg_pool_destroy(itg_pool *pool);
+void itg_pool_after_fork(itg_pool *pool);  // starts the workers that a forked child lacks
+unsigned itg_forks(void);                  // how many forks lie between the first process and this
 itg_words itg_pool_run(itg_pool *pool, itg_run_fn run, const itg_call *call, uint32_t parts);
 // cpu.c
 uint32_t itg_missing_isa(

@@ -74,13 +74,13 @@ static itg_status measure(const itg_model *m, const itg_options *o, layout *l, i
     if (need > mem->scratch) mem->scratch = need;
   }
   take(l, sizeof(itg_session));
-  l->tensors = take(l, m->n_tensors * sizeof(itg_tensor));
-  l->args = take(l, m->n_args * sizeof(itg_tensor *));
-  l->next = take(l, m->n_tensors * sizeof(uint32_t));
-  l->steps = take(l, l->n_steps * sizeof(itg_step));
-  l->plans = take(l, (l->last_plan - main) * sizeof(itg_steps));
-  l->inputs = take(l, p->n_inputs * sizeof(itg_slot));
-  l->outputs = take(l, p->n_outputs * sizeof(itg_slot));
+  l->tensors = take(l, (uint64_t)m->n_tensors * sizeof(itg_tensor));
+  l->args = take(l, (uint64_t)m->n_args * sizeof(itg_tensor *));
+  l->next = take(l, (uint64_t)m->n_tensors * sizeof(uint32_t));
+  l->steps = take(l, (uint64_t)l->n_steps * sizeof(itg_step));
+  l->plans = take(l, (uint64_t)(l->last_plan - main) * sizeof(itg_steps));
+  l->inputs = take(l, (uint64_t)p->n_inputs * sizeof(itg_slot));
+  l->outputs = take(l, (uint64_t)p->n_outputs * sizeof(itg_slot));
   mem->tables = l->total;
   l->arena = take(l, mem->arena);
   l->scratch = take(l, mem->scratch);
@@ -91,6 +91,9 @@ static itg_status measure(const itg_model *m, const itg_options *o, layout *l, i
       take(l, itg_bytes(m->arg_tensors[p->inputs + i]));
   for (uint32_t i = 0; i < p->n_outputs; i++)
     if (own_output(m, f, i, o->external_io)) take(l, itg_bytes(m->arg_tensors[p->outputs + i]));
+  if (l->total > SIZE_MAX - ITG_ALIGN)
+    return itg_fail(e, ITG_NO_MEMORY, "a session needs %llu bytes, which this CPU cannot address",
+                    (unsigned long long)l->total);
   mem->io = l->total - l->io;
   mem->session = l->total;
   return ITG_OK;
@@ -99,6 +102,7 @@ static itg_status measure(const itg_model *m, const itg_options *o, layout *l, i
 itg_status itg_model_memory(const itg_model *m, const itg_options *o, itg_memory *mem,
                             itg_error *e) {
   layout l;
+  if (!m || !mem) return itg_fail(e, ITG_BAD_INPUT, "%s is NULL", m ? "memory" : "model");
   return measure(m, o ? o : &no_options, &l, mem, e);
 }
 
@@ -192,7 +196,8 @@ itg_status itg_session_create(const itg_model *m, const itg_options *o, itg_sess
                               itg_error *e) {
   layout l;
   itg_memory mem;
-  *out = NULL;
+  if (out) *out = NULL;
+  if (!m || !out) return itg_fail(e, ITG_BAD_INPUT, "%s is NULL", m ? "session" : "model");
   if (!o) o = &no_options;
   itg_status status = measure(m, o, &l, &mem, e);
   if (status) return status;
@@ -202,16 +207,17 @@ itg_status itg_session_create(const itg_model *m, const itg_options *o, itg_sess
                     (unsigned long long)mem.session, (unsigned long long)o->memory_size);
   if ((uintptr_t)o->weights % ITG_ALIGN)
     return itg_fail(e, ITG_BAD_INPUT, "weights must be aligned to 64 bytes");
-  void *owned = o->memory
-                    ? NULL
-                    : calloc(1, mem.session + ITG_ALIGN);  // zero: no one's old data shows through
+  void *owned =
+      o->memory
+          ? NULL
+          : calloc(1, (size_t)mem.session + ITG_ALIGN);  // zero: no one's old data shows through
   uint8_t *base = o->memory ? o->memory : owned;
   if (!base)
     return itg_fail(e, ITG_NO_MEMORY, "no memory for a session, which needs %llu bytes",
                     (unsigned long long)mem.session);
   base += -(uintptr_t)base % ITG_ALIGN;
   itg_session *s = (itg_session *)base;
-  memset(base, 0, mem.tables);
+  memset(base, 0, (size_t)mem.tables);
   s->model = m;
   s->plan_number = m->mains[o->plan];
   s->plan = &m->plans[s->plan_number];
@@ -230,7 +236,7 @@ itg_status itg_session_create(const itg_model *m, const itg_options *o, itg_sess
   s->profile = o->profile;
   s->states = itg_states_of(m, s->plan_number, &s->n_states);
   s->max_steps = o->max_steps ? o->max_steps : 1000000000;
-  atomic_flag_clear(&s->busy);
+  itg_forks();  // counts from here on
   bind_tensors(s, &l, o->weights ? o->weights : m->consts, !o->external_io);
   bind_steps(s, &l);
   itg_reset_states(s);
@@ -248,12 +254,15 @@ void itg_session_destroy(itg_session *s) {
   free(s->owned);
 }
 
-const char *itg_session_error(const itg_session *s) { return s->error.words; }
+const char *itg_session_error(const itg_session *s) {
+  return s ? s->error.words : "session is NULL; make one with itg_session_create";
+}
 
 // ---- inputs and outputs -------------------------------------------------------------------------
 // The tensor of input or output `index`, if it exists and takes `bytes` bytes.
 static itg_status find(itg_session *s, bool input, uint32_t index, size_t bytes,
                        const itg_tensor **found) {
+  if (!s) return ITG_BAD_INPUT;
   const itg_model *m = s->model;
   const char *what = input ? "input" : "output";
   uint32_t count = input ? s->plan->n_inputs : s->plan->n_outputs,
@@ -275,6 +284,9 @@ itg_status itg_set_input(itg_session *s, uint32_t index, const void *data, size_
   itg_status status = find(s, true, index, bytes, &t);
   if (status) return status;
   itg_slot *slot = &s->inputs[index];
+  if (bytes && !data)
+    return itg_fail(&s->error, ITG_BAD_INPUT, "input %u: its data is NULL; give %zu bytes", index,
+                    bytes);
   if (!slot->own)
     return itg_fail(&s->error, ITG_BAD_INPUT,
                     "input %u: the session has external_io; use itg_bind_input", index);
@@ -301,12 +313,13 @@ static itg_status bind(itg_session *s, bool input, uint32_t index, void *data, s
   return bind_to(s, input, index, t, data);
 }
 
+// A list that is NULL leaves its inputs or outputs as they are.
 itg_status itg_bind_all(itg_session *s, const void *const *inputs, void *const *outputs) {
   const itg_file_plan *p = s->plan;
   itg_status status = ITG_OK;
-  for (uint32_t i = 0; !status && i < p->n_inputs; i++)
+  for (uint32_t i = 0; inputs && !status && i < p->n_inputs; i++)
     status = bind_to(s, true, i, s->model->arg_tensors[p->inputs + i], (void *)inputs[i]);
-  for (uint32_t i = 0; !status && i < p->n_outputs; i++)
+  for (uint32_t i = 0; outputs && !status && i < p->n_outputs; i++)
     status = bind_to(s, false, i, s->model->arg_tensors[p->outputs + i], outputs[i]);
   return status;
 }
@@ -325,7 +338,7 @@ static const itg_tensor *state_tensor(const itg_session *s, uint32_t i) {
 }
 
 void itg_reset_states(itg_session *s) {
-  for (uint32_t i = 0; i < s->n_states; i++) {
+  for (uint32_t i = 0; s && i < s->n_states; i++) {
     const uint64_t bytes = itg_bytes(state_tensor(s, i)), from = s->states[i].initial;
     uint8_t *to = s->inputs[s->states[i].input].own;
     if (bytes && from == UINT64_MAX) memset(to, 0, bytes);
@@ -343,7 +356,9 @@ void itg_carry_states(itg_session *s) {
 }
 
 itg_status itg_get_state(itg_session *s, uint32_t index, itg_view *view) {
+  if (!s) return ITG_BAD_INPUT;
   s->error.words[0] = 0;
+  if (!view) return itg_fail(&s->error, ITG_BAD_INPUT, "state %u: its view is NULL", index);
   if (index >= s->n_states)
     return itg_fail(&s->error, ITG_BAD_INPUT, "state %u does not exist", index);
   const itg_tensor *t = state_tensor(s, index);
@@ -354,13 +369,16 @@ itg_status itg_get_state(itg_session *s, uint32_t index, itg_view *view) {
 }
 
 itg_status itg_set_state(itg_session *s, uint32_t index, const void *data, size_t bytes) {
+  if (!s) return ITG_BAD_INPUT;
   if (index >= s->n_states)
     return itg_fail(&s->error, ITG_BAD_INPUT, "state %u does not exist", index);
   return itg_set_input(s, s->states[index].input, data, bytes);
 }
 
 itg_status itg_get_output(itg_session *s, uint32_t index, itg_view *view) {
+  if (!s) return ITG_BAD_INPUT;
   s->error.words[0] = 0;
+  if (!view) return itg_fail(&s->error, ITG_BAD_INPUT, "output %u: its view is NULL", index);
   if (index >= s->plan->n_outputs)
     return itg_fail(&s->error, ITG_BAD_INPUT, "output %u does not exist; the model has %u", index,
                     s->plan->n_outputs);

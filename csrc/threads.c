@@ -2,7 +2,7 @@
 // its own number, which it also had in the step before (its data is in the cache), and then parts
 // that nobody has begun. So the caller never waits for a thread that is not scheduled: it does that
 // part itself. Workers spin for a while before they sleep, because the next step usually comes
-// within microseconds.
+// within microseconds. A forked child has no workers: its first run starts new ones.
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -30,8 +30,9 @@ struct itg_pool {
   _Atomic(itg_run_fn) run;
   _Atomic(const itg_call *) call;
   atomic_bool stop;
-  claim *claimed;  // per part; at the end of a job all of them hold its number
-  uint32_t n_workers;
+  claim *claimed;                 // per part; at the end of a job all of them hold its number
+  uint32_t threads, n_workers;    // wanted, with the caller's; running, without it
+  unsigned forks;                 // itg_forks() of the process that started the workers
   _Alignas(64) atomic_uint left;  // parts that are not finished
   _Atomic(itg_words) words;
   _Alignas(64) atomic_uint sleeping;  // workers that need to be woken
@@ -109,7 +110,7 @@ itg_words itg_pool_run(itg_pool *p, itg_run_fn run, const itg_call *call, uint32
   atomic_store_explicit(&p->parts, parts, memory_order_relaxed);
   atomic_store_explicit(&p->words, NULL, memory_order_relaxed);
   atomic_store_explicit(&p->left, parts, memory_order_relaxed);
-  for (uint32_t k = parts; k <= p->n_workers; k++)
+  for (uint32_t k = parts; k < p->threads; k++)
     atomic_store_explicit(&p->claimed[k].job, epoch, memory_order_relaxed);
   start_job(p);
   for (uint32_t k = 0; k < parts; k++) try_part(p, epoch, k, run, call, parts);
@@ -133,37 +134,60 @@ static itg_words arrive(const itg_call *call, uint32_t part,
   return NULL;
 }
 
-itg_pool *itg_pool_create(uint32_t threads) {
-  uint32_t n = threads - 1;
-  uint64_t size = itg_align(sizeof(itg_pool) + n * sizeof(worker));
-  itg_pool *p = aligned_alloc(ITG_ALIGN, size + threads * sizeof(claim));
-  if (!p) return NULL;
-  *p = (itg_pool){.claimed = (claim *)(void *)((uint8_t *)p + size)};
+// ---- fork ---------------------------------------------------------------------------------------
+static atomic_uint forks;
+static void count_fork(void) { atomic_fetch_add(&forks, 1); }
+static void watch_forks(void) { pthread_atfork(NULL, NULL, count_fork); }
+
+unsigned itg_forks(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, watch_forks);
+  return atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+// Starts the workers, or as many as the system allows. Every field is set anew, because a parent's
+// worker may have held the lock when its process was forked.
+static void start_workers(itg_pool *p, uint32_t threads) {
+  *p = (itg_pool){.claimed = p->claimed, .threads = threads, .forks = itg_forks()};
   for (uint32_t k = 0; k < threads; k++) atomic_init(&p->claimed[k].job, 0);
   pthread_mutex_init(&p->lock, NULL);
   pthread_cond_init(&p->wake, NULL);
   pthread_cond_init(&p->done, NULL);
-  for (; p->n_workers < n; p->n_workers++) {
+  for (; p->n_workers < threads - 1; p->n_workers++) {
     worker *w = &p->workers[p->n_workers];
     *w = (worker){.pool = p, .part = p->n_workers + 1};
-    if (pthread_create(&w->thread, NULL, work, w)) {
-      itg_pool_destroy(p);
-      return NULL;
-    }
+    if (pthread_create(&w->thread, NULL, work, w)) break;
   }
   atomic_uint here = 0;  // all threads are up when this job is done: starting a thread allocates
   const itg_call call = {.scratch = &here};
-  itg_pool_run(p, arrive, &call, threads);
-  return p;
+  itg_pool_run(p, arrive, &call, p->n_workers + 1);
+}
+
+itg_pool *itg_pool_create(uint32_t threads) {
+  const uint64_t size = itg_align(sizeof(itg_pool) + (threads - 1) * sizeof(worker));
+  itg_pool *p = aligned_alloc(ITG_ALIGN, size + threads * sizeof(claim));
+  if (!p) return NULL;
+  p->claimed = (claim *)(void *)((uint8_t *)p + size);
+  start_workers(p, threads);
+  if (p->n_workers == threads - 1) return p;
+  itg_pool_destroy(p);
+  return NULL;
+}
+
+// A child goes on with fewer workers if it cannot start all: the caller computes the other parts.
+void itg_pool_after_fork(itg_pool *p) {
+  if (p && p->forks != itg_forks()) start_workers(p, p->threads);
 }
 
 void itg_pool_destroy(itg_pool *p) {
   if (!p) return;
-  atomic_store(&p->stop, true);
-  start_job(p);
-  for (uint32_t i = 0; i < p->n_workers; i++) pthread_join(p->workers[i].thread, NULL);
-  pthread_cond_destroy(&p->done);
-  pthread_cond_destroy(&p->wake);
-  pthread_mutex_destroy(&p->lock);
+  if (p->forks == itg_forks()) {  // else the workers are the parent's
+    atomic_store(&p->stop, true);
+    start_job(p);
+    for (uint32_t i = 0; i < p->n_workers; i++) pthread_join(p->workers[i].thread, NULL);
+    pthread_cond_destroy(&p->done);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->lock);
+  }
   free(p);
 }

@@ -42,6 +42,26 @@ def test_from_file_bytes_and_package(tmp_path):
             compare(session.run(sample.inputs)["y"], sample.outputs["y"], "y")
 
 
+def test_a_copied_package_does_not_need_its_file(tmp_path):
+    sample = SAMPLES["chain"]()
+    sample.package().save(tmp_path / "m.itg")
+    with intaglio.open(tmp_path / "m.itg", copy=True) as session:
+        (tmp_path / "m.itg").write_bytes(b"")  # a mapped file would end the process: SIGBUS
+        compare(session.run(sample.inputs)["y"], sample.outputs["y"], "y")
+
+
+def test_saving_over_an_open_package_does_not_disturb_it(tmp_path):
+    sample, other = SAMPLES["chain"](), SAMPLES["two_shapes"]()
+    sample.package().save(tmp_path / "m.itg")
+    with intaglio.open(tmp_path / "m.itg") as session:
+        before = (tmp_path / "m.itg").stat().st_ino
+        other.package().save(tmp_path / "m.itg")
+        assert (tmp_path / "m.itg").stat().st_ino != before  # a new file, not the mapped one
+        compare(session.run(sample.inputs)["y"], sample.outputs["y"], "y")
+    with intaglio.open(tmp_path / "m.itg") as session:
+        assert session.inputs == other.package().inputs
+
+
 def big(n: int) -> tuple[Package, np.ndarray]:
     """Enough work that several threads share it."""
     kind = t("f32", n)

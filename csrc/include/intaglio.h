@@ -10,10 +10,23 @@
 //   itg_model_close(model);
 //
 // A model is read-only: sessions on any threads share it and its weights. Use one session per
-// thread. Nothing is allocated after itg_session_create.
+// thread. Nothing is allocated after itg_session_create. A NULL handle, result or input data is
+// ITG_BAD_INPUT; functions that return no status then return 0, NULL or do nothing.
+//
+// A child of fork() may run, destroy or leave its parent's sessions: its first run starts threads
+// of its own, which allocates. If another thread of the parent was inside itg_run, the states of
+// that session are undefined in the child until itg_reset_states.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
+
+// ITG_VERSION_MAJOR, ITG_VERSION_MINOR, ITG_VERSION_PATCH, ITG_VERSION (text): CMake writes them
+// beside the header that it installs, and into the folder include/ of its build.
+#if defined(__has_include)
+#if __has_include("intaglio_version.h")
+#include "intaglio_version.h"
+#endif
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -66,7 +79,7 @@ enum itg_isa {  // bits; a kernel runs where all the bits that it needs are ther
   ITG_ISA_rvv = 4096,
 };
 
-// The version of this library: "0.1.0".
+// The version of this library: "0.1.0". ITG_VERSION is that of the header.
 ITG_API const char *itg_version(void);
 // The enum itg_isa bits that this CPU has and this build has kernels for.
 ITG_API uint32_t itg_cpu_isa(void);
@@ -79,7 +92,7 @@ ITG_API const char *itg_dtype_name(uint8_t dtype);
 typedef enum itg_status {
   ITG_OK = 0,
   ITG_BAD_FILE,     // the file is missing, truncated, corrupt or hostile
-  ITG_BAD_INPUT,    // an index, a size or an alignment that the caller gave is wrong
+  ITG_BAD_INPUT,    // an index, a size, an alignment or a pointer that the caller gave is wrong
   ITG_UNSUPPORTED,  // the file needs another CPU or a newer runtime
   ITG_RUN_ERROR,    // the model cannot compute with this data
   ITG_NO_MEMORY,
@@ -90,15 +103,22 @@ typedef struct itg_error {
   char words[256];  // one line
 } itg_error;
 
+// What a status means, for functions that give no words of their own: one line.
+ITG_API const char *itg_status_words(itg_status status);
+
 // ---- models -------------------------------------------------------------------------------------
 typedef struct itg_model itg_model;
 
 enum itg_open_flags {
   // Skip the checksum of the weights, so that opening does not read them.
   ITG_OPEN_TRUST_WEIGHTS = 1,
+  // Read the file into memory instead of mapping it. It may then change or vanish at any time.
+  ITG_OPEN_COPY = 2,
 };
 
-// Maps the file read-only. It must not change while the model is open.
+// Maps the file read-only. It must not change while the model is open: where a program shortens a
+// mapped file, the next run that reads the lost part ends with SIGBUS. Replace a file by renaming
+// a new one over it (as intaglio does), or open it with ITG_OPEN_COPY.
 ITG_API itg_status itg_model_open_file(const char *path, uint32_t flags, itg_model **model,
                                        itg_error *error);
 // If `data` is aligned to 64 bytes, the model uses it in place, and it must outlive the model; if
@@ -180,7 +200,7 @@ ITG_API itg_status itg_session_create(const itg_model *model, const itg_options 
                                       itg_session **session, itg_error *error);
 // NULL is allowed.
 ITG_API void itg_session_destroy(itg_session *session);
-// The error of the last call on this session; "" if it had none.
+// The error of the last call on this session; "" if it had none. Never NULL.
 ITG_API const char *itg_session_error(const itg_session *session);
 
 // Copies `data`.
@@ -193,6 +213,7 @@ ITG_API itg_status itg_bind_input(itg_session *session, uint32_t index, const vo
 ITG_API itg_status itg_bind_output(itg_session *session, uint32_t index, void *data, size_t bytes);
 ITG_API itg_status itg_run(itg_session *session);
 // Binds all inputs and outputs and runs, in one call. Each buffer has the size that itg_info gives.
+// A list that is NULL leaves its inputs or outputs bound as they are.
 ITG_API itg_status itg_run_with(itg_session *session, const void *const *inputs,
                                 void *const *outputs);
 

@@ -123,10 +123,10 @@ itg_words itg_infer_chain(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-size_t itg_scratch_chain(const itg_call *call,
-                         uint32_t parts) {  // a block for every operand and result
+uint64_t itg_scratch_chain(const itg_call *call,
+                           uint32_t parts) {  // a block for every operand and result
   const itg_attrs_chain *a = call->attrs;
-  return (size_t)(call->n_in + a->n_ops) * ITG_CHAIN_BLOCK * sizeof(float) * parts;
+  return (uint64_t)(call->n_in + a->n_ops) * ITG_CHAIN_BLOCK * sizeof(float) * parts;
 }
 
 // ---- softmax and norms --------------------------------------------------------------------------
@@ -138,12 +138,12 @@ itg_words itg_infer_softmax(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-size_t itg_scratch_softmax(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_softmax(const itg_call *call, uint32_t parts) {
   const itg_tensor *x = call->in[0];
   const int axis = itg_axis(((const itg_attrs_softmax *)call->attrs)->axis, x->rank);
   if (!itg_needs_copy(x->dtype) || itg_empty(x)) return 0;
   const int64_t inner = itg_count_range(x, axis + 1, x->rank);
-  return (size_t)(x->shape[axis] * (inner < ITG_COLUMNS ? inner : ITG_COLUMNS)) * parts *
+  return (uint64_t)(x->shape[axis] * (inner < ITG_COLUMNS ? inner : ITG_COLUMNS)) * parts *
          sizeof(float);
 }
 
@@ -169,11 +169,11 @@ itg_words itg_infer_rms_norm(const itg_call *call, itg_tensor *out) {
   return norm(call, out, ((const itg_attrs_rms_norm *)call->attrs)->axis);
 }
 
-size_t itg_scratch_layer_norm(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_layer_norm(const itg_call *call, uint32_t parts) {
   const itg_tensor *x = call->in[0];
   const int axis = itg_axis(((const itg_attrs_layer_norm *)call->attrs)->axis, x->rank);
   if (!itg_needs_copy(x->dtype) || itg_empty(x)) return 0;
-  return (size_t)itg_count_range(x, axis, x->rank) * 3 * parts * sizeof(float);
+  return (uint64_t)itg_count_range(x, axis, x->rank) * 3 * parts * sizeof(float);
 }
 
 itg_words itg_infer_lrn(const itg_call *call, itg_tensor *out) {

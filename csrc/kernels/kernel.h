@@ -41,7 +41,7 @@ typedef struct itg_call {
 // its bound. Steps with run-time extents call it on every run.
 typedef itg_words (*itg_infer_fn)(const itg_call *call, itg_tensor *out);
 // Bytes of scratch that the call needs when its work is split into `parts`.
-typedef size_t (*itg_scratch_fn)(const itg_call *call, uint32_t parts);
+typedef uint64_t (*itg_scratch_fn)(const itg_call *call, uint32_t parts);
 // Computes share `part` of `parts` of the output. Every share runs exactly once, in any order, at
 // the same time. An op that is not worth splitting does everything in part 0. Refusals are for
 // values met at run time.
@@ -115,7 +115,7 @@ const itg_kernel *itg_find_kernel(const itg_op *op, const char *dtype,
 
 #define OP(name, flags, infer, scratch, fields)                \
   itg_words itg_infer_##infer(const itg_call *, itg_tensor *); \
-  size_t itg_scratch_##scratch(const itg_call *, uint32_t);
+  uint64_t itg_scratch_##scratch(const itg_call *, uint32_t);
 #define CPU_OP OP
 #define NPU_OP OP
 #define KERNEL_LINE(op, types, isa, tile) \

@@ -83,14 +83,14 @@ static itg_words check_product(const checker *c) {
   NEED(!p->sparse || ((form.outputs ? p->out_atom : p->in_atom) % form.of == 0 &&
                       p->out_atom * p->in_atom % 8 == 0),
        "its atoms of %u inputs and %u outputs hold no whole groups", p->in_atom, p->out_atom);
-  unsigned __int128 bytes = (uint64_t)p->kernel[0] * p->kernel[1];
+  uint64_t bytes = (uint64_t)p->kernel[0] * p->kernel[1];
   if (p->sparse) {
-    bytes *= (p->dst.channels - 1) / p->out_atom + 1;
-    bytes *= (p->src.channels - 1) / p->in_atom + 1;
-    bytes *= (uint64_t)itg_npu_atom_bytes(p);
+    bytes = itg_npu_times(bytes, (p->dst.channels - 1) / p->out_atom + 1);
+    bytes = itg_npu_times(bytes, (p->src.channels - 1) / p->in_atom + 1);
+    bytes = itg_npu_times(bytes, (uint64_t)itg_npu_atom_bytes(p));
   } else {
-    bytes *= (uint64_t)p->dst.channels * itg_item(w);
-    if (deep) bytes *= p->src.channels;
+    bytes = itg_npu_times(bytes, (uint64_t)p->dst.channels * itg_item(w));
+    if (deep) bytes = itg_npu_times(bytes, p->src.channels);
   }
   NEED(bytes == p->weight_bytes, "its weights have %u bytes, which is not what its extents need",
        p->weight_bytes);

@@ -75,13 +75,14 @@ static itg_words check_feature(const checker *c, const itg_npu_feature *f, const
        "%s is not aligned to its elements", what);
   const uint64_t blocks = itg_npu_blocks(f),
                  last = ((uint64_t)f->first + f->channels - 1) % f->c2 + 1;
-  const unsigned __int128 corner = (unsigned __int128)f->offset +
-                                   (unsigned __int128)(f->height - 1) * f->row +
-                                   (unsigned __int128)(f->width - 1) * f->pixel;
-  unsigned __int128 end = corner + (unsigned __int128)(blocks - 1) * f->plane + last * item;
+  const uint64_t corner =
+      itg_npu_plus(itg_npu_plus(f->offset, itg_npu_times(f->height - 1, f->row)),
+                   itg_npu_times(f->width - 1, f->pixel));
+  uint64_t end =
+      itg_npu_plus(itg_npu_plus(corner, itg_npu_times(blocks - 1, f->plane)), last * item);
   if (blocks > 1) {  // the last block but one is full, so it may end later than the last
-    const unsigned __int128 before =
-        corner + (unsigned __int128)(blocks - 2) * f->plane + f->c2 * item;
+    const uint64_t before =
+        itg_npu_plus(itg_npu_plus(corner, itg_npu_times(blocks - 2, f->plane)), f->c2 * item);
     if (before > end) end = before;
   }
   NEED(end <= memory_bytes(c, f), "%s lies outside of its memory, which has %llu bytes", what,

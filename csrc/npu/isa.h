@@ -40,7 +40,7 @@ typedef struct itg_npu_head {
 } itg_npu_head;
 
 typedef struct itg_npu_feature {
-  uint64_t offset;   // of the block that holds channel 0, row 0, column 0
+  _Alignas(8) uint64_t offset;  // of the block that holds channel 0, row 0, column 0
   uint32_t plane;    // bytes from one block of c2 channels to the next
   uint32_t row;
   uint32_t pixel;

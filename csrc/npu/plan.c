@@ -4,7 +4,7 @@
 static uint64_t up(uint64_t n) { return (n + 63) / 64 * 64; }
 
 // Scratch of the step: the SRAM of all cores, the memory that they share, the largest product.
-size_t itg_scratch_npu_run(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_npu_run(const itg_call *call, uint32_t parts) {
   const itg_npu_program *p = call->in[0]->data;
   const itg_npu_instruction *i = itg_npu_first(p);
   uint64_t most = 0;
@@ -32,14 +32,14 @@ itg_npu_plan itg_npu_plan_of(const itg_npu_product *p) {
   plan.wide = itg_item(p->src.dtype) == 2;
   if (plan.wide) plan.depth = p->src.channels;
   const uint64_t deepest = (uint64_t)(plan.wide ? plan.depth : plan.depth * 4);
-  const unsigned __int128 image = (unsigned __int128)plan.height * (uint64_t)plan.width *
-                                  (deep ? deepest : (uint64_t)plan.groups * 16);
+  const uint64_t image = itg_npu_times(itg_npu_times((uint64_t)plan.height, (uint64_t)plan.width),
+                                       deep ? deepest : (uint64_t)plan.groups * 16);
   const uint64_t pixels = (uint64_t)p->src.height * p->src.width, lanes = deepest + 16;
   plan.fast =
-      !(plan.wide && p->sparse) && image <= 16 * (unsigned __int128)(pixels * lanes) + (1u << 20);
+      !(plan.wide && p->sparse) && image < UINT64_MAX && image <= 16 * pixels * lanes + (1u << 20);
   if (!plan.fast) return plan;
   plan.packed = up((uint64_t)plan.groups * taps * (uint64_t)(deep ? plan.depth * 64 : 64));
-  plan.image = up((uint64_t)image * (plan.wide ? 4 : 1) + ITG_NPU_SLACK);
+  plan.image = up(image * (plan.wide ? 4 : 1) + ITG_NPU_SLACK);
   plan.total = plan.packed + plan.image + (uint64_t)plan.groups * 192;
   return plan;
 }

@@ -42,6 +42,14 @@ static inline uint64_t itg_npu_blocks(const itg_npu_feature *f) {
   return ((uint64_t)f->first + f->channels - 1) / f->c2 + 1;
 }
 
+// Products and sums that stay at 2^64 - 1, which is more than any memory has.
+static inline uint64_t itg_npu_times(uint64_t a, uint64_t b) {
+  return __builtin_mul_overflow(a, b, &a) ? UINT64_MAX : a;
+}
+static inline uint64_t itg_npu_plus(uint64_t a, uint64_t b) {
+  return __builtin_add_overflow(a, b, &a) ? UINT64_MAX : a;
+}
+
 static inline int64_t itg_npu_div_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 // Form of sparse weights: of every `of` weights along the inputs (or outputs) of an atom, `many`

@@ -1,6 +1,7 @@
 // The thread pool: the same results for every number of threads, sleeping workers, many sessions at
-// the same time.
+// the same time, one session in two threads.
 #include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -71,6 +72,47 @@ static void test_sessions_at_the_same_time(void) {
   free(file);
 }
 
+typedef struct rivals {
+  itg_session *session;
+  atomic_uint runs, busy;
+} rivals;
+
+// Runs until both threads have been refused once.
+static void *run_against_the_other(void *arg) {
+  rivals *r = arg;
+  for (unsigned refused = 0; atomic_load(&r->busy) < 2;) {
+    const itg_status status = itg_run(r->session);
+    CHECK(status == ITG_OK || status == ITG_BUSY);
+    if (status == ITG_OK) atomic_fetch_add(&r->runs, 1);
+    else if (!refused++) atomic_fetch_add(&r->busy, 1);
+  }
+  return NULL;
+}
+
+static void test_a_busy_session_refuses_another_run(void) {
+  enum { N = 100000 };
+  size_t size;
+  uint8_t *file = build_chain(N, 20, &size);
+  itg_model *model = open_or_die(file, size);
+  for (uint32_t threads = 1; threads < 3; threads++) {
+    itg_options options = {.threads = threads};
+    rivals r = {.session = create_or_die(model, &options)};
+    float *x = malloc(4 * N), *y = malloc(4 * N);
+    check_run(r.session, x, y, N, 5);
+    pthread_t other;
+    CHECK(!pthread_create(&other, NULL, run_against_the_other, &r));
+    run_against_the_other(&r);
+    CHECK(!pthread_join(other, NULL));
+    CHECK(r.runs >= 2 && r.busy == 2);
+    check_run(r.session, x, y, N, 6);
+    itg_session_destroy(r.session);
+    free(x);
+    free(y);
+  }
+  itg_model_close(model);
+  free(file);
+}
+
 static void print_cost_of_a_step(void) {
   size_t size;
   uint8_t *file = build_chain(8, 100, &size);
@@ -90,6 +132,7 @@ static void print_cost_of_a_step(void) {
 int main(void) {
   test_counts_of_threads();
   test_sessions_at_the_same_time();
+  test_a_busy_session_refuses_another_run();
   print_cost_of_a_step();
   return 0;
 }

@@ -50,7 +50,7 @@ class CCall(ctypes.Structure):
 
 
 _Infer = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.POINTER(CCall), ctypes.POINTER(CTensor))
-_Scratch = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.POINTER(CCall), ctypes.c_uint32)
+_Scratch = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.POINTER(CCall), ctypes.c_uint32)
 _Run = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.POINTER(CCall), ctypes.c_uint32, ctypes.c_uint32)
 
 

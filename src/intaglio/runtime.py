@@ -26,6 +26,7 @@ _ERRORS: dict[int, type[IntaglioError]] = {  # by itg_status
 }
 _BUSY = 6  # ITG_BUSY, the one status without words of the session
 _SKIP_CHECKSUM = 1  # flag of itg_model_open: do not read the weights to check them
+_COPY = 2  # flag of itg_model_open_file: read the file instead of mapping it
 _Shape = ctypes.c_int64 * native.MAX_RANK
 
 
@@ -162,11 +163,11 @@ def error_of(status: int, words: bytes, where: str = "") -> IntaglioError:
 class Model:
     """An open package; closed when the last session that uses it is gone."""
 
-    def __init__(self, source: str | Path | bytes | Package, verify: bool):
+    def __init__(self, source: str | Path | bytes | Package, verify: bool, copy: bool = False):
         lib, error, handle = library(), CError(), ctypes.c_void_p()
         if isinstance(source, Package) and not source.sealed:
             verify = False  # it never left this process
-        flags = 0 if verify else _SKIP_CHECKSUM
+        flags = (0 if verify else _SKIP_CHECKSUM) | (_COPY if copy else 0)
         where = ""
         if isinstance(source, Package | bytes | bytearray | memoryview):
             data = source.image if isinstance(source, Package) else bytes(source)

@@ -45,7 +45,8 @@ class Session:
 
     Threads may share a session: a `run` waits until the run before it has ended. For runs at the
     same time, `fork()` gives another session over the same weights. The state of a streaming model
-    is neither an input nor an output here: the session carries it from one run to the next.
+    is neither an input nor an output here: the session carries it from one run to the next. A
+    process forked by `os.fork` or `multiprocessing` may run and close the sessions of its parent.
     """
 
     def __init__(self, model: Model, threads: int, plan: int, profile: bool, max_steps: int):
@@ -74,6 +75,7 @@ class Session:
         self._sources = (ctypes.c_void_p * max(len(inputs), 1))()
         self._results = (ctypes.c_void_p * max(len(outputs), 1))()
         self._run = lib.itg_run_with
+        _sessions.add(self)
 
     def run(
         self, inputs: Mapping[str, Array], out: Mapping[str, Array] | None = None
@@ -259,6 +261,19 @@ class Session:
         raise error_of(status, library().itg_session_error(self._handle))
 
 
+# A thread of the parent may have held a session's lock when its process was forked.
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for session in _sessions:
+        session._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
+
+
 def _address(a: Array) -> int:
     """The address of an array's elements; four times as fast as `a.ctypes.data`."""
     try:
@@ -282,30 +297,32 @@ def open(
     profile: bool = False,
     verify: bool = True,
     max_steps: int = 0,
+    copy: bool = False,
 ) -> Session:
     """Open a package file (or a Package, or its bytes) to run it.
 
     `threads` defaults to the number of CPUs that this process may use. `plan` chooses one of the
     sets of input shapes that the package was compiled for. `profile` measures every step.
     `verify=False` skips the checksum of the weights. `max_steps` limits the number of steps of one
-    run, so that endless loops stop (0: 10^9 steps).
+    run, so that endless loops stop (0: 10^9 steps). A file is mapped: nobody may write into it or
+    shorten it while it is open. `copy=True` reads it into memory instead.
     """
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     threads = whole_number("threads", threads, 1, MAX_THREADS)
     plan = whole_number("plan", plan, 0)
     max_steps = whole_number("max_steps", max_steps, 0, (1 << 64) - 1)
-    return Session(_model(source, verify), threads, plan, profile, max_steps)
+    return Session(_model(source, verify, copy), threads, plan, profile, max_steps)
 
 
-def _model(source: str | Path | bytes | Package, verify: bool) -> Model:
+def _model(source: str | Path | bytes | Package, verify: bool, copy: bool) -> Model:
     """The open package; BadFile says what a file is that is no package."""
     if isinstance(source, bytes | bytearray | memoryview | Package):
         return Model(source, verify)
     if not isinstance(source, str | os.PathLike) or not os.fspath(source):
         raise BadInput(f"open takes a package, got {described(source)}; {_how_to_open(source)}")
     try:
-        return Model(source, verify)
+        return Model(source, verify, copy)
     except BadFile:
         _refuse_model_file(Path(source))
         raise

@@ -63,6 +63,6 @@ itg_words itg_infer_attention_bf16(const itg_call *call, itg_tensor *out) {
   return words;
 }
 
-size_t itg_scratch_attention(const itg_call *call, uint32_t parts) {
-  return (size_t)itg_attention_of(call->attrs).total * sizeof(float) * parts;
+uint64_t itg_scratch_attention(const itg_call *call, uint32_t parts) {
+  return (uint64_t)itg_attention_of(call->attrs).total * sizeof(float) * parts;
 }

@@ -11,7 +11,7 @@ enum { BLOCK = 16, MERGE = 64 };
 typedef struct layout {  // scratch memory of one thread, in bytes
   int64_t taps, block;   // most taps of a tile; tiles that are multiplied with a panel together
   bool merged;  // a row of the window is one tap: its few channels are contiguous in memory
-  size_t zeros, lists, edges, axes, total;
+  uint64_t zeros, lists, edges, axes, total;
 } layout;
 
 static layout layout_of(const itg_conv *c) {
@@ -28,31 +28,32 @@ static layout layout_of(const itg_conv *c) {
   int64_t fit = c->depth * c->per <= 96 << 10 ? 4 : (64 << 10) / pixel, lists = 1024 / l.taps;
   if (fit > lists) fit = lists;
   l.block = fit < 1 ? 1 : fit > BLOCK ? BLOCK : fit;
-  size_t run = (size_t)(l.merged ? w->kernel[2] * c->deep : c->deep) * sizeof(float);
-  l.zeros = (run + 63) & ~(size_t)63;
-  l.lists = (size_t)(l.block * l.taps) * sizeof(itg_tap);
-  l.edges = l.merged ? ((size_t)(l.block * ITG_TILE_ROWS * l.taps) * run + 63) & ~(size_t)63 : 0;
-  l.axes = ((size_t)(w->kernel[0] + w->kernel[1] + w->kernel[2]) * 2 * sizeof(int64_t) + 63) &
-           ~(size_t)63;
+  uint64_t run = (uint64_t)(l.merged ? w->kernel[2] * c->deep : c->deep) * sizeof(float);
+  l.zeros = (run + 63) & ~(uint64_t)63;
+  l.lists = (uint64_t)(l.block * l.taps) * sizeof(itg_tap);
+  l.edges =
+      l.merged ? ((uint64_t)(l.block * ITG_TILE_ROWS * l.taps) * run + 63) & ~(uint64_t)63 : 0;
+  l.axes = ((uint64_t)(w->kernel[0] + w->kernel[1] + w->kernel[2]) * 2 * sizeof(int64_t) + 63) &
+           ~(uint64_t)63;
   l.total = l.zeros + l.lists + l.edges + l.axes;
   return l;
 }
 
 #if !defined(ISA_avx512) && !defined(ISA_avx2) && \
     !defined(ITG_HALF)  // the same for all, so once is enough
-static size_t scratch(itg_conv *c, uint8_t dtype, const itg_tensor *out, uint32_t parts) {
+static uint64_t scratch(itg_conv *c, uint8_t dtype, const itg_tensor *out, uint32_t parts) {
   if ((dtype != ITG_F32 && dtype != ITG_BF16 && dtype != ITG_F16) || !itg_count(out)) return 0;
   if (dtype != ITG_F32) itg_in_pairs(c);
   return layout_of(c).total * parts;
 }
 
-size_t itg_scratch_conv(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_conv(const itg_call *call, uint32_t parts) {
   itg_conv c;
   itg_tensor out;
   return itg_conv_of(call, &c, &out) ? 0 : scratch(&c, call->in[0]->dtype, &out, parts);
 }
 
-size_t itg_scratch_conv_transpose(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_conv_transpose(const itg_call *call, uint32_t parts) {
   itg_conv c;
   itg_tensor out;
   return itg_conv_transpose_of(call, &c, &out) ? 0 : scratch(&c, call->in[0]->dtype, &out, parts);
@@ -190,6 +191,7 @@ static void shift_rows(const task *t, cursor *at, int n, const itg_rows *before,
   rows->depth = before->depth;
   rows->rows = n;
   rows->ahead = NULL;
+  rows->fetch = 0;
   move(t->way, at, n);
 }
 
@@ -230,6 +232,7 @@ static void find_rows(const task *t, cursor *at, int n, int64_t channel, itg_tap
   rows->depth = t->l->merged ? w->kernel[2] * c->deep : c->deep;
   rows->rows = n;
   rows->ahead = NULL;
+  rows->fetch = 0;
 }
 
 // Computes pixels [from, to) of one set and panels [first, last) of group g.

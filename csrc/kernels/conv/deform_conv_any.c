@@ -38,11 +38,11 @@ itg_words itg_infer_deform_conv(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-size_t itg_scratch_deform_conv(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_deform_conv(const itg_call *call, uint32_t parts) {
   const itg_tensor *x = call->in[0], *w = call->in[1];
-  if (itg_empty(w)) return (size_t)(ITG_DEFORM_ROWS * w->shape[0]) * parts * sizeof(double);
-  if (x->dtype == ITG_F32) return (size_t)itg_deform_room(call) * parts * sizeof(float);
-  return (size_t)(itg_deform_room(call) + itg_count(w)) * sizeof(double);  // one part does it all
+  if (itg_empty(w)) return (uint64_t)(ITG_DEFORM_ROWS * w->shape[0]) * parts * sizeof(double);
+  if (x->dtype == ITG_F32) return (uint64_t)itg_deform_room(call) * parts * sizeof(float);
+  return (uint64_t)(itg_deform_room(call) + itg_count(w)) * sizeof(double);  // one part does it all
 }
 
 typedef double real;

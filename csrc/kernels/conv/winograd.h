@@ -18,7 +18,7 @@ typedef struct itg_winograd {
   int64_t block;                // most tiles that go through the three steps together
   int64_t row, span;            // floats of a row of inputs, of a row of products
   int64_t in_step, out_step;    // floats from one point to the next, of inputs and of products
-  size_t zeros, bytes;          // floats of a pixel of padding; scratch bytes of one thread
+  uint64_t zeros, bytes;        // floats of a pixel of padding; scratch bytes of one thread
 } itg_winograd;
 
 itg_words itg_winograd_of(const itg_call *call, itg_winograd *g, itg_tensor *out);

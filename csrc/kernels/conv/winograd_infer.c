@@ -51,8 +51,8 @@ itg_words itg_winograd_of(const itg_call *call, itg_winograd *g, itg_tensor *out
   // each other from the cache.
   g->in_step = g->block * g->row + ITG_PANEL;
   g->out_step = g->block * g->span + ITG_PANEL;
-  g->zeros = (size_t)g->row;
-  g->bytes = (g->zeros + (size_t)(g->points * (g->in_step + g->out_step))) * sizeof(float);
+  g->zeros = (uint64_t)g->row;
+  g->bytes = (g->zeros + (uint64_t)(g->points * (g->in_step + g->out_step))) * sizeof(float);
   return NULL;
 }
 
@@ -63,7 +63,7 @@ itg_words itg_infer_winograd(const itg_call *call, itg_tensor *out) {
   return words ? words : itg_check_epilogue(call, out, a->act, a->add_last);
 }
 
-size_t itg_scratch_winograd(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_winograd(const itg_call *call, uint32_t parts) {
   itg_winograd g;
   itg_tensor out;
   return itg_winograd_of(call, &g, &out) || !g.tiles ? 0 : g.bytes * parts;

@@ -26,7 +26,7 @@ typedef struct itg_separable {
   int64_t band;                    // output lines of a band
   int64_t ring;                    // lines of the ring buffer; 0: no expansion
   int64_t kept, made;  // floats of the ring buffer; of a band after the depthwise convolution
-  size_t bytes;        // of one part
+  uint64_t bytes;      // of one part
 } itg_separable;
 
 itg_words itg_separable_of(const itg_call *call, itg_separable *s, itg_tensor *out);

@@ -16,7 +16,7 @@ static bool sizes(itg_separable *s, bool expands) {
   s->kept = (s->kept + ITG_PANEL - 1) / ITG_PANEL * ITG_PANEL;
   s->made = (s->made + ITG_PANEL - 1) / ITG_PANEL * ITG_PANEL;
   if (__builtin_add_overflow(s->kept, s->made, &all) || all > INT64_C(1) << 40) return false;
-  s->bytes = (size_t)all * sizeof(float);
+  s->bytes = (uint64_t)all * sizeof(float);
   return true;
 }
 
@@ -84,7 +84,7 @@ itg_words itg_infer_separable(const itg_call *call, itg_tensor *out) {
   return words ? words : itg_check_epilogue(call, out, a->act, a->add_last);
 }
 
-size_t itg_scratch_separable(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_separable(const itg_call *call, uint32_t parts) {
   itg_separable s;
   itg_tensor out;
   return itg_separable_of(call, &s, &out) || !itg_count(&out) ? 0 : s.bytes * parts;

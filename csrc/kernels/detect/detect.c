@@ -29,11 +29,11 @@ typedef struct box {
   float low_x, high_x, low_y, high_y, area;
 } box;
 
-size_t itg_scratch_non_max_suppression(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_non_max_suppression(const itg_call *call, uint32_t parts) {
   const itg_tensor *scores = call->in[1];
   return itg_empty(scores)
              ? 0
-             : (size_t)scores->shape[2] * (sizeof(int64_t) + sizeof(box) + sizeof(float));
+             : (uint64_t)scores->shape[2] * (sizeof(int64_t) + sizeof(box) + sizeof(float));
 }
 
 static box box_of(const itg_tensor *t, int64_t i, bool center) {

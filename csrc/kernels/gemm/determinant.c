@@ -12,10 +12,10 @@ itg_words itg_infer_det(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-size_t itg_scratch_det(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_det(const itg_call *call, uint32_t parts) {
   const itg_tensor *x = call->in[0];
   return itg_empty(x) ? 0
-                      : (size_t)itg_count_range(x, x->rank - 2, x->rank) * parts * sizeof(double);
+                      : (uint64_t)itg_count_range(x, x->rank - 2, x->rank) * parts * sizeof(double);
 }
 
 static double determinant(double *a, int64_t n) {

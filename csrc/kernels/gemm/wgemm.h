@@ -25,8 +25,8 @@ static inline int64_t itg_wgemm_panels(
   return fit < 1 ? 1 : fit > 4 ? 4 : fit;
 }
 
-static inline size_t itg_wgemm_scratch(const itg_wgemm *g) {  // of one thread, in bytes
+static inline uint64_t itg_wgemm_scratch(const itg_wgemm *g) {  // of one thread, in bytes
   const int64_t floats = g->m <= ITG_WGEMM_FEW ? g->zeros ? g->m * g->blocks : 0
                                                : itg_wgemm_panels(g->k) * g->k * ITG_PANEL;
-  return ((size_t)floats * sizeof(float) + 63) & ~(size_t)63;
+  return ((uint64_t)floats * sizeof(float) + 63) & ~(uint64_t)63;
 }

@@ -48,7 +48,7 @@ itg_words itg_infer_wgemm(const itg_call *call, itg_tensor *out) {
   return itg_wgemm_of(call, &g, out);
 }
 
-size_t itg_scratch_wgemm(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_wgemm(const itg_call *call, uint32_t parts) {
   itg_wgemm g;
   itg_tensor out;
   if (itg_wgemm_of(call, &g, &out) || itg_empty(&out)) return 0;

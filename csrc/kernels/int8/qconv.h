@@ -41,7 +41,7 @@ typedef struct itg_qlayout {   // scratch memory of one thread, in bytes
   int64_t line, lines, plane;  // copied part of the image: bytes of a line, lines, bytes of a plane
   int64_t rows;                // output lines that need this part
   int64_t taps;                // most taps of a class
-  size_t image, gather, end, lists, bias, total;
+  uint64_t image, gather, end, lists, bias, total;
 } itg_qlayout;
 
 // The layout is the same for every ISA. Returns false if a size overflows.
@@ -61,13 +61,13 @@ static inline bool itg_qlayout_of(const itg_qconv *c, itg_qlayout *l) {
     l->lines = (l->rows - 1) * w->stride[1] + reach;
     if (__builtin_mul_overflow(l->line, l->lines, &l->plane) || l->plane > most / w->kernel[0])
       return false;
-    l->image = (size_t)(l->plane * w->kernel[0]) + 64 + ((size_t)read + 63) / 64 * 64;
+    l->image = (uint64_t)(l->plane * w->kernel[0]) + 64 + ((uint64_t)read + 63) / 64 * 64;
   }
   if (read > most / ITG_QPIXELS || l->taps > most / 64) return false;
-  if (c->joined == ITG_QRUN_WINDOW) l->gather = (size_t)(read * ITG_QPIXELS + 64 + 63) / 64 * 64;
-  l->end = ((size_t)(2 * read) + 63) / 64 * 64;  // also holds a run of padding
-  l->lists = ((size_t)(2 * ITG_QCLASSES * l->taps) * sizeof(itg_qtap) + 63) / 64 * 64;
-  l->bias = ((size_t)(ITG_QCLASSES * c->channels) * 4 + 63) / 64 * 64;
+  if (c->joined == ITG_QRUN_WINDOW) l->gather = (uint64_t)(read * ITG_QPIXELS + 64 + 63) / 64 * 64;
+  l->end = ((uint64_t)(2 * read) + 63) / 64 * 64;  // also holds a run of padding
+  l->lists = ((uint64_t)(2 * ITG_QCLASSES * l->taps) * sizeof(itg_qtap) + 63) / 64 * 64;
+  l->bias = ((uint64_t)(ITG_QCLASSES * c->channels) * 4 + 63) / 64 * 64;
   l->total = l->image + l->gather + l->end + l->lists + l->bias;
   return true;
 }

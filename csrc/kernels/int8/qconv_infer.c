@@ -138,7 +138,7 @@ itg_words itg_infer_qconv(const itg_call *call, itg_tensor *out) {
   return itg_qconv_of(call, &c, out);
 }
 
-size_t itg_scratch_qconv(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_qconv(const itg_call *call, uint32_t parts) {
   itg_qconv c;
   itg_tensor out;
   itg_qlayout l;
@@ -176,7 +176,7 @@ itg_words itg_infer_qdepthwise(const itg_call *call, itg_tensor *out) {
   return itg_qdepthwise_of(call, &d, out);
 }
 
-size_t itg_scratch_qdepthwise(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_qdepthwise(const itg_call *call, uint32_t parts) {
   itg_qdepth d;
   itg_tensor out;
   if (itg_qdepthwise_of(call, &d, &out) || !itg_count(&out)) return 0;

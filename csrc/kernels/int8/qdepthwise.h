@@ -19,7 +19,7 @@ typedef struct itg_qdepth {
   int64_t columns;                   // places that they need
   int64_t five_columns, five_slots;  // of 5x5 windows (qdepthwise_5x5.h): places of a line, groups
                                      // of four lines that are kept; 0 slots: not used
-  size_t total;                      // bytes of scratch memory
+  uint64_t total;                    // bytes of scratch memory
 } itg_qdepth;
 
 // Sizes for 5x5 windows: the L1 cache keeps as many groups of four lines of 64 channels as fit.
@@ -33,7 +33,7 @@ static inline void itg_qfives_of(itg_qdepth *d) {
   d->five_columns = ((w->out[2] < 7 ? 7 : w->out[2]) - 1) * w->stride[2] + 5;
   d->five_slots = (24 << 10) / (d->five_columns * 4 * ITG_QPLACE);
   if (d->five_slots < 2) d->five_slots = 2;
-  const size_t total = (size_t)(4 * d->five_slots * d->five_columns * ITG_QPLACE);
+  const uint64_t total = (uint64_t)(4 * d->five_slots * d->five_columns * ITG_QPLACE);
   d->total = d->total > total ? d->total : total;
 }
 
@@ -61,7 +61,7 @@ static inline itg_words itg_qdepth_of(const itg_window *w, int64_t channels, itg
   d->strip = strips ? (w->out[2] + strips - 1) / strips : 0;
   const int64_t pixels = d->strip < 4 ? 4 : d->strip;  // four are computed at a time
   d->columns = (pixels - 1) * step + reach + 1;
-  d->total = (size_t)(d->high * d->groups * d->columns * ITG_QPLACE);
+  d->total = (uint64_t)(d->high * d->groups * d->columns * ITG_QPLACE);
   itg_qfives_of(d);
   return NULL;
 }

@@ -224,30 +224,30 @@ itg_words itg_infer_qlinear_conv(const itg_call *call, itg_tensor *out) {
 }
 
 // ---- scratch: both packed operands, for each thread ---------------------------------------------
-static size_t packed(int64_t depth, uint32_t parts) {
-  return (size_t)itg_packed_bytes(depth) * parts;
+static uint64_t packed(int64_t depth, uint32_t parts) {
+  return (uint64_t)itg_packed_bytes(depth) * parts;
 }
 
-size_t itg_scratch_matmul_integer(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_matmul_integer(const itg_call *call, uint32_t parts) {
   return itg_empty(call->in[0]) ? 0 : packed(call->in[0]->shape[call->in[0]->rank - 1], parts);
 }
-size_t itg_scratch_qlinear_matmul(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_qlinear_matmul(const itg_call *call, uint32_t parts) {
   return itg_scratch_matmul_integer(call, parts);
 }
 
-static size_t conv_scratch(const itg_call *call, const itg_tensor *w, uint32_t parts) {
+static uint64_t conv_scratch(const itg_call *call, const itg_tensor *w, uint32_t parts) {
   const itg_tensor *x = call->in[0];
   const itg_attrs_conv_integer *attrs = call->attrs;
   itg_tensor out = {0};
   if (itg_empty(w) || conv_shape(x, w, attrs, &out)) return 0;
   const itg_window v = itg_conv8_window(x, w, attrs, &out);
   if (!itg_input(call, 9) && itg_is_depthwise8(x, w, &v))
-    return (size_t)itg_depthwise8_bytes(&v) * parts;
+    return (uint64_t)itg_depthwise8_bytes(&v) * parts;
   return packed(itg_count_range(w, 1, w->rank), parts);
 }
-size_t itg_scratch_conv_integer(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_conv_integer(const itg_call *call, uint32_t parts) {
   return conv_scratch(call, call->in[1], parts);
 }
-size_t itg_scratch_qlinear_conv(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_qlinear_conv(const itg_call *call, uint32_t parts) {
   return conv_scratch(call, call->in[3], parts);
 }

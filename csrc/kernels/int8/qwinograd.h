@@ -32,9 +32,9 @@ typedef struct itg_qwinograd {
   int64_t head, panel;  // vectors before the weights of a panel; numbers from one panel to the next
   int64_t down, across, tiles;  // tiles of an image along each axis, tiles of all images
   int64_t block;                // most tiles that go through the three steps together
-  int64_t row, in_step;    // inputs of a tile at one point, of all tiles of a block at one point
-  int64_t span;            // products of a tile: [panels, points, 16 columns]
-  size_t fill, in, bytes;  // bytes of padding, of inputs, of all scratch of one thread
+  int64_t row, in_step;      // inputs of a tile at one point, of all tiles of a block at one point
+  int64_t span;              // products of a tile: [panels, points, 16 columns]
+  uint64_t fill, in, bytes;  // bytes of padding, of inputs, of all scratch of one thread
 } itg_qwinograd;
 
 itg_words itg_qwinograd_of(const itg_call *call, itg_qwinograd *g, itg_tensor *out);

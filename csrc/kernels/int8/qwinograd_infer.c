@@ -95,11 +95,12 @@ itg_words itg_qwinograd_of(const itg_call *call, itg_qwinograd *g, itg_tensor *o
   // One cache line more than the rows take: if points lay a power of two apart, they would evict
   // each other from the cache.
   g->in_step = g->block * g->row + 2 * ITG_QW_LANES;
-  g->fill = ((size_t)g->row + 63) / 64 * 64;
-  g->in = (size_t)(ITG_QW_POINTS * g->in_step + 8 * g->row) * 2;  // find_cross reads 8 rows at once
+  g->fill = ((uint64_t)g->row + 63) / 64 * 64;
+  g->in =
+      (uint64_t)(ITG_QW_POINTS * g->in_step + 8 * g->row) * 2;  // find_cross reads 8 rows at once
   g->bytes =
       g->fill + g->in +
-      (size_t)(g->block * g->span + g->panels * ITG_PANEL + ITG_QW_POINTS * ITG_QW_CROSS) * 4;
+      (uint64_t)(g->block * g->span + g->panels * ITG_PANEL + ITG_QW_POINTS * ITG_QW_CROSS) * 4;
   return NULL;
 }
 
@@ -108,7 +109,7 @@ itg_words itg_infer_qwinograd(const itg_call *call, itg_tensor *out) {
   return itg_qwinograd_of(call, &g, out);
 }
 
-size_t itg_scratch_qwinograd(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_qwinograd(const itg_call *call, uint32_t parts) {
   itg_qwinograd g;
   itg_tensor out;
   return itg_qwinograd_of(call, &g, &out) || !g.tiles ? 0 : g.bytes * parts;

@@ -32,11 +32,11 @@ itg_words itg_infer_topk(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-size_t itg_scratch_topk(const itg_call *call,
-                        uint32_t parts) {  // the keys of one line for each part
+uint64_t itg_scratch_topk(const itg_call *call,
+                          uint32_t parts) {  // the keys of one line for each part
   const itg_tensor *x = call->in[0];
   const int axis = itg_axis(((const itg_attrs_topk *)call->attrs)->axis, x->rank);
-  return itg_empty(x) ? 0 : (size_t)x->shape[axis] * parts * sizeof(uint64_t);
+  return itg_empty(x) ? 0 : (uint64_t)x->shape[axis] * parts * sizeof(uint64_t);
 }
 
 static bool comes_after(const uint64_t *keys, int64_t a,
@@ -116,10 +116,10 @@ itg_words itg_infer_unique(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
-size_t itg_scratch_unique(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_unique(const itg_call *call, uint32_t parts) {
   const itg_tensor *x = call->in[0];
   const int axis = itg_axis(((const itg_attrs_unique *)call->attrs)->axis, x->rank);
-  return (size_t)x->shape[axis] * 4 * sizeof(int64_t);
+  return (uint64_t)x->shape[axis] * 4 * sizeof(int64_t);
 }
 
 typedef struct slices {

@@ -23,12 +23,12 @@ itg_words itg_qcells_of(const itg_call *call, int gates,
                         itg_cells *to);  // with recurrent weights of bytes
 
 typedef struct itg_qstate {  // bytes of scratch that hold the state of a step as bytes
-  size_t row, scales, total;
+  uint64_t row, scales, total;
 } itg_qstate;
 
 static inline itg_qstate itg_qstate_of(const itg_cells *s) {
-  const size_t rows = (size_t)(s->directions * s->batch),
-               row = ((size_t)s->hidden + 3) & ~(size_t)3;
-  const size_t scales = (rows * row + 63) & ~(size_t)63;
-  return (itg_qstate){row, scales, (scales + rows * sizeof(float) + 63) & ~(size_t)63};
+  const uint64_t rows = (uint64_t)(s->directions * s->batch),
+                 row = ((uint64_t)s->hidden + 3) & ~(uint64_t)3;
+  const uint64_t scales = (rows * row + 63) & ~(uint64_t)63;
+  return (itg_qstate){row, scales, (scales + rows * sizeof(float) + 63) & ~(uint64_t)63};
 }

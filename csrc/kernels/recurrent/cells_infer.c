@@ -129,29 +129,30 @@ INFER(qgru_steps, ITG_GRU_GATES, itg_qcells_of)
 
 // Scratch: the gates of the current and of the next ITG_AHEAD steps, and for every thread the
 // transposed inputs of the next.
-static size_t scratch(const itg_call *call, int gates, uint32_t parts) {
+static uint64_t scratch(const itg_call *call, int gates, uint32_t parts) {
   itg_cells s;
   if (itg_layer_of(call, gates, &s)) return 0;
-  const size_t made = (size_t)(s.directions * s.blocks) * (size_t)gates * ITG_UNITS * ITG_AHEAD;
-  return (2 * made + parts * (size_t)(s.directions * s.deep) * ITG_AHEAD) * sizeof(float);
+  const uint64_t made =
+      (uint64_t)(s.directions * s.blocks) * (uint64_t)gates * ITG_UNITS * ITG_AHEAD;
+  return (2 * made + parts * (uint64_t)(s.directions * s.deep) * ITG_AHEAD) * sizeof(float);
 }
 
-size_t itg_scratch_lstm_layer(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_lstm_layer(const itg_call *call, uint32_t parts) {
   return scratch(call, ITG_LSTM_GATES, parts);
 }
-size_t itg_scratch_gru_layer(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_gru_layer(const itg_call *call, uint32_t parts) {
   return scratch(call, ITG_GRU_GATES, parts);
 }
 
 // Scratch of every thread: the previous state as bytes, and its scales.
-static size_t state_scratch(const itg_call *call, int gates, uint32_t parts) {
+static uint64_t state_scratch(const itg_call *call, int gates, uint32_t parts) {
   itg_cells s;
   return itg_qcells_of(call, gates, &s) ? 0 : itg_qstate_of(&s).total * parts;
 }
 
-size_t itg_scratch_qlstm_steps(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_qlstm_steps(const itg_call *call, uint32_t parts) {
   return state_scratch(call, ITG_LSTM_GATES, parts);
 }
-size_t itg_scratch_qgru_steps(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_qgru_steps(const itg_call *call, uint32_t parts) {
   return state_scratch(call, ITG_GRU_GATES, parts);
 }

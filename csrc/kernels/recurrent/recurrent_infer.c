@@ -99,24 +99,24 @@ int64_t itg_rnn_rows(const itg_rnn *s) { return s->batch > ITG_RNN_ROWS ? s->bat
 
 // Scratch: the gates of the rows, and one more row of hidden size for each. Types other than f32
 // also convert all operands to double.
-static size_t scratch(const itg_call *call, enum itg_rnn_kind kind, uint32_t parts) {
+static uint64_t scratch(const itg_call *call, enum itg_rnn_kind kind, uint32_t parts) {
   itg_rnn s;
   if (itg_rnn_of(call, kind, &s) || !s.batch) return 0;
-  const size_t own = (size_t)(itg_rnn_rows(&s) * (s.gates + 1) * s.hidden);
+  const uint64_t own = (uint64_t)(itg_rnn_rows(&s) * (s.gates + 1) * s.hidden);
   if (s.x->dtype == ITG_F32) return own * parts * sizeof(float);
-  size_t n = own;  // one part does it all
+  uint64_t n = own;  // one part does it all
   for (uint32_t i = 0; i < call->n_in; i++)
-    if (call->in[i] && i != 4) n += (size_t)itg_count(call->in[i]);
-  n += (size_t)((s.steps + (int64_t)call->n_out - 1) * s.directions * s.batch * s.hidden);
+    if (call->in[i] && i != 4) n += (uint64_t)itg_count(call->in[i]);
+  n += (uint64_t)((s.steps + (int64_t)call->n_out - 1) * s.directions * s.batch * s.hidden);
   return n * sizeof(double);
 }
 
-size_t itg_scratch_lstm(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_lstm(const itg_call *call, uint32_t parts) {
   return scratch(call, ITG_LSTM, parts);
 }
-size_t itg_scratch_gru(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_gru(const itg_call *call, uint32_t parts) {
   return scratch(call, ITG_GRU, parts);
 }
-size_t itg_scratch_rnn(const itg_call *call, uint32_t parts) {
+uint64_t itg_scratch_rnn(const itg_call *call, uint32_t parts) {
   return scratch(call, ITG_RNN, parts);
 }

@@ -40,7 +40,9 @@ def structs(path: str) -> dict[str, str]:
 def layout(body: str, known: dict[str, int]) -> tuple[dict[str, tuple[int, int]], int]:
     """Offset and size of each field as a C compiler lays them out, and the size of the struct."""
     fields, at, widest = {}, 0, 1
-    for kind, name, count in re.findall(r"^\s*(\w+) (\w+)(?:\[(\d+)\])?;", body, re.M):
+    for kind, name, count in re.findall(
+        r"^\s*(?:_Alignas\(8\) )?(\w+) (\w+)(?:\[(\d+)\])?;", body, re.M
+    ):
         size = known[kind]
         align = 8 if kind == "itg_npu_feature" else 4 if kind == "itg_npu_head" else size
         at = -(-at // align) * align
@@ -62,7 +64,9 @@ def test_numpy_and_c_agree(name):
     text = (ROOT / "csrc/npu/isa.h").read_text()
     assert f"_Static_assert(sizeof(itg_npu_{name}) == {size}," in text
     kinds = {n: d.base for n, (d, *_) in dtype.fields.items()}
-    for kind, field in re.findall(r"^\s*(\w+) (\w+)(?:\[\d+\])?;", code[name], re.M):
+    for kind, field in re.findall(
+        r"^\s*(?:_Alignas\(8\) )?(\w+) (\w+)(?:\[\d+\])?;", code[name], re.M
+    ):
         if kind in SIZES and kind != "char":
             sort = {"u": "u", "i": "i", "f": "f"}[kind[0]]
             assert kinds[field].kind == sort, f"{name}.{field} is {kind} and {kinds[field]}"
