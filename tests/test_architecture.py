@@ -29,7 +29,7 @@ LAYERS = [
     ("compile_options",),
     ("compiler", "export"),
     ("quant",),
-    ("analysis",),
+    ("analysis", "vision"),
     ("matmul",),
     ("cli",),
     ("__main__", "__init__"),

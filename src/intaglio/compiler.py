@@ -15,6 +15,7 @@ from intaglio import passes, progress, targets
 from intaglio.arguments import require_graph
 from intaglio.compile_options import OPTION_NAMES, CompileOptions, split_options
 from intaglio.errors import BadInput, option, unknown_keyword
+from intaglio.frontends import picture_format
 from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.preprocess import OPTIONS as PREPROCESSING
 from intaglio.frontends.preprocess import preprocess
@@ -158,14 +159,17 @@ def _metadata(
     decisions: list[Decision],
     found: dict[str, Any],
 ) -> dict[str, Any]:
-    meta = {
+    own = {k: v for k, v in graph.metadata.items() if k != picture_format.KEY}
+    meta: dict[str, Any] = {
         "name": graph.name,
-        "metadata": graph.metadata,
+        "metadata": own,
         "target": chip.name,
         "compiler": f"intaglio {intaglio.__version__}",
         "level": options.level,
         "precision": chip.precision,
     }
+    if formats := picture_format.formats_of(graph.metadata):
+        meta["preprocessing"] = picture_format.plain(formats)
     if options.strip:
         return meta
     if decisions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import json
 import os
 import weakref
 from pathlib import Path
@@ -124,6 +125,7 @@ def library() -> ctypes.CDLL:
         ("itg_model_close", None, pointer),
         ("itg_model_inputs", u32, pointer, u32),
         ("itg_model_outputs", u32, pointer, u32),
+        ("itg_model_meta", pointer, pointer, pointer),
         ("itg_model_plans", u32, pointer),
         ("itg_model_input", u32, pointer, u32, u32, pointer),
         ("itg_model_output", u32, pointer, u32, u32, pointer),
@@ -185,6 +187,19 @@ class Model:
             raise error_of(status, error.words, where)
         self.handle = handle
         weakref.finalize(self, lib.itg_model_close, handle)
+
+    @functools.cached_property
+    def meta(self) -> dict[str, Any]:
+        """The package's metadata: section META."""
+        size = ctypes.c_size_t()
+        text = library().itg_model_meta(self.handle, ctypes.byref(size))
+        try:
+            meta = json.loads(ctypes.string_at(text, size.value)) if text else {}
+        except ValueError as e:
+            raise BadFile(f"section META is not JSON ({e}); compile again") from None
+        if not isinstance(meta, dict):
+            raise BadFile("section META is not a JSON object; compile again")
+        return meta
 
     def types(self, inputs: bool, plan: int) -> dict[str, Type]:
         """The types of a plan's inputs or outputs by name."""

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -183,6 +183,11 @@ class Session:
                     a = np.ascontiguousarray(checked[name])
                     if status := library().itg_set_state(handle, i, a.ctypes.data, a.nbytes):
                         self._fail(status)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The package's metadata: name, target, preprocessing of pictures, the model's own."""
+        return self._model.meta
 
     def reset(self) -> None:
         """Set every state to its initial value."""

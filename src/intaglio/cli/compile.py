@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from intaglio import progress
-from intaglio.cli import model_files, options, progress_line
+from intaglio.cli import model_files, options, progress_line, run_pictures
 from intaglio.cli.chip_names import TARGET
 from intaglio.compile_options import LEVELS, CompileOptions, split_options
 from intaglio.errors import BadInput
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 GROUPS = {  # of --help
     "Target": "--target --isa --precision --cores --by-layer",
     "Optimisation": "--level --tune --tune-seconds --tune-threads",
+    "Pictures": "--resize --bgr",
     "Output": "-o --json --quiet --explain --dump-dir",
 }
 
@@ -91,6 +92,7 @@ GROUPS = {  # of --help
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@run_pictures.format_options
 @options.model_options
 def command(
     model: str,

@@ -229,7 +229,7 @@ def load_arguments(
 def picture_arguments(given: dict[str, Any]) -> dict[str, Any]:
     """The preprocessing options that were given."""
     asked = {k: v for k, v in given.items() if v or isinstance(v, float)}
-    if given.get("letterbox") is None:
+    if given.get("letterbox") is None and given.get("resize") != "letterbox":
         asked.pop("pad_value", None)
     if asked.get("layout") == "auto" or set(asked) == {"layout"}:
         asked.pop("layout")

@@ -1,4 +1,4 @@
-"""`intaglio run`: run a model on arrays from files."""
+"""`intaglio run`: run a model on arrays from files, or on pictures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from intaglio.cli import model_files, options
+from intaglio.cli import model_files, options, run_pictures
 from intaglio.errors import BadInput
 from intaglio.files import write_atomically
 from intaglio.ir import Array
@@ -17,16 +17,30 @@ from intaglio.ir import Array
 if TYPE_CHECKING:
     from intaglio.session import Session
 
+SHORT = 8  # elements of an output that are all printed
+GROUPS = {  # of --help
+    "Pictures": "--labels --draw --decode --confidence --iou --frames --resize --bgr",
+    "Arrays": "--fill --seed --steps",
+    "Output": "-o --top --json",
+}
 
-@click.command("run", cls=options.ModelCommand)
+
+@click.command("run", cls=options.ModelCommand, groups=GROUPS)
 @click.argument("model", type=click.Path())
-@click.argument("arrays", nargs=-1)
+@click.argument("sources", metavar="[INPUTS]...", nargs=-1)
 @click.option(
     "--fill", type=click.Choice(["random", "zeros"]), help="Values for inputs that are not given."
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of --fill random.")
 @click.option("-o", "out", type=click.Path(), help="Write the outputs to this .npz file.")
-@click.option("--top", default=0, metavar="K", help="Print the K largest entries of each output.")
+@click.option(
+    "--top",
+    type=click.IntRange(0),
+    metavar="K",
+    help="Print the K best classes with their names, or the K largest entries of each output "
+    "[default: 5 for pictures].",
+)
+@run_pictures.picture_options
 @click.option(
     "--threads",
     default=None,
@@ -40,44 +54,85 @@ if TYPE_CHECKING:
     help="Run N times and carry the state along. An array with one more axis than its input holds "
     "one frame per run.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the outputs as JSON.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the outputs as JSON; for pictures one object on each line.",
+)
 @options.model_options
 def command(
     model: str,
-    arrays: tuple[str, ...],
+    sources: tuple[str, ...],
     fill: str | None,
     seed: int,
     out: str | None,
-    top: int,
+    top: int | None,
     threads: int | None,
     steps: int | None,
     as_json: bool,
-    **model_options: Any,
+    **given: Any,
 ) -> None:
-    """Run MODEL on ARRAYS. A model file is compiled first.
+    """Run MODEL on INPUTS. A model file is compiled first.
 
-    ARRAYS are NAME=FILE.npy, or FILE.npy for a single input, or an .npz file with all inputs.
+    INPUTS are pictures, or arrays: NAME=FILE.npy, FILE.npy for a single input, or an .npz file with
+    all inputs. Pictures are files, folders, patterns ('frames/*.png'), videos or the index of a
+    camera. They are prepared as the package says, where `quantize` and `compile` keep it.
 
     \b
+    intaglio run model.itg picture.jpg --labels names.txt --draw out.png
+    intaglio run model.itg frames/ --draw drawn/ --json
+    intaglio run yolo.onnx a.jpg --std 255 --resize letterbox --draw out.png
+    intaglio run model.itg 0 --frames 100 --draw drawn/      camera 0
     intaglio run model.itg image.npy --top 5
     intaglio run model.itg left=l.npy right=r.npy -o outputs.npz
     intaglio run model.onnx --fill random
     intaglio run keywords.tflite frames.npy --steps 50 -o scores.npz
     """
-    with model_files.open_model(model, threads, model_options) as session:
-        feeds = options.read_feeds(arrays, session.inputs, fill, seed)
+    asked, model_options = run_pictures.split_options(given)
+    if run_pictures.are_pictures(sources):
+        if fill or steps:
+            flag = "--fill" if fill else "--steps"
+            raise BadInput(f"{flag} is for arrays; leave it out with pictures")
+        run_pictures.run(model, sources, asked, model_options, threads, top, out, as_json)
+        return
+    labels = run_pictures.refuse_for_arrays(asked)
+    loaded = {**model_options, **run_pictures.load_options(asked)}
+    with model_files.open_model(model, threads, loaded) as session:
+        feeds = options.read_feeds(sources, session.inputs, fill, seed)
         outputs = _several(session, feeds, steps) if steps else session.run(feeds)
+        types = session.outputs
+        labels = labels or run_pictures.model_labels(session)
     if out:
-        _save(out, outputs)
+        save_outputs(out, outputs)
     if as_json:
         click.echo(json.dumps({k: _plain(v) for k, v in outputs.items()}))
         return
-    for name, a in outputs.items():
-        click.echo(f"{name}: {a.dtype}{list(a.shape)} {_summary(a)}")
-        for i in _largest(a, top):
-            click.echo(f"  {np.unravel_index(i, a.shape)!s:>12}  {a.flat[i]:.6g}")
+    print_outputs(outputs, types, top or 0, labels)
     if out:
         click.echo(f"wrote {out}")
+
+
+def print_outputs(
+    outputs: dict[str, Array], types: Any, top: int, labels: list[str] | None
+) -> None:
+    """A line for each output, and its best classes or largest entries."""
+    from intaglio.vision.predict import real_numbers
+    from intaglio.vision.prediction import top_classes
+    from intaglio.vision.recognize import is_classifier
+
+    lone = len(outputs) == 1
+    for name, a in outputs.items():
+        click.echo(f"{name}: {a.dtype}{list(a.shape)} {_summary(a)}")
+        if top and lone and is_classifier(a.shape):
+            classes, kind = top_classes(real_numbers(a, types[name]), top, labels)
+            click.echo(f"  top {len(classes)} ({kind})")
+            for c in classes:
+                click.echo(f"  {c.name:16} {c.score:.6f}")
+            continue
+        for i in np.argsort(-a.astype(np.float64), axis=None, kind="stable")[:top]:
+            place = ",".join(str(int(n)) for n in np.unravel_index(i, a.shape))
+            click.echo(f"  [{place}]  {a.flat[i]:.6g}")
 
 
 def _several(session: Session, feeds: dict[str, Array], steps: int) -> dict[str, Array]:
@@ -99,7 +154,8 @@ def _several(session: Session, feeds: dict[str, Array], steps: int) -> dict[str,
         ) from None
 
 
-def _save(path: str, outputs: dict[str, Array]) -> None:
+def save_outputs(path: str, outputs: dict[str, Array]) -> None:
+    """Write outputs to an .npz file."""
     buffer = io.BytesIO()
     np.savez(buffer, **outputs)  # type: ignore[arg-type]  # numpy's stub takes a name for allow_pickle
     write_atomically(path, buffer.getvalue())
@@ -113,10 +169,6 @@ def _summary(a: Array) -> str:
     if not a.size:
         return "(empty)"
     x = a.astype(np.float64)
-    if a.size <= 8:
-        return np.array2string(x.ravel(), precision=5)
+    if a.size <= SHORT:
+        return " ".join(f"{n:.5g}" for n in x.ravel())
     return f"min {x.min():.5g}, mean {x.mean():.5g}, max {x.max():.5g}"
-
-
-def _largest(a: Array, k: int) -> Any:
-    return np.argsort(-a.astype(np.float64), axis=None, kind="stable")[:k]

@@ -13,7 +13,9 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput
+from intaglio.frontends import picture_format
 from intaglio.frontends.image_transform import ImageTransform
+from intaglio.frontends.picture_format import GREY
 from intaglio.ir import Array, Graph, Type, Value
 
 CHANNELS = (1, 3, 4)  # that an image may have
@@ -34,6 +36,8 @@ OPTIONS = (
     "input_range",
     "output_layout",
     "layout",
+    "resize",
+    "color",
 )
 
 
@@ -52,10 +56,12 @@ def preprocess(
     swap_rb: Any = False,
     input_layout: Any = None,
     letterbox: Any = None,
-    pad_value: Any = 114.0,
+    pad_value: Any = GREY,
     input_range: Any = None,
     output_layout: Any = None,
     layout: str = "auto",
+    resize: str | None = None,
+    color: str | None = None,
 ) -> list[str]:
     """Add preprocessing to a graph, in place; returns the names of the changed inputs.
 
@@ -65,7 +71,11 @@ def preprocess(
     `letterbox` (height, width): images have this size; they are scaled to fit the model's size and
     padded with `pad_value`. `input_range` (0, 1): the values of bytes 0 and 255, before `mean` and
     `std`. `output_layout`: layout of outputs with four axes. `layout`: layout of the model itself.
-    All options but the last two may be mappings by input name.
+    These options may be mappings by input name, except the last two.
+
+    `resize` ("stretch", "letterbox" or "crop") and `color` (the model's channel order, "rgb" or
+    "bgr") do not change the graph. They are kept beside it for programs that give pictures to the
+    model: `intaglio run` and `intaglio.vision`.
     """
     layout = str(layout).lower()
     if layout not in ("auto", *LAYOUTS):
@@ -85,6 +95,10 @@ def preprocess(
     if not images and any(v is not None for v in (*asked.values(), mean, std)):
         _only_permutations(asked, mean, std, inputs)
     model_axis = next((channel_axis(t, layout) for _, t in inputs if channel_axis(t, layout)), None)
+    if images and any(g is not None for g in (resize, color, *asked.values(), mean, std)):
+        last = {n: channels_last(t, layout) is True for n, t in inputs if n in images}
+        picture_format.describe(graph, last, resize=resize, color=color, pad_value=pads)
+    formats = picture_format.formats_of(graph.metadata)
     changed = []
     for i, v in enumerate(graph.inputs):
         if v.name in graph.state:
@@ -94,6 +108,8 @@ def preprocess(
         if all(g is None for g in (*of.values(), m, s)):
             continue
         axis = channel_axis(v.type, layout)
+        if v.name in formats and of["input_type"] == "uint8" and m is None and s is None:
+            m, s = formats[v.name].mean, formats[v.name].std  # as `quantize` left them
         checked = _checked(v, axis, of, m, s)
         transposed = axis == LAYOUTS["nhwc"] and _only_transposed(v)
         if transposed:
@@ -105,14 +121,37 @@ def preprocess(
         ).build()
         if made is image and image.type == v.type and not transposed:
             continue
+        if axis is not None and image.name in formats:
+            formats[image.name] = formats[image.name].inside(
+                axis,
+                checked["perm"],
+                checked["swap"],
+                m is not None or s is not None,
+                _spatial(v.type, axis) if checked["size"] else None,
+            )
         v.name = f"{image.name}_prepared"
         made.name = made.name or v.name
         graph.replace(v, made)
         graph.inputs[i] = image
         changed.append(image.name)
+    picture_format.keep(graph, formats)
     if output_layout is not None:
         _transpose_outputs(graph, str(output_layout), model_axis)
     return changed
+
+
+def describe(graph: Graph, *, layout: str, mean: Any, std: Any, **given: Any) -> None:
+    """Keep in the graph's metadata how pictures become its inputs; the graph stays the same."""
+    inputs = [(v.name, v.type) for v in graph.inputs if v.name not in graph.state]
+    images = {n: last for n, t in inputs if (last := channels_last(t, layout)) is not None}
+    means, stds = (per_input(k, v, inputs, [*images]) for k, v in (("mean", mean), ("std", std)))
+    picture_format.describe(graph, images, means, stds, **given)
+
+
+def _spatial(t: Type, axis: int) -> tuple[int, int]:
+    """Height and width."""
+    height, width = t.shape[2:] if axis == 1 else t.shape[1:3]
+    return height, width
 
 
 def _only_transposed(v: Value) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from intaglio.frontends.preprocess import preprocess
+from intaglio.frontends.preprocess import describe, preprocess
 from intaglio.ir import Graph
 from intaglio.quant.placement.scheme import Scheme
 from intaglio.quant.ranges.observe import Observation
@@ -34,7 +34,11 @@ class Quantized:
     def __post_init__(self) -> None:
         self.bare_graph = self.graph
 
-    def embed(self, preprocessing: Mapping[str, Any]) -> None:
-        """Make this preprocessing part of `graph`."""
+    def embed(self, preprocessing: Mapping[str, Any], reading: Mapping[str, Any]) -> None:
+        """Make `preprocessing` part of `graph`, and keep how pictures were read beside it."""
+        pictures = self.dataset is not None and self.dataset.pictures
+        if pictures or any(reading[k] is not None for k in ("mean", "std")):
+            known = ("mean", "std", "layout", "color", "resize", "pad_value")
+            describe(self.graph, **{k: reading[k] for k in known})
         self.bare_graph = self.graph.copy() if preprocessing else self.graph
         preprocess(self.graph, **preprocessing)

@@ -250,4 +250,4 @@ def quantize_recurrent_layers(c: Calibration) -> None:
 def finish_inputs(c: Calibration) -> None:
     """Restore the state of a streaming model; make preprocessing of bytes part of the graph."""
     c.result.graph.state = dict(c.graph_state)
-    c.result.embed(c.options.preprocessing())
+    c.result.embed(c.options.preprocessing(), c.options.reading())

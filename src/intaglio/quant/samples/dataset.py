@@ -114,6 +114,11 @@ class Samples(Sequence[dict[str, Array]]):
     def inputs(self) -> dict[str, Type]:
         return self._fitting.inputs
 
+    @property
+    def pictures(self) -> bool:
+        """Are the samples picture files?"""
+        return self._items[0].picture
+
     def __len__(self) -> int:
         return -(-len(self._items) // self._rows)
 

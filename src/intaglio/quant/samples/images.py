@@ -13,11 +13,11 @@ from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, Unsupported
 from intaglio.extras import install_command
 from intaglio.frontends.image_transform import letterbox_size
+from intaglio.frontends.picture_format import RESIZES as RESIZES
 from intaglio.frontends.preprocess import channels_last, per_channel, per_input
 from intaglio.ir import Array, Type
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
-RESIZES = ("stretch", "letterbox", "crop")
 CROP_SHARE = 0.875  # share of the short side that "crop" keeps: 224 of 256
 CHANNELS = {1: "L", 3: "RGB", 4: "RGBA"}
 TAKE_PICTURES = ("f32", "f16", "bf16", "f64", "u8")
@@ -48,7 +48,12 @@ class Picture:
 
     def of_file(self, path: str | Path) -> Array:
         """The picture in a file."""
-        return self._finished(_resized(_opened(path, self.channels), self), swap=self.swap)
+        return self.of_image(open_picture(path, self.channels))
+
+    def of_image(self, image: Any) -> Array:
+        """A Pillow image."""
+        image = converted(image, CHANNELS[self.channels])
+        return self._finished(_resized(image, self), swap=self.swap)
 
     def of_pixels(self, a: Array) -> Array:
         """An image given as bytes, [H, W, C] or [C, H, W], channels in the model's order."""
@@ -56,7 +61,7 @@ class Picture:
             a = np.moveaxis(a, 0, -1)
         if a.shape[:2] != self.size:
             flat = a[..., 0] if a.shape[2:] == (1,) else a
-            a = _resized(_pillow().fromarray(np.ascontiguousarray(flat)), self)
+            a = _resized(pillow().fromarray(np.ascontiguousarray(flat)), self)
         return self._finished(a, swap=False)
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
@@ -78,6 +83,8 @@ class Picture:
 
     def normalized(self, pixels: Array, channels_last: bool = True) -> Array:
         """(pixels - mean) / std, in the input's element type."""
+        if self.type.dtype == "i8":
+            return (pixels.astype(np.int16) - 128).astype(np.int8)
         if not dtypes.is_float(self.type.dtype):
             return pixels.astype(dtypes.numpy_of(self.type.dtype))
         made = pixels.astype(np.float32)
@@ -116,7 +123,7 @@ def pictures(
     return made
 
 
-def _pillow() -> Any:
+def pillow() -> Any:
     try:
         from PIL import Image
     except ImportError:
@@ -126,15 +133,15 @@ def _pillow() -> Any:
     return Image
 
 
-def _opened(path: str | Path, channels: int) -> Any:
+def open_picture(path: str | Path, channels: int) -> Any:
     """The image, rotated upright by its EXIF tag, with 8 bits per channel."""
-    image_module = _pillow()
+    image_module = pillow()
     from PIL import ImageOps
 
     try:
         with image_module.open(path) as image:
             upright = ImageOps.exif_transpose(image)
-            return _converted(upright, CHANNELS[channels])
+            return converted(upright, CHANNELS[channels])
     except FileNotFoundError:
         raise BadFile(f"{path}: no such file") from None
     except (OSError, SyntaxError, ValueError, EOFError, image_module.DecompressionBombError) as e:
@@ -142,11 +149,11 @@ def _opened(path: str | Path, channels: int) -> Any:
         raise BadFile(f"{path}: not a readable picture ({words}); remove it") from None
 
 
-def _converted(image: Any, mode: str) -> Any:
+def converted(image: Any, mode: str) -> Any:
     """The image in `mode`: grey to colour, without transparency, 16 bits scaled to 8."""
     if image.mode.startswith("I"):
         wide = np.asarray(image).astype(np.int64)
-        image = _pillow().fromarray(((wide.clip(0, 65535) + 128) // 257).astype(np.uint8))
+        image = pillow().fromarray(((wide.clip(0, 65535) + 128) // 257).astype(np.uint8))
     elif image.mode == "F":
         raise ValueError("its pixels are floats; save them as .npy")
     elif image.mode == "P":
@@ -154,24 +161,42 @@ def _converted(image: Any, mode: str) -> Any:
     return image if image.mode == mode else image.convert(mode)
 
 
+@dataclass(frozen=True)
+class Fit:
+    """How a picture lies in an input: resized to width x height, its corner at (left, top)."""
+
+    width: int
+    height: int
+    left: int
+    top: int
+
+    @classmethod
+    def of(cls, resize: str, size: tuple[int, int], into: tuple[int, int]) -> Fit:
+        """A picture of this height and width in an input of the size `into`."""
+        (height, width), (h, w) = size, into
+        if resize == "stretch" or size == into:
+            return cls(w, h, 0, 0)
+        if resize == "letterbox":
+            inner = letterbox_size(size, into)
+            return cls(inner[1], inner[0], (w - inner[1]) // 2, (h - inner[0]) // 2)
+        ratio = max(round(w / CROP_SHARE) / width, round(h / CROP_SHARE) / height)
+        outer = (max(int(width * ratio + 1e-6), w), max(int(height * ratio + 1e-6), h))
+        return cls(*outer, -round((outer[0] - w) / 2), -round((outer[1] - h) / 2))
+
+
 def _resized(image: Any, p: Picture) -> Array:
     """The pixels [H, W] or [H, W, C], resized to the input's size."""
     h, w = p.size
-    bilinear = _pillow().Resampling.BILINEAR
     width, height = image.size
-    if (height, width) == (h, w):
-        return np.asarray(image)
-    if p.resize == "stretch":
-        return np.asarray(image.resize((w, h), bilinear))
-    if p.resize == "letterbox":
-        inner = letterbox_size((height, width), (h, w))[::-1]
-        pixels = np.asarray(image.resize(inner, bilinear))
-        value = np.uint8(np.clip(round(p.pad_value), 0, 255))
-        made = np.full((h, w, *pixels.shape[2:]), value, np.uint8)
-        top, left = (h - inner[1]) // 2, (w - inner[0]) // 2
-        made[top : top + inner[1], left : left + inner[0]] = pixels
-        return made
-    ratio = max(round(w / CROP_SHARE) / width, round(h / CROP_SHARE) / height)
-    outer = (max(int(width * ratio + 1e-6), w), max(int(height * ratio + 1e-6), h))
-    left, top = round((outer[0] - w) / 2), round((outer[1] - h) / 2)
-    return np.asarray(image.resize(outer, bilinear).crop((left, top, left + w, top + h)))
+    fit = Fit.of(p.resize, (height, width), (h, w))
+    if (fit.width, fit.height) != (width, height):
+        image = image.resize((fit.width, fit.height), pillow().Resampling.BILINEAR)
+    if p.resize == "crop":
+        image = image.crop((-fit.left, -fit.top, w - fit.left, h - fit.top))
+    pixels = np.asarray(image)
+    if pixels.shape[:2] == (h, w):
+        return pixels
+    value = np.uint8(np.clip(round(p.pad_value), 0, 255))
+    made = np.full((h, w, *pixels.shape[2:]), value, np.uint8)
+    made[fit.top : fit.top + fit.height, fit.left : fit.left + fit.width] = pixels
+    return made

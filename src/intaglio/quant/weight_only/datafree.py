@@ -91,7 +91,7 @@ def without_data(
     floats = dict.fromkeys(keep, "f32 was asked for")
     scheme = Scheme(layers=layers, model=graph.name)
     result = Quantized(made, graph, scheme, floats, {}, dataset=found)
-    result.embed(options.preprocessing())
+    result.embed(options.preprocessing(), options.reading())
     return result
 
 

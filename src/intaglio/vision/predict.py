@@ -1,0 +1,246 @@
+"""From a picture to detections or classes: preprocess, run, decode, and undo the letterbox."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.errors import BadInput, option
+from intaglio.frontends import picture_format
+from intaglio.frontends.picture_format import PictureFormat
+from intaglio.frontends.preprocess import channels_last, per_channel
+from intaglio.ir import Array, Type
+from intaglio.quant.samples.images import TAKE_PICTURES, Fit, Picture, open_picture, pillow
+from intaglio.session import Session
+from intaglio.vision import recognize
+from intaglio.vision.labels import name_of, names_in, read_labels
+from intaglio.vision.prediction import Detection, Prediction, top_classes
+from intaglio.vision.recognize import CLASSIFIER, DECODERS
+
+CONFIDENCE = 0.25  # least score of a detection
+TOP = 5  # classes of a prediction
+SHARES = 2.0  # boxes whose largest coordinate is below are shares of the input's size
+
+
+class Predictor:
+    """A session that takes pictures. Calling it with a picture gives a Prediction.
+
+    The package says how pictures become its input; `mean`, `std`, `color`, `resize` and
+    `pad_value` replace what it says. `labels` are names of classes or a file with one on each line;
+    without it, the names in the model's metadata are used. `decode` names how the outputs of a
+    detector are read, if their shapes do not tell. `confidence` is the least score of a detection,
+    `iou` the overlap above which one of two boxes of a class is dropped, `top` the number of
+    classes that a classifier's prediction has.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        labels: str | Path | Sequence[str] | None = None,
+        decode: str | None = None,
+        confidence: float = CONFIDENCE,
+        iou: float | None = None,
+        top: int = TOP,
+        **preprocessing: Any,
+    ):
+        self.session, self.confidence, self.iou, self.top = session, confidence, iou, top
+        self.input, self.type = _picture_input(session)
+        self.format, self.stored = _format(session, self.input, self.type, preprocessing)
+        self.taker = _taker(self.input, self.type, self.format)
+        self.labels = _names(labels) or names_in(session.meta.get("metadata") or {})
+        self.inner_size = self.format.inner_size or self.taker.size
+        shapes = [t.shape for t in session.outputs.values()]
+        self.classes = len(self.labels) if self.labels else None
+        self.facts = recognize.Outputs(shapes, self.inner_size, self.classes)
+        given = recognize.named(decode) if decode else None
+        self.decoder = given or recognize.recognize(self.facts)
+        if self.decoder == CLASSIFIER and self.labels:
+            _check_labels(self.labels, max(shapes[0]))
+
+    def preprocess(self, picture: Any) -> Array:
+        """The input that a picture becomes: a path, a Pillow image, or bytes [height, width, 3]."""
+        made = self.taker.of_image(self._image(picture))
+        return np.ascontiguousarray(made.reshape(self.type.shape))
+
+    def __call__(self, picture: Any, name: str | None = None) -> Prediction:
+        image = self._image(picture)
+        feed = np.ascontiguousarray(self.taker.of_image(image).reshape(self.type.shape))
+        outputs = self.session.run({self.input: feed})
+        if name is None:
+            name = str(picture) if isinstance(picture, str | os.PathLike) else "picture"
+        made = Prediction(name, image, self.decoder, outputs)
+        if self.decoder is None:
+            return made
+        real = [real_numbers(a, t) for a, t in zip(outputs.values(), self._types, strict=True)]
+        if self.decoder == CLASSIFIER:
+            classes, kind = top_classes(real[0], self.top, self.labels)
+            return replace(made, classes=classes, kind=kind)
+        return replace(made, detections=self._detections(real, (image.height, image.width)))
+
+    @property
+    def _types(self) -> list[Type]:
+        return list(self.session.outputs.values())
+
+    def describe(self) -> str:
+        """The preprocessing in words."""
+        f, (h, w) = self.format, self.taker.size
+        parts = [f"{f.resize} to {w}x{h}"]
+        if self.taker.channels >= 3:
+            parts.append(f.color.upper())
+        for word, numbers in (("mean", f.mean), ("std", f.std)):
+            if numbers is not None:
+                parts.append(f"{word} {','.join(f'{n:g}' for n in dict.fromkeys(numbers))}")
+        return ", ".join(parts)
+
+    def require_decoder(self) -> None:
+        """BadInput if the outputs cannot be decoded."""
+        if self.decoder is None:
+            raise recognize.unknown(self.session.outputs)
+
+    def _image(self, picture: Any) -> Any:
+        if isinstance(picture, str | os.PathLike):
+            return open_picture(os.fspath(picture), self.taker.channels)
+        if isinstance(picture, np.ndarray):
+            if picture.dtype != np.uint8 or picture.ndim not in (2, 3):
+                raise BadInput(
+                    f"the picture is {picture.dtype}{list(picture.shape)}; "
+                    "give bytes (uint8) as [height, width, channels]"
+                )
+            return pillow().fromarray(np.ascontiguousarray(picture))
+        if hasattr(picture, "convert"):
+            return picture
+        raise BadInput(
+            f"the picture is a {type(picture).__name__}; give a path, an array or a Pillow image"
+        )
+
+    def _detections(self, outputs: list[Array], size: tuple[int, int]) -> list[Detection]:
+        decoder = DECODERS[str(self.decoder)]
+        more = {} if self.iou is None else {"most": self.iou}
+        try:
+            rows = decoder.decode(
+                outputs, self.confidence, size=self.inner_size, classes=self.classes, **more
+            )
+        except (IndexError, ValueError, StopIteration) as e:
+            shown = ", ".join(f"'{n}' {t}" for n, t in self.session.outputs.items())
+            raise BadInput(
+                f"outputs {shown} are not those of {decoder.name} ({e or type(e).__name__}); "
+                f"give another {option('decode')}: one of {', '.join(recognize.CHOICES)}"
+            ) from None
+        rows = self._in_picture(rows, size)
+        return [
+            Detection(
+                int(r[0]), name_of(int(r[0]), self.labels), float(r[1]), tuple(r[2:].tolist())
+            )
+            for r in rows
+        ]
+
+    def _in_picture(self, rows: Array, size: tuple[int, int]) -> Array:
+        """Boxes in pixels of the picture: resizing and letterbox undone, cut at the edges."""
+        rows = rows.astype(np.float64)
+        inner, outer = self.inner_size, self.taker.size
+        if len(rows) and rows[:, 2:].max() <= SHARES:
+            rows[:, 2:] *= (inner[1], inner[0]) * 2
+        if inner != outer:
+            _undo(rows, Fit.of("letterbox", outer, inner), outer)
+        _undo(rows, Fit.of(self.format.resize, size, outer), size)
+        rows[:, 2:] = np.clip(rows[:, 2:], 0, (size[1], size[0]) * 2)
+        return rows
+
+
+def _undo(rows: Array, fit: Fit, size: tuple[int, int]) -> None:
+    """Move boxes from an input back into the picture of this size that lies in it."""
+    rows[:, 2:] -= (fit.left, fit.top) * 2
+    rows[:, 2:] *= (size[1] / fit.width, size[0] / fit.height) * 2
+
+
+def predict(session: Session, picture: Any, **options: Any) -> Prediction:
+    """What the model says about a picture: a path, a Pillow image, or bytes [height, width, 3].
+
+    The options are those of `Predictor`, which is faster for many pictures.
+    """
+    return Predictor(session, **options)(picture)
+
+
+# ---- labels ----
+def _check_labels(labels: Sequence[str], classes: int) -> None:
+    if len(labels) != classes:
+        warnings.warn(
+            f"there are {len(labels)} names, the model has {classes} classes: names may be wrong",
+            stacklevel=3,
+        )
+
+
+# ---- the input ----
+def _picture_input(session: Session) -> tuple[str, Type]:
+    """The input that takes pictures, which must be the only one."""
+    known = picture_format.parse(session.meta.get("preprocessing") or {})
+    types = session.inputs
+    takers = [n for n, t in types.items() if n in known or _takes_pictures(t)]
+    if len(types) != 1 or not takers:
+        shown = ", ".join(f"'{n}' {t}" for n, t in types.items())
+        raise BadInput(
+            f"inputs {shown}: a picture needs a model with one input, [N, C, H, W] or "
+            "[N, H, W, C] with 1, 3 or 4 channels; give arrays (.npy)"
+        )
+    name = takers[0]
+    if types[name].rank == 4 and types[name].shape[0] != 1:
+        raise BadInput(
+            f"input '{name}' {types[name]} takes {types[name].shape[0]} pictures at once; "
+            "compile the model with batch 1"
+        )
+    return name, types[name]
+
+
+def _takes_pictures(t: Type) -> bool:
+    return t.dtype in (*TAKE_PICTURES, "i8") and channels_last(t, "auto") is not None
+
+
+def _format(
+    session: Session, name: str, t: Type, given: dict[str, Any]
+) -> tuple[PictureFormat, bool]:
+    """The format of the input, and whether anybody said it."""
+    stored = picture_format.parse(session.meta.get("preprocessing") or {}).get(name)
+    asked = {k: v for k, v in given.items() if v is not None}
+    if unknown := [k for k in asked if k not in ("mean", "std", "color", "resize", "pad_value")]:
+        raise TypeError(f"Predictor() got an unexpected keyword argument '{unknown[0]}'")
+    base = stored or PictureFormat("nhwc" if channels_last(t, "auto") else "nchw")
+    return replace(base, **asked), stored is not None or bool(asked)
+
+
+def _taker(name: str, t: Type, f: PictureFormat) -> Picture:
+    last = f.layout == "nhwc"
+    if t.rank not in (3, 4):
+        raise BadInput(f"input '{name}' {t} has {t.rank} axes; pictures need 3 or 4")
+    channels = t.shape[-1 if last else -3]
+    mean, std = (per_channel(w, g, name, channels) for w, g in (("mean", f.mean), ("std", f.std)))
+    if not dtypes.is_float(t.dtype) and (mean is not None or std is not None):
+        raise BadInput(
+            f"input '{name}' {t} takes bytes; leave out {option('mean')} and {option('std')}"
+        )
+    return Picture(name, t, last, mean, std, f.color == "bgr", f.resize, f.pad_value)
+
+
+def real_numbers(a: Array, t: Type) -> Array:
+    """An output as real numbers: integers with a scale are multiplied by it."""
+    if t.quant is None or dtypes.is_float(t.dtype):
+        return a if a.dtype.kind in "fiub" else a.astype(np.float32)
+    scale, zero = (np.asarray(n, np.float32) for n in (t.quant.scale, t.quant.zero))
+    if t.quant.axis is not None:
+        along = [1] * a.ndim
+        along[t.quant.axis] = -1
+        scale, zero = scale.reshape(along), zero.reshape(along)
+    return (a.astype(np.float32) - zero) * scale
+
+
+def _names(labels: str | Path | Sequence[str] | None) -> list[str] | None:
+    if labels is None:
+        return None
+    return read_labels(labels) if isinstance(labels, str | os.PathLike) else [*map(str, labels)]
