@@ -1,7 +1,8 @@
 # make demo      compile and run a small network, end to end
 # make test      everything that a fresh clone can test (about ten minutes at most)
 # make test-all  the slow tests too, three minutes more; some read the models in ../shared (or INTAGLIO_SHARED),
-#                some want torch, which the environment of `make bench` has, or TensorFlow
+#                some want torch, which the environment of `make bench` has, or TensorFlow;
+#                then all fuzzers with new seeds for an hour (FUZZ_MINUTES=60)
 # make bench     speed, start-up and memory, beside the peers (which it installs, apart from ours): 45 minutes,
 #                and half an hour more the first time; BENCH="--quick" for a few models only: 10 minutes, and 5;
 #                BENCH="--float" without int8, BENCH="--accuracy" with what int8 costs: hours
@@ -33,6 +34,7 @@ test: $(VENV)/dev build
 
 test-all: $(VENV)/dev build
 	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m tests.fuzz --minutes $(or $(FUZZ_MINUTES),60)
 
 bench: $(PEERS)/peers build
 	$(PEERS)/bin/python -m benchmarks $(BENCH)
