@@ -182,7 +182,10 @@ def _buffer(b: Any, data: Any) -> int:
 
 
 def _tensor(b: Any, t: T, name: str, buffer: int) -> int:
-    fields = {"Shape": _ints(b, t.shape), "Name": b.CreateString(name)}
+    fields = {"Shape": _ints(b, [max(d, 1) if -1 in t.shape else d for d in t.shape])}
+    fields["Name"] = b.CreateString(name)
+    if -1 in t.shape:  # an extent known only at run time
+        fields["ShapeSignature"] = _ints(b, t.shape)
     if t.scale is not None:
         scale = np.atleast_1d(np.asarray(t.scale, np.float32))
         zero = np.broadcast_to(np.asarray(t.zero, np.int64), scale.shape)

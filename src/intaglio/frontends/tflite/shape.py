@@ -8,6 +8,7 @@ import numpy as np
 
 from intaglio import ops
 from intaglio.frontends.tflite.node import TfliteNode, importer
+from intaglio.frontends.tflite.run_time_slices import slice_at_run_time, written_list
 from intaglio.ir import Array, Value, constant
 from intaglio.ops.registry import normalize_axis
 
@@ -65,7 +66,8 @@ def transpose(n: TfliteNode) -> Value:
 
 @importer("CONCATENATION")
 def concatenation(n: TfliteNode) -> Value:
-    y: Value = n.activated(ops.concat(*n.operands(), axis=n.option("Axis", 0)))
+    parts, axis = n.operands(), n.option("Axis", 0)
+    y: Value = n.activated(written_list(parts, axis) or ops.concat(*parts, axis=axis))
     return y
 
 
@@ -108,7 +110,10 @@ def split_v(n: TfliteNode) -> list[Value]:
 
 @importer("SLICE", stored=True)
 def slice_(n: TfliteNode) -> Value:
-    x, start, size = n.required(0), n.ints(1), n.ints(2)
+    x = n.required(0)
+    if n.required(1).data is None or n.required(2).data is None:
+        return slice_at_run_time(x, n.required(1), n.required(2))
+    start, size = n.ints(1), n.ints(2)
     stop = tuple(d if s < 0 else b + s for b, s, d in zip(start, size, x.shape, strict=True))
     y: Value = ops.slice_(x, start=start, stop=stop, step=(1,) * x.type.rank)
     return y

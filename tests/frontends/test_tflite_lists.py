@@ -1,0 +1,108 @@
+"""TFLite loops that write a list, as the converter makes them of Keras RNNs, against LiteRT."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tflite", reason="the tflite package is missing")
+
+from tests.frontends.tflite_build import G, Op, T, model, models, op
+from tests.frontends.tflite_oracle import agrees
+
+R = np.random.default_rng(8)
+I = np.int32  # noqa: E741  # the usual element type of indices
+TIME, BATCH, HIDDEN = 6, 2, 3
+
+
+def floats(*shape: int) -> np.ndarray:
+    return R.standard_normal(shape).astype(np.float32)
+
+
+def body(sliced: bool) -> G:
+    """i + 1, list with item i = h, h = tanh(x[i] + h · w), x."""
+    row, rows = (BATCH, HIDDEN), (TIME, BATCH, HIDDEN)
+    tensors = [T((), I), T(rows), T(row), T(rows)]  # 0 to 3: the carried values
+    steps: list[Op] = []
+
+    def add(t: T) -> int:
+        tensors.append(t)
+        return len(tensors) - 1
+
+    def step(name: str, inputs: list[int], t: T, table: str = "", **options: object) -> int:
+        steps.append(op(name, inputs, [add(t)], table, **options))
+        return len(tensors) - 1
+
+    next_ = step("ADD", [0, add(T(data=I(1)))], T((), I), "AddOptions")
+    x = step("GATHER", [3, 0], T(row), "GatherOptions", Axis=0)
+    w = add(T(data=floats(HIDDEN, HIDDEN)))
+    z = step("FULLY_CONNECTED", [2, w, -1], T(row), "FullyConnectedOptions")
+    h = step("TANH", [step("ADD", [x, z], T(row), "AddOptions")], T(row))
+    item = step("EXPAND_DIMS", [h, add(T(data=I(0)))], T((1, *row)), "ExpandDimsOptions")
+    first = add(T(data=I([1])))
+    zeros, rest = add(T(data=I([0, 0]))), add(T(data=I([-1, -1])))
+
+    def place(index: int, more: int) -> int:
+        one = step("RESHAPE", [index, first], T((1,), I), "ReshapeOptions")
+        return step("CONCATENATION", [one, more], T((3,), I), "ConcatenationOptions", Axis=0)
+
+    if sliced:
+        origin, to_end = add(T(data=I([0, 0, 0]))), add(T(data=I([-1, -1, -1])))
+        before = step("SLICE", [1, origin, place(0, rest)], T((-1, *row)), "SliceOptions")
+        after = step("SLICE", [1, place(next_, zeros), to_end], T((-1, *row)), "SliceOptions")
+        parts = [before, item, after]
+        list_ = step("CONCATENATION", parts, T(rows), "ConcatenationOptions", Axis=0)
+    else:
+        list_ = step("DYNAMIC_UPDATE_SLICE", [1, item, place(0, zeros)], T(rows))
+    return G(tensors, steps, [0, 1, 2, 3], [next_, list_, h, 3])
+
+
+@pytest.mark.parametrize("sliced", [True, False])
+def test_a_loop_that_writes_a_list(sliced):
+    """Older converters write an item with SLICE and CONCATENATION, newer ones in one op."""
+    rows = (TIME, BATCH, HIDDEN)
+    main = G(
+        [
+            T(rows),
+            T(data=I(0)),
+            T(data=I(rows)),
+            T(data=np.float32(0)),
+            T(rows),
+            T((BATCH, HIDDEN)),
+            *(T((), I), T(rows), T((BATCH, HIDDEN)), T(rows)),
+        ],
+        [
+            op("FILL", [2, 3], [4], "FillOptions"),
+            Op(
+                "WHILE",
+                [1, 4, 5, 0],
+                [6, 7, 8, 9],
+                "WhileOptions",
+                {"CondSubgraphIndex": 1, "BodySubgraphIndex": 2},
+            ),
+        ],
+        [0, 5],
+        [7, 8],
+    )
+    test = G(
+        [T((), I), T(rows), T((BATCH, HIDDEN)), T(rows), T(data=I(TIME)), T((), np.bool_)],
+        [op("LESS", [0, 4], [5])],
+        [0, 1, 2, 3],
+        [5],
+    )
+    data = models([main, test, body(sliced)])
+    agrees(data, *[[floats(*rows), floats(BATCH, HIDDEN)] for _ in range(2)])
+
+
+def test_a_window_at_an_index_known_at_run_time():
+    tensors = [T((8, 5)), T((2,), I), T(data=I([3, 2])), T((3, 2))]
+    data = model(tensors, [op("SLICE", [0, 1, 2], [3], "SliceOptions")], [0, 1], [3])
+    x = floats(8, 5)
+    agrees(data, [x, I([0, 0])], [x, I([5, 3])], [x, I([2, 1])])
+
+
+def test_the_first_rows_of_a_tensor():
+    tensors = [T((8, 5)), T(data=I([0, 1])), T((2,), I), T((-1, -1))]
+    data = model(tensors, [op("SLICE", [0, 1, 2], [3], "SliceOptions")], [0, 2], [3])
+    x = floats(8, 5)
+    agrees(data, [x, I([3, 4])], [x, I([8, 2])])
