@@ -10,7 +10,7 @@ pytest.importorskip("tflite", reason="the tflite package is missing")
 from tests.frontends.tflite_build import G, Op, T, model, models, op
 from tests.frontends.tflite_oracle import agrees, litert, ours
 
-from intaglio.errors import Unsupported
+from intaglio.errors import BadInput, Unsupported
 from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.tflite import load_tflite
 
@@ -414,6 +414,23 @@ def test_signatures_choose_the_graph_and_the_names():
     assert load_tflite(data).metadata["signatures"] == "grow, turn"
     with pytest.raises(Exception, match="no signature is called 'other'; the file has grow, turn"):
         load_tflite(data, ImportOptions(signature="other"))
+
+
+@pytest.mark.parametrize(
+    ("damaged", "words"),
+    [
+        ((0, {"x": 0}, {"y": 7}), "names tensor 7 of 2"),
+        ((0, {"x": 4294967295}, {"y": 1}), "names tensor 4294967295 of 2"),
+        ((3, {"x": 0}, {"y": 1}), "names graph 3 of 1"),
+    ],
+)
+def test_a_signature_beyond_the_graph_is_ignored(damaged, words):
+    """LiteRT runs such a file by its inputs and outputs; only the signature cannot be used."""
+    first = G([T((4,)), T((4,))], [op("EXP", [0], [1])], [0], [1])
+    data = models([first], {"bad": damaged})
+    agrees(data, [floats(4)])
+    with pytest.raises(BadInput, match=words):
+        load_tflite(data, ImportOptions(signature="bad"))
 
 
 def test_a_graph_that_calls_itself_is_refused():

@@ -45,6 +45,7 @@ class T:
     axis: int = 0
     variable: bool = False  # state that an op updates
     resource: bool = False  # the handle of a variable
+    strings: bool = False  # elements are strings
     sparse: Sparse | None = None  # then `data` has the stored values and `shape` the dense shape
 
     def __post_init__(self) -> None:
@@ -202,7 +203,7 @@ def _tensor(b: Any, t: T, name: str, buffer: int) -> int:
         fields["Sparsity"] = _table(
             b, "SparsityParameters", TraversalOrder=order, BlockMap=blocks, DimMetadata=levels
         )
-    kind = 13 if t.resource else TYPES[np.dtype(t.dtype)]
+    kind = 13 if t.resource else 5 if t.strings else TYPES[np.dtype(t.dtype)]
     return _table(b, "Tensor", Type=kind, Buffer=buffer, IsVariable=t.variable, **fields)
 
 

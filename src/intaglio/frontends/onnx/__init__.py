@@ -29,9 +29,11 @@ from intaglio.frontends.onnx.input_binding import (
 from intaglio.frontends.onnx.scope import Model, Scope, declared_type
 from intaglio.frontends.onnx.topological_order import reads, sorted_nodes
 from intaglio.frontends.options import NO_OPTIONS, ImportOptions
+from intaglio.frontends.string_outputs import without_strings
 from intaglio.ir import Graph, Type, Value, constant
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 28  # of the default domain, that the importers support
+STRINGS = 8  # element type of the schema
 MAX_VERSION = (1 << 31) - 1  # of an opset of another domain; a larger one is damage
 
 
@@ -75,7 +77,9 @@ def _load(
         refuse_expansion(graph.node, functions)
     scope = Scope(Model(folder, functions, raws), _opsets(proto))
     scope.declare(graph)
-    names = list(options.outputs or [o.name for o in graph.output])
+    strings = {o.name for o in graph.output if o.type.tensor_type.elem_type == STRINGS}
+    given = [o.name for o in graph.output]
+    names = list(options.outputs or without_strings(given, strings.__contains__, "onnx"))
     infos, new = chosen_inputs(
         graph, options, lambda name: _type_of(name, proto, raws, folder, options)
     )
@@ -84,8 +88,8 @@ def _load(
     needed = _names_needed(
         graph, names, {i.name for i in infos} | {v.name for v in new}, scope, options
     )
-    if options.outputs is not None and options.inputs is None:
-        infos = [i for i in infos if i.name in needed]
+    if options.inputs is None:
+        infos = [i for i in infos if i.name in needed or not _may_be_left_out(i, options)]
     scope.model.dims, changed = bind_dims(infos, options)
     scope.model.trust_declared = not changed
     made = bind_inputs(infos, options, scope.model.dims) + new
@@ -101,6 +105,11 @@ def _load(
         order = list(options.inputs)
         kept.sort(key=lambda v: order.index(v.name))
     return Graph(kept, results, names, graph.name, _metadata(proto))
+
+
+def _may_be_left_out(info: Any, options: ImportOptions) -> bool:
+    """Whether an input that no output needs is left out of the graph."""
+    return options.outputs is not None or info.type.tensor_type.elem_type == STRINGS
 
 
 def _constant(name: str, scope: Scope, options: ImportOptions) -> Value:

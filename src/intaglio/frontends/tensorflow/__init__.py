@@ -10,6 +10,7 @@ import numpy as np
 from intaglio import dtypes as element_types
 from intaglio.errors import BadFile, BadInput, Unsupported, option
 from intaglio.frontends.options import NO_OPTIONS, ImportOptions
+from intaglio.frontends.string_outputs import without_strings
 from intaglio.frontends.tensorflow import control as control
 from intaglio.frontends.tensorflow import conv as conv
 from intaglio.frontends.tensorflow import detect as detect
@@ -104,7 +105,8 @@ class _Import:
         ports = dict(chosen.inputs) if chosen else {}
         ends = {k: p.tensor for k, p in chosen.outputs.items()} if chosen else {}
         self.inputs = {n: ports.get(n) or self._port(n) for n in inputs} if inputs else ports
-        wanted = list(outputs or ends)
+        strings = [k for k, p in chosen.outputs.items() if p.dtype == "string"] if chosen else []
+        wanted = list(outputs or without_strings(list(ends), strings.__contains__, "tensorflow"))
         self.outputs = {n: ends[n] if n in ends else self._tensor(n, ends) for n in wanted}
 
     def find_ends(self, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> None:
@@ -120,12 +122,18 @@ class _Import:
             if n.name not in data and n.op not in NOT_OUTPUTS
         ]
         last = [name for name in unread if name not in order] or unread
+        if not outputs:
+            last = without_strings(last, self._holds_strings, "tensorflow")
         self.inputs = {n: self._port(n) for n in inputs or ()}
         self.outputs = {n: self._tensor(n, last) for n in outputs or last}
         if not self.outputs:
             raise BadFile(
                 f"tensorflow: '{self.path}' has no outputs; name them with {option('outputs')}"
             )
+
+    def _holds_strings(self, name: str) -> bool:
+        attrs = self.file.nodes[name].attrs
+        return "string" in (attrs.get(k) for k in ("T", "Tparams", "dtype", "Tout", "DstT"))
 
     def _tensor(self, name: str, usual: Sequence[str] | Mapping[str, str]) -> str:
         if self.scope.resolve(name)[0] not in self.file.nodes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from intaglio.errors import BadFile, BadInput
+from intaglio.errors import BadFile, BadInput, option
 from intaglio.files import read_regular
 from intaglio.frontends.options import NO_OPTIONS, ImportOptions
+from intaglio.frontends.string_outputs import without_strings
 from intaglio.frontends.tflite import control as control
 from intaglio.frontends.tflite import conv as conv
 from intaglio.frontends.tflite import detect as detect
@@ -49,6 +50,9 @@ def _signature(file: File, name: str | None) -> Signature | None:
     if name is None:
         return None
     for s in file.signatures:
+        if s.name == name and s.damage:
+            remedy = f"leave out {option('signature')}"
+            raise BadInput(f"tflite: signature '{name}' is damaged: {s.damage}; {remedy}")
         if s.name == name:
             return s
     names = ", ".join(s.name for s in file.signatures) or "none"
@@ -74,12 +78,21 @@ class _Import:
                     f"tflite: no tensor is called '{name}'; inputs are "
                     f"{', '.join(self.names[i] for i in given)}"
                 )
+        given = [i for i in given if not self._holds_strings(i)]
         self.inputs = [by_name[n] for n in inputs] if inputs else given
         made = list(signature.outputs.values()) if signature else g.outputs
-        self.outputs = [by_name[n] for n in outputs] if outputs else made
-        self.output_names = [self.names[t] for t in self.outputs]
-        if signature and not outputs:  # one tensor may have two names
-            self.output_names = list(signature.outputs)
+        named = list(signature.outputs) if signature else [self.names[t] for t in made]
+        if outputs:
+            named, made = list(outputs), [by_name[n] for n in outputs]
+        else:  # one tensor may have two names
+            strings = {n for n, t in zip(named, made, strict=True) if self._holds_strings(t)}
+            kept = without_strings(named, strings.__contains__, "tflite")
+            made = [t for n, t in zip(named, made, strict=True) if n in kept]
+            named = kept
+        self.outputs, self.output_names = made, named
+
+    def _holds_strings(self, i: int) -> bool:
+        return self.g.tensors[i].dtype == "string"
 
     def graph(self) -> Graph:
         model = Model(self.file)

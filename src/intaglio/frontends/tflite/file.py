@@ -94,6 +94,7 @@ class Signature:
     subgraph: int
     inputs: dict[str, int]
     outputs: dict[str, int]
+    damage: str = ""  # why it cannot be used; LiteRT runs such a file without its signature
 
 
 @dataclass
@@ -149,7 +150,8 @@ class _Reader:
     def _signature(self, s: Any, graphs: list[Subgraph]) -> Signature:
         made = Signature(_text(s.SignatureKey()), s.SubgraphIndex(), {}, {})
         if not 0 <= made.subgraph < len(graphs):
-            raise ValueError(f"signature '{made.name}' names graph {made.subgraph}")
+            made.damage = f"it names graph {made.subgraph} of {len(graphs)}"
+            return made
         for count, get, to in (
             (s.InputsLength(), s.Inputs, made.inputs),
             (s.OutputsLength(), s.Outputs, made.outputs),
@@ -159,7 +161,7 @@ class _Reader:
         tensors = len(graphs[made.subgraph].tensors)
         for t in (*made.inputs.values(), *made.outputs.values()):
             if not 0 <= t < tensors:
-                raise ValueError(f"signature '{made.name}' names tensor {t} of {tensors}")
+                made.damage = f"it names tensor {t} of {tensors}"
         return made
 
     def _each(self, count: int, read: Callable[[int], Any]) -> list[Any]:

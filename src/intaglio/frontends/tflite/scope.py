@@ -284,7 +284,8 @@ class Scope:
     def _is_kept(self, i: int) -> bool:
         """Whether tensor `i` is state; old files do not mark it, then it has no data."""
         t = self.g.tensors[i]
-        return i not in self.values and (t.variable or t.data is None)
+        lacks = t.data is None and t.dtype != "string"  # a string is refused by its reader
+        return i not in self.values and (t.variable or lacks)
 
     def _operand(self, i: int, raw: bool) -> Value:
         v = self.value(i)
