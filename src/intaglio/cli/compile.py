@@ -73,6 +73,9 @@ GROUPS = {  # of --help
     "--by-layer", is_flag=True, help="Compile each layer into its own NPU program, for debugging."
 )
 @click.option(
+    "--disable", multiple=True, metavar="RULE", help="Leave out a rewrite rule; may be repeated."
+)
+@click.option(
     "--dump-dir", type=click.Path(file_okay=False), help="Write the graph as text after every pass."
 )
 @click.option(
