@@ -1,4 +1,4 @@
-"""`check(op, *arrays, **attrs)`: the numpy body against every kernel of that op, and a package."""
+"""`check(op, *arrays, **attrs)`: the numpy body against every kernel of the op, and a package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOLERANCE = {"float32": 2e-5, "float64": 1e-12, "float16": 2e-3, "bfloat16": 2e-
 
 
 def check(op: str, *arrays: Any, tolerance: float | None = None, **attrs: Any) -> list[np.ndarray]:
-    """Run `op` in numpy, in every kernel of it, whole and split, and as a compiled package.
+    """Run `op` in numpy, in each of its kernels, whole and split, and as a compiled package.
 
     All must agree; returns the result of numpy.
     """

@@ -26,7 +26,7 @@ SIZES = [
 ]
 
 
-def test_arrays_do_not_touch():
+def test_arrays_do_not_overlap():
     arrays = [heap.empty((n,), np.uint8) for n in SIZES * 3]
     for i, a in enumerate(arrays):
         a[:1], a[-1:] = i, i
@@ -39,14 +39,14 @@ def test_arrays_do_not_touch():
 
 @pytest.mark.parametrize("dtype", ["f4", "i1", "f8", "u2"])
 @pytest.mark.parametrize("shape", [(), (0, 5), (7, 3), (130, 257), (9, 512, 700)])
-def test_they_are_what_numpy_would_make(shape, dtype):
-    made, like = heap.empty(shape, dtype), np.empty(shape, dtype)
-    assert (made.shape, made.dtype, made.strides) == (like.shape, like.dtype, like.strides)
-    assert made.flags.c_contiguous
-    assert made.flags.writeable
+def test_arrays_have_the_layout_of_numpy(shape, dtype):
+    array, like = heap.empty(shape, dtype), np.empty(shape, dtype)
+    assert (array.shape, array.dtype, array.strides) == (like.shape, like.dtype, like.strides)
+    assert array.flags.c_contiguous
+    assert array.flags.writeable
 
 
-def test_a_block_is_let_go_with_its_last_array():
+def test_a_block_is_freed_with_its_last_array():
     first, second = (heap.empty((1 << 20,), np.uint8) for _ in range(2))
     block = weakref.ref(first.base)
     del first
@@ -55,7 +55,7 @@ def test_a_block_is_let_go_with_its_last_array():
     del second
     gc.collect()
     assert block() is None
-    assert heap.empty((1 << 20,), np.uint8).size == 1 << 20  # of a new one
+    assert heap.empty((1 << 20,), np.uint8).size == 1 << 20  # allocates a new block
 
 
 def test_threads_have_their_own_blocks():
@@ -67,17 +67,17 @@ def test_threads_have_their_own_blocks():
     assert bases[0].base is not ours.base
 
 
-def test_what_is_alone_shares_no_block():
-    beside = heap.empty((1 << 20,), np.uint8)
+def test_own_blocks_are_not_shared():
+    shared = heap.empty((1 << 20,), np.uint8)
     for size in (0, 5, heap.MIN_BLOCK_ARRAY, heap.MAX_BLOCK_ARRAY + 1):
-        made = heap.own_block(size)
-        assert made.size == size
-        assert made.base is not beside.base
-        assert made.ctypes.data % heap.ALIGN == 0 or not size
+        array = heap.own_block(size)
+        assert array.size == size
+        assert array.base is not shared.base
+        assert array.ctypes.data % heap.ALIGN == 0 or not size
 
 
 @pytest.mark.parametrize("size", [0, heap.MAX_BLOCK_ARRAY + 1, 64 << 20])
-def test_places_in_an_arena_do_not_depend_on_what_was_reserved(size):
+def test_offsets_in_an_arena_do_not_depend_on_the_reserved_memory(size):
     with Arena(size) as arena:
         arrays = [
             heap.package_array((n,), np.uint8)
@@ -97,7 +97,7 @@ def test_places_in_an_arena_do_not_depend_on_what_was_reserved(size):
         assert np.shares_memory(a, arena.memory[start : start + n]) == inside
 
 
-def test_the_innermost_arena_takes_what_is_made():
+def test_the_innermost_arena_holds_new_arrays():
     big = (heap.MIN_BLOCK_ARRAY,)
     with Arena(1 << 26) as outer:
         first = heap.package_array(big, np.uint8)

@@ -38,7 +38,7 @@ X = np.arange(3, dtype=np.float32)
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("initial", [None, np.array([5, 6, 7], np.float32)])
-def test_a_session_hands_it_on(initial, threads):
+def test_a_session_carries_the_state(initial, threads):
     begin = np.zeros(3, np.float32) if initial is None else initial
     with intaglio.open(intaglio.compile(counting(initial)), threads=threads) as session:
         assert (list(session.inputs), list(session.outputs)) == (["x"], ["y"])
@@ -53,8 +53,8 @@ def test_a_session_hands_it_on(initial, threads):
         np.testing.assert_array_equal(session.run({"x": X})["y"], X + X)
 
 
-def test_a_state_may_be_an_input_as_it_came():
-    """Its output has no memory of its own in the plan."""
+def test_a_state_may_be_an_unchanged_input():
+    """The output of that state has no memory of its own in the plan."""
     with intaglio.open(intaglio.compile(counting(last=True))) as session:
         before = np.zeros(3, np.float32)
         for step in range(4):
@@ -63,7 +63,7 @@ def test_a_state_may_be_an_input_as_it_came():
             before = X * step
 
 
-def test_a_run_that_fails_leaves_it_alone():
+def test_a_failed_run_keeps_the_state():
     package = intaglio.compile(counting())
     with intaglio.open(package) as session:
         session.run({"x": X})
@@ -76,7 +76,7 @@ def test_a_run_that_fails_leaves_it_alone():
         np.testing.assert_array_equal(session.state["state.s"], np.ones(3, np.float32))
 
 
-def test_numpy_takes_and_gives_it():
+def test_the_interpreter_takes_and_returns_the_state():
     graph = counting(X)
     got = intaglio.interpret(graph, {"x": X})
     np.testing.assert_array_equal(got["y"], X + X)
@@ -93,7 +93,7 @@ def test_a_graph_with_half_a_state_is_broken():
         verify(graph)
 
 
-def test_packages_say_it(tmp_path, capsys):
+def test_packages_list_the_states(tmp_path, capsys):
     package = intaglio.compile(counting(X))
     package.save(tmp_path / "m.itg")
     again = Package.load(tmp_path / "m.itg")
@@ -113,12 +113,12 @@ def test_the_command_line_runs_several_steps(tmp_path, capsys):
     intaglio.compile(counting()).save(tmp_path / "m.itg")
     frames = np.arange(12, dtype=np.float32).reshape(4, 3)
     np.save(tmp_path / "x.npy", frames)
-    where = [str(tmp_path / "m.itg"), str(tmp_path / "x.npy")]
-    main(["run", *where, "--steps", "4", "-o", str(tmp_path / "y.npz")])
-    with np.load(tmp_path / "y.npz") as made:
-        np.testing.assert_array_equal(made["y"], frames + np.arange(4, dtype=np.float32)[:, None])
+    paths = [str(tmp_path / "m.itg"), str(tmp_path / "x.npy")]
+    main(["run", *paths, "--steps", "4", "-o", str(tmp_path / "y.npz")])
+    with np.load(tmp_path / "y.npz") as got:
+        np.testing.assert_array_equal(got["y"], frames + np.arange(4, dtype=np.float32)[:, None])
     with pytest.raises(SystemExit, match="2"):
-        main(["run", *where, "--steps", "5"])
+        main(["run", *paths, "--steps", "5"])
     assert "4 frames" in capsys.readouterr().err
 
 
@@ -151,8 +151,8 @@ class _View(ctypes.Structure):
     ]
 
 
-def test_the_c_api_carries_it_where_nothing_is_bound():
-    """With memory of the session's own: set the input, run, look at the output and the state."""
+def test_the_c_api_carries_the_state():
+    """Without bound buffers: set the input, run, read the output and the state."""
     lib, package = native.library(), intaglio.compile(counting())
     data = np.frombuffer(package.bytes, np.uint8)
     model, session, view = ctypes.c_void_p(), ctypes.c_void_p(), _View()
@@ -175,8 +175,8 @@ def test_the_c_api_carries_it_where_nothing_is_bound():
     lib.itg_model_close(model)
 
 
-def test_quantising_meets_the_states_of_a_stream():
-    """Ranges of what is kept come from the samples as one session runs them."""
+def test_quantising_observes_states():
+    """Calibration runs the samples as one stream, so that ranges of states are observed."""
     rng = np.random.default_rng(0)
     x, s = Value(Type("f32", (1, 8)), "x"), Value(Type("f32", (1, 8)), "state.s")
     mixed = ops.add(ops.mul(s, constant(np.full(8, 0.9, np.float32))), x)

@@ -43,7 +43,7 @@ def conv(x: Value, channels: int, origin: str, groups: int = 1) -> Value:
 
 
 def network(size: int = 12) -> Graph:
-    """Three 3x3 convolutions, of which the first two are alike."""
+    """Three 3x3 convolutions, of which the first two have the same shapes."""
     x = Value(Type("f32", (1, 16, size, size)), "x")
     y = ops.relu(conv(x, 16, "first"))
     y = ops.relu(conv(y, 16, "second"))
@@ -51,74 +51,74 @@ def network(size: int = 12) -> Graph:
 
 
 class Timer:
-    """Says that each way takes what it is told, or 100 microseconds."""
+    """Returns the given time for each implementation, or 100 microseconds."""
 
     def __init__(self, **times: float):
         self.times, self.calls = times, 0
         self.threads: set[int] = set()
 
-    def __call__(self, ways, threads, cold, seconds):
+    def __call__(self, implementations, threads, cold, seconds):
         self.calls += 1
         self.threads.add(threads)
-        return {way: self.times.get(way.replace(" ", "_"), 100.0) for way in ways}
+        return {n: self.times.get(n.replace(" ", "_"), 100.0) for n in implementations}
 
 
 def tuning(folder: Path, timer=race, **more) -> Tuning:
     return Tuning(cache=folder, timer=timer, **more)
 
 
-def ways(made) -> dict[str, str]:
-    return {d.origin: d.choice for d in made.decisions}
+def choices(traced) -> dict[str, str]:
+    return {d.origin: d.choice for d in traced.decisions}
 
 
 @pytest.mark.parametrize("fastest", [DIRECT, TWO, FOUR, SIX])
-def test_the_fastest_way_is_taken_and_computes_the_same(fastest, tmp_path):
+def test_the_fastest_implementation_is_chosen_and_computes_the_same(fastest, tmp_path):
     timer = Timer(**{fastest.replace(" ", "_"): 10.0})
-    made = trace(network(), tune=tuning(tmp_path, timer))
-    assert ways(made) == dict.fromkeys(("first", "second", "third"), fastest)
-    steps = {s.origin: s for s in made.plan.steps if s.op.startswith("cpu.")}
+    traced = trace(network(), tune=tuning(tmp_path, timer))
+    assert choices(traced) == dict.fromkeys(("first", "second", "third"), fastest)
+    steps = {s.origin: s for s in traced.plan.steps if s.op.startswith("cpu.")}
     for step in steps.values():
         assert step.op == ("cpu.conv" if fastest == DIRECT else "cpu.winograd")
         assert fastest == DIRECT or f"{step.attrs['tile']}x" in fastest
     x = np.random.default_rng(1).standard_normal((1, 16, 12, 12)).astype(np.float32)
     want = intaglio.interpret(network(), {"x": x})["y"]
-    with intaglio.open(made.package) as session:
+    with intaglio.open(traced.package) as session:
         np.testing.assert_allclose(session.run({"x": x})["y"], want, rtol=1e-3, atol=1e-4)
 
 
-def test_layers_that_are_alike_are_measured_once(tmp_path):
+def test_equal_layers_are_measured_once(tmp_path):
     timer = Timer()
-    made = trace(network(), tune=tuning(tmp_path, timer, threads=2))
+    traced = trace(network(), tune=tuning(tmp_path, timer, threads=2))
     assert timer.calls == 2
     assert timer.threads == {2}
-    assert str(made.tuned).startswith(
+    assert str(traced.tuned).startswith(
         "2 of 2 layers with several implementations are measured (0 from"
     )
 
 
-def test_an_estimate_stays_where_it_is_hardly_slower(tmp_path):
-    guess = ways(trace(network()))["first"]
+def test_the_estimated_choice_stays_if_it_is_hardly_slower(tmp_path):
+    guess = choices(trace(network()))["first"]
     other = DIRECT if guess != DIRECT else TWO
     near = {guess.replace(" ", "_"): 50.0, other.replace(" ", "_"): 49.0}
-    assert ways(trace(network(), tune=tuning(tmp_path, Timer(**near))))["first"] == guess
+    assert choices(trace(network(), tune=tuning(tmp_path, Timer(**near))))["first"] == guess
 
 
-def test_large_weights_must_buy_time(tmp_path):
-    """All ways take as long: the one with the smallest weights costs other layers least."""
+def test_large_weights_must_save_time(tmp_path):
+    """If all implementations are equally fast, the one with the smallest weights is chosen."""
     x = Value(Type("f32", (1, 256, 24, 24)), "x")
     graph = Graph([x], [conv(x, 256, "large")], ["y"])
-    assert ways(trace(graph))["large"] != DIRECT
-    assert ways(trace(graph, tune=tuning(tmp_path, Timer())))["large"] == DIRECT
+    assert choices(trace(graph))["large"] != DIRECT
+    assert choices(trace(graph, tune=tuning(tmp_path, Timer())))["large"] == DIRECT
 
 
 def test_without_tuning_nothing_is_timed_or_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("INTAGLIO_CACHE", str(tmp_path / "cache"))
-    made = trace(network())
+    traced = trace(network())
     assert not (tmp_path / "cache").exists()
-    assert made.tuned is None
-    assert {d.origin for d in made.decisions} == {"first", "second", "third"}
-    assert all(not d.microseconds and d.choice == d.estimate for d in made.decisions)
-    assert made.package.bytes == intaglio.compile(network()).bytes
+    assert traced.tuned is None
+    assert {d.origin for d in traced.decisions} == {"first", "second", "third"}
+    assert all(not d.microseconds and d.choice == d.estimate for d in traced.decisions)
+    assert traced.package.bytes == intaglio.compile(network()).bytes
 
 
 def test_the_same_cache_gives_the_same_bytes_and_times_nothing(tmp_path):
@@ -144,16 +144,16 @@ def test_interrupted_measuring_compiles_with_what_is_known_and_goes_on_later(tmp
                 raise KeyboardInterrupt
             return super().__call__(*args)
 
-    made = trace(network(), tune=tuning(tmp_path, Interrupted(Winograd_2x2=7.0)))
-    assert made.tuned.measured == 1
-    assert made.tuned.stopped == "interrupted"
-    assert "estimates decide the rest" in str(made.tuned)
-    assert sum(not d.microseconds for d in made.decisions) in (1, 2)
+    traced = trace(network(), tune=tuning(tmp_path, Interrupted(Winograd_2x2=7.0)))
+    assert traced.tuned.measured == 1
+    assert traced.tuned.stopped == "interrupted"
+    assert "estimates decide the rest" in str(traced.tuned)
+    assert sum(not d.microseconds for d in traced.decisions) in (1, 2)
     timer = Timer(Winograd_2x2=7.0)
     again = trace(network(), tune=tuning(tmp_path, timer))
     assert timer.calls == 1
     assert again.tuned.known == 1
-    assert set(ways(again).values()) == {TWO}
+    assert set(choices(again).values()) == {TWO}
 
 
 def test_time_is_bounded_and_spent_on_the_most_work_first(tmp_path):
@@ -162,11 +162,11 @@ def test_time_is_bounded_and_spent_on_the_most_work_first(tmp_path):
             time.sleep(0.6)
             return super().__call__(*args)
 
-    made = trace(network(), tune=tuning(tmp_path, Slow(), seconds=0.5))
-    assert made.tuned.measured == 1
-    assert made.tuned.stopped == "stopped after 0.5 s"
-    known = [d.origin for d in made.decisions if d.microseconds]
-    assert known == ["first", "second"]  # as much work as the third each, so twice as much
+    traced = trace(network(), tune=tuning(tmp_path, Slow(), seconds=0.5))
+    assert traced.tuned.measured == 1
+    assert traced.tuned.stopped == "stopped after 0.5 s"
+    known = [d.origin for d in traced.decisions if d.microseconds]
+    assert known == ["first", "second"]  # measured as one layer, with twice the work of the third
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_time_is_bounded_and_spent_on_the_most_work_first(tmp_path):
         '{"direct": {"microseconds": -1, "weights": 0}}}}}',
     ],
 )
-def test_a_damaged_cache_is_said_once_and_measured_anew(text, tmp_path):
+def test_a_damaged_cache_is_reported_once_and_measured_again(text, tmp_path):
     intaglio.compile(network(), tune=tuning(tmp_path, Timer()))
     (file,) = tmp_path.iterdir()
     file.write_text(text)
@@ -205,37 +205,37 @@ def test_entries_of_another_process_are_kept(tmp_path):
     assert len(json.loads(file.read_text())["layers"]) == 4
 
 
-def test_a_folder_that_cannot_be_written_is_said_once(tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        made = trace(network(), tune=tuning(blocked / "cache", Timer(Winograd_2x2=7.0)))
-    assert set(ways(made).values()) == {TWO}
+        traced = trace(network(), tune=tuning(blocked / "cache", Timer(Winograd_2x2=7.0)))
+    assert set(choices(traced).values()) == {TWO}
     words = [str(w.message) for w in said]
     assert any("cannot be cached" in w for w in words)
 
 
 @pytest.mark.parametrize(
-    ("made", "words"),
+    ("options", "words"),
     [
         ({"seconds": 0.0}, "tuning takes 0.0 seconds; it needs more than 0"),
         ({"seconds": float("nan")}, "tuning takes nan seconds"),
         ({"threads": 0}, "tuning uses 0 threads; it needs at least 1"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(made, words, tmp_path):
+def test_bad_options_are_refused(options, words, tmp_path):
     with pytest.raises(BadInput, match=words):
-        intaglio.compile(network(), tune=tuning(tmp_path, **made))
+        intaglio.compile(network(), tune=tuning(tmp_path, **options))
 
 
-def test_another_machine_cannot_be_measured_here(tmp_path, monkeypatch):
+def test_another_instruction_set_cannot_be_measured(tmp_path, monkeypatch):
     monkeypatch.setattr("intaglio.native.machine", lambda: 1)
     with pytest.raises(BadInput, match="on this CPU, which lacks avx512"):
         intaglio.compile(network(), isa="avx512", tune=tuning(tmp_path))
 
 
-def test_replacements_have_a_choice_too(tmp_path):
+def test_replacement_rules_are_tuned_too(tmp_path):
     x = Value(Type("f32", (1, 16, 10, 10)), "x")
     y = ops.max_pool(
         conv(x, 16, "grouped", groups=4),
@@ -247,7 +247,7 @@ def test_replacements_have_a_choice_too(tmp_path):
     )
     graph = Graph([x], [y], ["y"])
     joined = trace(graph, tune=tuning(tmp_path / "a", Timer(join_groups=9.0)))
-    assert ways(joined)["grouped"] in ("join_groups", DIRECT, TWO, FOUR, SIX)
+    assert choices(joined)["grouped"] in ("join_groups", DIRECT, TWO, FOUR, SIX)
     asked = {d.rule: d.choice for d in joined.decisions}
     assert asked["join_groups"] == "join_groups"
     assert "conv_as_winograd" in asked
@@ -259,13 +259,13 @@ def test_replacements_have_a_choice_too(tmp_path):
     assert [s.op for s in unchanged.plan.steps].count("cpu.pool") == 1
     values = np.random.default_rng(0).standard_normal(x.shape).astype(np.float32)
     want = intaglio.interpret(graph, {"x": values})["y"]
-    for made in (joined, unchanged):
-        with intaglio.open(made.package) as session:
+    for traced in (joined, unchanged):
+        with intaglio.open(traced.package) as session:
             np.testing.assert_allclose(session.run({"x": values})["y"], want, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("fastest", [DIRECT, FOUR])
-def test_convolutions_of_bytes_have_a_choice_too(fastest, tmp_path):
+def test_int8_convolutions_are_tuned_too(fastest, tmp_path):
     x = Value(Type("f32", (1, 32, 16, 16)), "x")
     of = np.float32(0.02), np.int8(3)
     rng = np.random.default_rng(1)
@@ -288,12 +288,12 @@ def test_convolutions_of_bytes_have_a_choice_too(fastest, tmp_path):
     assert timer.calls == 1
     assert ("cpu.qwinograd" in {s.op for s in package.plan.steps}) == (fastest == FOUR)
     with intaglio.open(package.bytes) as session:
-        made = session.run(feeds)["y"]
+        got = session.run(feeds)["y"]
     want = intaglio.interpret(intaglio.optimize(graph, level=3), feeds)["y"]
-    np.testing.assert_array_equal(made, want)
+    np.testing.assert_array_equal(got, want)
 
 
-def test_a_layer_takes_its_epilogue_along():
+def test_a_layer_includes_its_epilogue():
     x = Value(Type("f32", (1, 16, 12, 12)), "x")
     y = conv(x, 16, "conv")
     Graph([x], [ops.relu(ops.add(y, x))], ["y"])
@@ -304,7 +304,7 @@ def test_a_layer_takes_its_epilogue_along():
     assert {v.dtype for v in (*narrow.inputs, *narrow.outputs)} == {"bf16"}
 
 
-def test_the_text_of_a_layer_tells_its_weights():
+def test_the_text_of_a_layer_depends_on_shapes_and_attributes():
     def of(channels: int, value: float) -> str:
         x = Value(Type("f32", (1, 16, 12, 12)), "x")
         y = conv(x, channels, "conv")
@@ -316,7 +316,7 @@ def test_the_text_of_a_layer_tells_its_weights():
 
 
 def raced(monkeypatch, **runs) -> dict[str, float]:
-    """What the timer makes of these times in a row, over and over."""
+    """The times that the timer reports if runs take these times, repeated."""
 
     class Runner:
         def __init__(self, package, threads):
@@ -346,8 +346,8 @@ def test_a_busy_machine_does_not_decide(monkeypatch):
     assert found["slow"] == 100.0
 
 
-def test_the_real_timer_measures_every_way(tmp_path):
-    made = trace(network(), tune=tuning(tmp_path, seconds=5.0, threads=2))
-    for d in made.decisions:
+def test_the_real_timer_measures_every_implementation(tmp_path):
+    traced = trace(network(), tune=tuning(tmp_path, seconds=5.0, threads=2))
+    for d in traced.decisions:
         assert set(d.microseconds) == {DIRECT, TWO, FOUR, SIX}
         assert all(0 < t < 1e6 for t in d.microseconds.values())

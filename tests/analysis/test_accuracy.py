@@ -58,8 +58,8 @@ def test_layers_are_compared_alone_and_accumulated(made):
     assert [o["output"] for o in plain["outputs"]] == ["y[:,0-3]", "y[:,4-9]"]
 
 
-def test_a_layer_alone_is_what_numpy_says(made):
-    """The first layer, computed by hand from the scheme."""
+def test_the_error_of_a_single_layer_equals_numpy(made):
+    """The first layer's error, computed in numpy from the scheme."""
     from intaglio.quant.weights.integers import to_integers
 
     data = samples(2)
@@ -82,7 +82,7 @@ def test_a_layer_alone_is_what_numpy_says(made):
     assert found.error == pytest.approx(total.error, rel=0.02)
 
 
-def test_several_passes_find_the_same(made):
+def test_several_passes_give_the_same_report(made):
     data = samples(2)
     words = []
     one = compare(made.float_graph, made.graph, data)
@@ -113,7 +113,7 @@ def test_outliers_are_named():
     assert any("'x' reaches 500" in w for w in report.warnings)
 
 
-def test_columns_of_one_size_stay_together():
+def test_columns_of_equal_magnitude_are_one_group():
     boxes, scores = 300 * np.abs(numbers(2, 50, 4)), np.abs(numbers(2, 50, 6)) * 0.3
     both = np.concatenate([boxes, scores], -1)
     parts = column_groups([both, both])
@@ -130,7 +130,7 @@ def test_columns_of_one_size_stay_together():
     assert column_groups([numbers(10)]) == [Columns()]
 
 
-def test_matches_are_those_of_the_textbook():
+def test_measures_equal_their_definitions():
     a, b = numbers(1003), numbers(1003)
     m = Match()
     m.add(a, b)

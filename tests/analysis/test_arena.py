@@ -7,7 +7,7 @@ def test_live_bytes_follow_the_lifetimes():
     assert live_bytes(SPANS, 4) == [100, 150, 75, 75]
 
 
-def test_picture_shows_every_tensor_where_and_when_it_lives():
+def test_the_chart_shows_addresses_and_lifetimes():
     rows = draw(SPANS, 150, 4, width=4, height=6).splitlines()
     cells = [r.split("│")[1] for r in rows[:6]]  # top address first
     assert cells == [" BBB", " BBB", "AA  ", "AA  ", "AA  ", "AACC"]

@@ -1,4 +1,4 @@
-"""docs/rules.md is what the rules say."""
+"""docs/rules.md is up to date with the rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_every_rule_says_what_it_does():
     assert all(f"### {r.name}\n" in text for r in rules)
 
 
-def test_patterns_are_pictures():
+def test_patterns_are_drawn():
     x, w, b = P["x W! b?"]
     assert str(P.mul(P.conv(x, w, b), 0.5)) == "mul(conv(x, W!, b?), 0.5)"
     assert str(P.relu(P.op(("add", "sub"), x, x).shared())) == "relu(&add|sub(x, x))"

@@ -1,4 +1,4 @@
-"""docs/operators.md is what the importers, kernels and units say."""
+"""docs/operators.md is up to date with the importers, kernels and units."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_committed_file_is_current():
         ("darknet", "gru", "gru"),
     ],
 )
-def test_importers_tell_what_they_build(framework: str, name: str, op: str):
+def test_importers_list_the_operators_that_they_build(framework: str, name: str, op: str):
     direct, reached = importers(framework)[name]
     assert op in (direct or reached)
     assert direct <= reached

@@ -45,7 +45,7 @@ def package(graph: Graph):
     return intaglio.compile(graph, target="rk3588")
 
 
-def test_layers_add_up_to_the_whole(package):
+def test_layers_sum_to_the_total(package):
     found = performance(package)
     npu = sum(r.microseconds for r in found.layers if r.unit == "NPU")
     start = sum(t.milliseconds - t.cycles / t.chip.clock / 1e3 for t in found.timelines)
@@ -94,7 +94,7 @@ def test_reports(package):
     assert all(html.escape(r.name) in shown for r in found.layers)
 
 
-def test_modules_run_one_after_the_other(package):
+def test_modules_run_in_sequence(package):
     found = performance(package)
     assert [p.name for p in found.parts] == ["cpu0", "npu0", "cpu1"]
     assert [p.begin for p in found.parts[1:]] == [p.end for p in found.parts[:-1]]
@@ -113,8 +113,8 @@ def test_memory(package):
         assert r.name in str(package.memory())
 
 
-def test_the_peak_of_internal_memory_is_told_as_it_is_planned(graph: Graph):
-    """Maps are live as long as the groups of layers run that touch them."""
+def test_the_peak_of_internal_memory_is_that_of_the_plan(graph: Graph):
+    """Feature maps are live while the groups of layers that use them run."""
     report = intaglio.compile(graph, target="rk3566", by_layer=True).memory()
     plain = report.to_dict()["modules"][0]
     assert plain["internal_peak"]["bytes"] == plain["internal"] > 0

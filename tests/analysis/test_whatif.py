@@ -1,4 +1,4 @@
-"""One figure changes, and what is predicted changes as it should."""
+"""What-if predictions: a changed clock, type, batch or memory changes the prediction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WINDOW = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1
 
 
 def net() -> Graph:
-    """Convolutions, then rows of numbers: a flattened image, a word in front, products."""
+    """Convolutions, then linear layers on rows: a flattened image with a class token in front."""
     random = np.random.default_rng(0)
     x = Value(Type("f32", (1, 32, 16, 16)), "x")
     y = x
@@ -61,7 +61,7 @@ def test_a_batch_computes_what_its_samples_do(graph: Graph):
         np.testing.assert_allclose(got, np.concatenate(each), rtol=1e-5, atol=1e-5)
 
 
-def test_what_has_no_batch_is_refused():
+def test_models_without_a_batch_axis_are_refused():
     x = Value(Type("f32", ()), "x")
     with pytest.raises(BadInput, match="a first axis of fixed size"):
         batched(Graph([x], [ops.relu(x)], ["y"]), 2)
@@ -99,7 +99,7 @@ def test_wider_types_take_longer_and_more_memory(model: Model):
     assert {r.dtype for r in wide.layers if r.unit == "NPU"} == {"f16"}
     assert wide.ddr == narrow.ddr
     small, large = (model.memory("rk3588", WhatIf(dtype=t)).modules[0] for t in (None, "int16"))
-    floats = small.outputs  # are as wide in either; whole bursts of the rest
+    floats = small.outputs  # f32 outputs do not get wider; transfers are whole bursts
     assert wide.bytes == pytest.approx(2 * narrow.bytes - floats, rel=0.1)
     assert large.sram == small.sram
     assert large.inputs == 2 * small.inputs
@@ -109,21 +109,21 @@ def test_wider_types_take_longer_and_more_memory(model: Model):
         as_bytes(chips.load("bm1684x"), "i16")
 
 
-def test_types_that_nobody_knows(model: Model):
+def test_unknown_types_are_refused(model: Model):
     with pytest.raises(BadInput, match="element type is 'int3'"):
         model.performance("rk3588", WhatIf(dtype="int3"))
     with pytest.raises(BadInput, match="does not multiply i4"):
         model.performance("rk3588", WhatIf(dtype="int4"))
 
 
-def test_batches_take_longer_and_give_more(model: Model):
+def test_larger_batches_take_longer_and_give_more_samples_per_second(model: Model):
     one, four = (model.performance("rk3588", WhatIf(batch=n)) for n in (1, 4))
     assert four.milliseconds > one.milliseconds
     assert four.fps > one.fps
     assert f"{four.milliseconds:.3f} ms for 4 samples" in str(four)
 
 
-def test_vendors_run_layers_one_after_the_other(graph: Graph):
+def test_vendor_compilers_run_layers_in_sequence(graph: Graph):
     ours, layers, theirs = (
         Model(graph, *how).performance("rk3588", WhatIf()) for how in ((), (True,), (False, True))
     )
@@ -133,9 +133,9 @@ def test_vendors_run_layers_one_after_the_other(graph: Graph):
     for layer, begin, end in zip(line.costs.layer, line.start, line.end, strict=True):
         assert begin >= max((e for k, e in ends.items() if k < layer), default=0)
         ends[layer] = max(end, ends.get(layer, 0))
-    assert not any(r.near for r in theirs.layers)  # shared SRAM is left alone
+    assert not any(r.near for r in theirs.layers)  # the vendor's compiler does not use shared SRAM
     same = [Model(graph, False, v).performance("k230", WhatIf()).milliseconds for v in (0, 1)]
-    assert same[0] == same[1]  # whose compiler groups layers, too
+    assert same[0] == same[1]  # this vendor's compiler groups layers, too
 
 
 def test_programs_are_compiled_once(model: Model):
@@ -176,7 +176,7 @@ def test_pay_off(model: Model):
     assert all(r.case in text for rows in found.values() for r in rows)
 
 
-def test_pictures_are_pictures(model: Model):
+def test_charts_are_valid_svg(model: Model):
     rows = [(n, model.performance("rk3588", WhatIf(clock=n))) for n in (250.0, 500.0, 1000.0)]
     drawn = ElementTree.fromstring(payoff.plot("net", "clock", rows))
     marks = [e for e in drawn.iter() if e.tag.endswith("circle")]
@@ -256,8 +256,8 @@ def test_mistakes_are_one_line(graph: Graph, tmp_path: Path, capsys, args, words
 
 
 @pytest.mark.parametrize("chip", ["rk3588", "rk3566"])
-def test_halves_are_predicted_as_programs_of_halves_are(graph: Graph, chip: str):
-    """What is asked of a program of bytes is what one that computes in f16 takes."""
+def test_f16_predictions_are_near_those_of_f16_programs(graph: Graph, chip: str):
+    """The prediction for an int8 program with dtype fp16 is near that of an f16 program."""
     real = intaglio.compile(net(), target=chip, precision="f16").performance()
     asked = Model(graph).performance(chip, WhatIf(dtype="fp16"))
     convs = [sum(r.npu_cycles for r in p.layers if r.op.startswith("conv")) for p in (real, asked)]

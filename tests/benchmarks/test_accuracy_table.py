@@ -1,4 +1,4 @@
-"""Metrics on cases that can be counted by hand, and one model that ships through every step."""
+"""Metrics on cases that can be counted by hand, and the bundled model through every step."""
 
 import dataclasses
 import json
@@ -58,15 +58,15 @@ def test_average_precision_counts_misses_doubles_and_loose_boxes():
     assert (ap, ap50) == (pytest.approx(70), pytest.approx(100))
 
 
-def test_pictures_tell_how_sure_an_average_precision_is():
-    """Of one class and all alike, every picture says the same; one that misses says less."""
+def test_pseudo_values_of_average_precision():
+    """Equal pictures have equal pseudo-values of AP; a picture with a miss has a smaller one."""
     truth = [np.array([[0, 0, 0, 10, 10.0]])] * 5
     hit, miss = boxes((0, 0.9, 0, 0, 10, 10)), boxes((0, 0.8, 50, 50, 60, 60))
     assert detect.by_picture([hit] * 5, truth) == pytest.approx([100] * 5)
     parts = detect.by_picture([hit] * 4 + [miss], truth, only50=True)
     whole = detect.average_precision([hit] * 4 + [miss], truth)[1]
     assert parts[4] < parts[0] == pytest.approx(parts[3])
-    # without the one that misses all is found: 5 AP - 4 * 100
+    # without the picture that misses, AP is 100: the pseudo-value is 5 AP - 4 * 100
     assert parts[4] == pytest.approx(5 * whole - 400)
 
 
@@ -85,7 +85,7 @@ def test_views_of_a_sample_count_as_one():
     assert vision.mirrored(np.arange(6).reshape(1, 2, 3)).tolist() == [[[3, 4, 5], [0, 1, 2]]]
 
 
-def test_detections_agree_within_a_hair():
+def test_detections_agree_within_a_tolerance():
     one_side = boxes((1, 0.60, 0, 0, 10, 10), (1, 0.31, 50, 50, 60, 60))
     other = boxes((1, 0.62, 0, 0, 10, 10), (1, 0.29, 50, 50, 60, 60))
 
@@ -97,7 +97,7 @@ def test_detections_agree_within_a_hair():
     assert same(one_side, boxes((1, 0.7, 0, 0, 10, 10))) == (0, 3)
 
 
-def test_which_of_two_alike_outlives_suppression_does_not_matter():
+def test_either_of_two_similar_boxes_may_survive_suppression():
     every = [
         boxes((1, a, 0, 0, 10, 10), (1, b, 0, 0, 10, 13)) for a, b in ((0.6, 0.59), (0.58, 0.6))
     ]
@@ -143,7 +143,7 @@ def test_letters_are_read_without_repeats_and_outer_spaces():
     assert printed.letters(np.array([3, 1, 1, 0, 1, 3, 2, 2, 3, 0]), alphabet) == "aa b"
 
 
-def test_boxes_of_print_grow_as_the_recipe_says():
+def test_text_boxes_grow_by_the_published_ratio():
     pytest.importorskip("scipy")
     chances = np.zeros((60, 60))
     chances[20:30, 10:40] = 0.9
@@ -195,7 +195,7 @@ def test_the_verdict_names_drops_and_better_peers():
     assert "- c, float: no such file" in shown
 
 
-def test_a_lead_within_its_standard_error_is_told_but_not_sure():
+def test_a_lead_within_its_standard_error_is_marked():
     ours, best = [100.0, 0, 100, 0], [100.0, 100, 0, 100]
     rows = [
         row("a", engines.FLOAT, 75.0, best),
@@ -209,7 +209,7 @@ def test_a_lead_within_its_standard_error_is_told_but_not_sure():
     assert "| a | 4 | -25.00 ± 47.87 |" in report.markdown(rows)
 
 
-def test_a_peer_that_is_above_float_is_said_to_be():
+def test_a_peer_above_float_is_named():
     rows = [
         row("a", engines.FLOAT, 75.0),
         row("a", engines.OURS, 74.0),
@@ -226,7 +226,7 @@ def test_a_peer_that_is_above_float_is_said_to_be():
 
 @pytest.fixture
 def digits(tmp_path, monkeypatch):
-    """The net that ships, with noise for pictures: whatever float says is right."""
+    """The bundled net on noise; labels are the float model's classes."""
 
     def same(answers, right):
         return vision.top1([int(r[0].argmax()) for r in right])(answers, right)
@@ -259,7 +259,7 @@ def test_a_task_from_file_to_score(digits, engine):
     json.dumps(found)
 
 
-def test_what_is_missing_is_said(monkeypatch, tmp_path, capsys):
+def test_missing_files_are_reported(monkeypatch, tmp_path, capsys):
     from benchmarks.accuracy import __main__
 
     monkeypatch.setattr(files, "SHARED", tmp_path)
@@ -271,7 +271,7 @@ def test_what_is_missing_is_said(monkeypatch, tmp_path, capsys):
     assert Score(1.0).parts == []
 
 
-def test_scores_of_other_pictures_are_kept_apart(tmp_path, monkeypatch):
+def test_scores_of_other_pictures_are_not_reused(tmp_path, monkeypatch):
     model = tmp_path / "model.onnx"
     model.write_bytes(b"any")
     task = dataclasses.replace(one.TASKS["ultraface"], file=lambda: model)

@@ -1,4 +1,4 @@
-"""The cost of quantising: what is said of it, and one small run."""
+"""The calibration benchmark: its report, and one small run."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_the_least_time_and_the_largest_memory_count():
     assert "500 MB at the peak (allowed 1024): met" in said
 
 
-def test_what_is_not_kept_is_said():
+def test_missed_goals_are_reported():
     said = calibration.report(found([20.0], [40.0], 2000))
     assert "0.50 of onnxruntime's time (allowed 0.33): NOT MET" in said
     assert "2000 MB at the peak (allowed 1024): NOT MET" in said

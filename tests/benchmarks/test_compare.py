@@ -1,4 +1,4 @@
-"""The comparison's arithmetic on made-up rows, and one real run on the model that ships."""
+"""The comparison with other runtimes: arithmetic on made-up rows, one run of the bundled model."""
 
 import functools
 import json
@@ -161,7 +161,7 @@ def test_a_peer_without_bf16_is_refused():
         compare.main(["digits", "--precision", "bf16", "--peers", "onnxruntime"])
 
 
-def test_a_process_that_dies_is_a_reason_not_an_end():
+def test_a_crashed_process_is_reported_and_the_rest_goes_on():
     with Worker(OURS, 1) as process:
         process.process.kill()
         with pytest.raises(Refused, match="load died of SIGKILL"):
@@ -198,7 +198,7 @@ def test_the_model_that_ships_beside_whatever_is_installed(tmp_path, capsys):
     assert "| digits" in capsys.readouterr().out
 
 
-def test_what_is_not_there_is_said():
+def test_unknown_peers_and_models_are_refused():
     with pytest.raises(SystemExit, match="no model 'nothing'"):
         models.case("nothing")
     with pytest.raises(SystemExit, match="unknown peer 'abacus'"):
@@ -233,7 +233,7 @@ def test_a_model_that_we_cannot_read_is_a_row_without_times(tmp_path):
     assert startup.measured(found)["bad"][OURS].keys() == {"failed"}
 
 
-def test_what_pip_said_of_a_peer_is_told(tmp_path, monkeypatch):
+def test_the_error_of_pip_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(peers, "REFUSED", tmp_path / "refused.json")
     monkeypatch.setattr(peers, "has", lambda _: False)
     assert peers.why_missing("openvino") == "openvino (`make bench` installs it)"
@@ -252,7 +252,7 @@ def test_what_pip_said_of_a_peer_is_told(tmp_path, monkeypatch):
     assert peers.why_missing("mnn") == "MNN (`make bench` installs it)"
 
 
-def test_the_end_says_it_in_short():
+def test_the_last_lines_summarise():
     found = {"precision": "f32", "rows": ROWS}
     found["summary"] = {str(t): table.summary(ROWS, ["ncnn", "openvino"], t) for t in (1, 2)}
     first, second = headlines(found)

@@ -1,4 +1,4 @@
-"""The networks of published speeds are those that were published; fitting finds constants."""
+"""Fitting of chip constants: networks have the published size, and the fit recovers constants."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def test_a_net_has_the_products_that_are_published(name: str):
     )
 
 
-def test_every_net_is_one_that_rows_may_name():
+def test_every_net_can_be_named_in_rows():
     parts = {n for made in npu_fit.MIXED.values() for n, _ in made}
     assert set(npu_fit.NETS.values()) | parts == set(npu_nets.names())
 
 
-def test_a_model_of_mixed_types_is_the_whole_in_parts():
-    """YOLOX's int8 model has its first stage and its heads in floats."""
+def test_a_mixed_model_is_split_by_type():
+    """The first stage and the heads of YOLOX's int8 model are in floats."""
     whole, *parts = (
         npu_nets.macs(npu_nets.MAKERS[n]())
         for n in ("yolox_s", "yolox_s.first", "yolox_s.middle", "yolox_s.heads")
@@ -36,7 +36,7 @@ def test_a_model_of_mixed_types_is_the_whole_in_parts():
     assert npu_fit.parts(replace(row, dtype="f32")) == [("yolox_s", "f32")]
 
 
-def test_what_is_brought_into_another_order_counts():
+def test_reordered_elements_are_counted():
     assert npu_fit.reordered("yolov5s_3output") == 255 * 8400
     assert npu_fit.reordered("resnet50") == 0
 
@@ -66,7 +66,7 @@ def test_rows_of_nets_and_types_that_we_know_are_read(tmp_path: Path):
     assert [r.chip for r in npu_fit.read(path, "rknpu")] == ["rk3588"]
 
 
-def test_wider_elements_are_bytes_in_smaller_memories():
+def test_wider_elements_scale_memories_and_rates():
     c = chip.load("bm1684x")
     wide = npu_fit.as_bytes(c, "f32")
     assert (wide.sram, wide.ddr, wide.align) == (c.sram // 4, c.ddr / 4, c.align // 4)
@@ -74,7 +74,7 @@ def test_wider_elements_are_bytes_in_smaller_memories():
     assert npu_fit.as_bytes(c, "i8") is c
 
 
-def test_constants_are_found_again_from_the_speeds_that_they_give(tmp_path: Path, monkeypatch):
+def test_fitting_recovers_the_constants(tmp_path: Path, monkeypatch):
     monkeypatch.setitem(npu_fit.PRIOR_WEIGHT, "rknpu", 0.001)  # two rows weigh less than the prior
     rows = [npu_fit.Row("rk3588", n, "i8", 1, 1, 1.0) for n in ("lprnet", "retinaface_320")]
     fit = npu_fit.Fit("rk3588", rows, tmp_path)

@@ -1,4 +1,4 @@
-"""The overhead benchmark: it measures what it says, and reports beside the goals."""
+"""The overhead benchmark: the chain that it measures, and its report against the goals."""
 
 from benchmarks import overhead
 

@@ -1,4 +1,4 @@
-"""Models of the zoo do the work of their architectures, and export as what they compute."""
+"""Models of the zoo have the operations of their architectures, and export correctly."""
 
 from __future__ import annotations
 

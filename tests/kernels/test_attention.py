@@ -1,4 +1,4 @@
-"""Attention in its own kernel: views, masks, groups of heads, blocks of keys, a few rows."""
+"""The attention kernel: views, masks, groups of heads, blocks of keys, few rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(
     joined: bool = True,
     **attrs: Any,
 ) -> np.ndarray:
-    """One attention, its heads side by side in one row or each on its own."""
+    """Run one attention, with the heads interleaved in each row or stored one after another."""
     kv = kv_heads or heads
 
     def operand(n: int, length: int, width: int) -> tuple[np.ndarray, tuple[int, ...]]:
@@ -89,7 +89,7 @@ def test_sizes(sizes: tuple[int, ...], joined: bool) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(0, 2, 3, 4, 5, 6), (1, 2, 0, 4, 5, 6), (1, 2, 3, 4, 5, 0)])
-def test_nothing(sizes: tuple[int, ...]) -> None:
+def test_empty_operands(sizes: tuple[int, ...]) -> None:
     run(*sizes)
 
 
@@ -119,9 +119,9 @@ def test_rows_that_attend_to_nothing_are_zero(rows: int, dtype: Any) -> None:
     mask = np.ones((rows, 9), bool)
     mask[1] = False
     given = mask if dtype is np.bool_ else np.where(mask, 0, -np.inf).astype(np.float32)
-    made = run(1, 2, rows, 9, 8, 5, given)
-    assert not made[:, 1].any()
-    assert made[:, 0].all()
+    y = run(1, 2, rows, 9, 8, 5, given)
+    assert not y[:, 1].any()
+    assert y[:, 0].all()
 
 
 def test_a_row_masked_by_the_lowest_number_is_flat() -> None:
@@ -149,10 +149,10 @@ def test_softcap_and_large_scores() -> None:
     run(1, 2, 9, 20, 8, 8, scale=40.0, tolerance=1e-3)
 
 
-def test_keys_with_a_step_of_nothing() -> None:
-    """One head for all, said by a step of 0."""
+def test_keys_with_a_stride_of_zero() -> None:
+    """A stride of 0 makes all heads read the same keys."""
     q, k = array(1, 4, 6, 8), array(1, 1, 5, 8)
-    made = check(
+    y = check(
         "cpu.attention",
         q,
         k,
@@ -171,10 +171,10 @@ def test_keys_with_a_step_of_nothing() -> None:
         scale=0.3,
     )
     want = ops.attention.body(q, k, k, None, scale=0.3)
-    np.testing.assert_allclose(made[0], want.swapaxes(1, 2), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(y[0], want.swapaxes(1, 2), rtol=1e-5, atol=1e-6)
 
 
-# ---- rotary embedding and gated halves -----------------------------------------------------------
+# ---- rotary embedding and gated activations ------------------------------------------------------
 ANGLES = [
     ((3, 4), (4, 7)),
     ((2, 3, 5), (5, 16)),
@@ -217,5 +217,5 @@ def test_half_precision_is_lowered() -> None:
     compiled = intaglio.compile(Graph([x], [ops.glu(x)], ["y"]))
     given = array(2, 6).astype(np.float16)
     with intaglio.open(compiled.bytes) as session:
-        made = session.run({"x": given})["y"]
-    np.testing.assert_allclose(made, ops.glu.body(given), rtol=2e-3)
+        y = session.run({"x": given})["y"]
+    np.testing.assert_allclose(y, ops.glu.body(given), rtol=2e-3)

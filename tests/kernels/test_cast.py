@@ -81,7 +81,7 @@ def test_cast_between_all_types(source: str, to: str) -> None:
         check("cast", x, dtype=to, saturate=False, tolerance=0.0)
 
 
-def test_cast_of_nothing_and_of_one() -> None:
+def test_cast_of_no_and_of_one_element() -> None:
     check("cast", np.zeros((2, 0, 3), np.float32), dtype="f16")
     check("cast", np.float32(2.5).reshape(()), dtype="i8")
 

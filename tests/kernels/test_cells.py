@@ -1,4 +1,4 @@
-"""The steps of LSTMs and GRUs: kernels against bodies, and layers against what they lower to."""
+"""Steps of LSTM and GRU: kernels against numpy bodies, and layers against their lowered form."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_steps(name, direction, steps, batch, hidden):
 @pytest.mark.parametrize("name", GATES)
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 @pytest.mark.parametrize(("batch", "hidden"), [(1, 2), (1, 32), (6, 38)])
-def test_steps_with_narrow_weights(name, dtype, batch, hidden):
+def test_steps_with_16_bit_weights(name, dtype, batch, hidden):
     wide, blocks = GATES[name] * 16, -(-hidden // 16)
     gates = floats(3, batch, blocks * wide)
     r = (floats(1, blocks, hidden, wide) * 0.3).astype(dtypes.numpy_of(dtype))
@@ -94,8 +94,8 @@ def layer(
         "direction": "bidirectional" if directions == 2 else "forward",
         **more,
     }
-    made = ops.REGISTRY[name](x, *map(constant, weights), None, h, **attrs)
-    return Graph([x, h], made, [f"y{i}" for i in range(len(made))])
+    traced = ops.REGISTRY[name](x, *map(constant, weights), None, h, **attrs)
+    return Graph([x, h], traced, [f"y{i}" for i in range(len(traced))])
 
 
 @pytest.mark.parametrize("name", GATES)
@@ -103,14 +103,14 @@ def layer(
 @pytest.mark.parametrize(
     ("hidden", "batch", "directions"), [(20, 3, 2), (16, 1, 1), (160, 1, 1), (130, 2, 2)]
 )
-def test_a_plain_layer_becomes_steps(name, threads, hidden, batch, directions):
+def test_a_layer_is_lowered_to_steps(name, threads, hidden, batch, directions):
     more = {"linear_before_reset": True} if name == "gru" else {}
     graph = layer(name, hidden, batch, directions, **more)
-    made = trace(graph)
-    assert [s.op for s in made.plan.steps] == ["cpu.gemm", STEPS[name]]
+    traced = trace(graph)
+    assert [s.op for s in traced.plan.steps] == ["cpu.gemm", STEPS[name]]
     feeds = {v.name: floats(*v.shape) for v in graph.inputs}
     want = intaglio.interpret(graph, feeds)
-    with intaglio.open(made.package, threads=threads) as session:
+    with intaglio.open(traced.package, threads=threads) as session:
         got = session.run(feeds)
     for key in want:
         np.testing.assert_allclose(got[key], want[key], atol=2e-5)
@@ -119,21 +119,21 @@ def test_a_plain_layer_becomes_steps(name, threads, hidden, batch, directions):
 @pytest.mark.parametrize("name", GATES)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("directions", [1, 2])
-def test_a_long_sequence_takes_its_product_along(name, threads, directions):
+def test_a_long_sequence_is_lowered_to_a_layer_kernel(name, threads, directions):
     more = {"linear_before_reset": True} if name == "gru" else {}
     graph = layer(name, 130, 1, directions, steps=50, deep=70, **more)
-    made = trace(graph)
-    assert [s.op for s in made.plan.steps] == [LAYERS[name]]
+    traced = trace(graph)
+    assert [s.op for s in traced.plan.steps] == [LAYERS[name]]
     feeds = {v.name: floats(*v.shape) for v in graph.inputs}
     want = intaglio.interpret(graph, feeds)
-    with intaglio.open(made.package, threads=threads) as session:
+    with intaglio.open(traced.package, threads=threads) as session:
         got = session.run(feeds)
     for key in want:
         np.testing.assert_allclose(got[key], want[key], atol=2e-5)
 
 
-def test_what_the_steps_cannot_do_keeps_its_kernel_and_says_why():
-    made = trace(layer("gru", 8, 1, 1))
-    assert [s.op for s in made.plan.steps] == ["gru"]
-    said = [e.refusal for r in made.records for e in r.events if e.rule == "gru_as_steps"]
+def test_unsupported_layers_keep_their_kernel_and_say_why():
+    traced = trace(layer("gru", 8, 1, 1))
+    assert [s.op for s in traced.plan.steps] == ["gru"]
+    said = [e.refusal for r in traced.records for e in r.events if e.rule == "gru_as_steps"]
     assert "its reset gate applies before the matmul (linear_before_reset=0)" in said

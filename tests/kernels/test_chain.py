@@ -1,4 +1,4 @@
-"""Programs of elementwise ops: every instruction, every way to broadcast, and what is refused."""
+"""cpu.chain, programs of elementwise ops: every instruction, broadcasting, refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from intaglio.targets.cpu.chain import MAX_INPUTS, MAX_OPS, PAIRS, chain
 from intaglio.targets.cpu.epilogue import FUSABLE
 
 RNG = np.random.default_rng(11)
-SHAPES = [  # of operands that go together
+SHAPES = [  # of operands that broadcast to each other
     [(), ()],
     [(0, 3), (3,)],
     [(1,), (1, 1)],
@@ -38,7 +38,7 @@ def floats(*shape: int) -> np.ndarray:
 
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 def test_shapes(shapes):
-    """Each operand is read twice, results keep for later instructions, and all are combined."""
+    """Each operand is read twice, and the first result is read again at the end."""
     n = len(shapes)
     ops = ["sigmoid", *["mul", "add"] * n, "sub"]
     args = [0, 0]
@@ -51,7 +51,7 @@ def test_shapes(shapes):
 
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("other", [(600,), ()], ids=["moves", "stays"])
-def test_every_pair(name, other):
+def test_every_binary_op(name, other):
     x, y = np.abs(floats(600)) + 0.25, np.abs(floats(*other)) + 0.25
     check("cpu.chain", x, y, ops=("abs", name), args=(0, 0, 2, 1))
     check("cpu.chain", x, y, ops=("abs", name), args=(1, 0, 2, 0))
@@ -71,7 +71,7 @@ def test_powers(exponent):
     check("cpu.chain", x, np.float32(exponent), ops=("pow", "neg"), args=(0, 1, 2, 0))
 
 
-def test_as_long_and_as_wide_as_it_may_be():
+def test_most_instructions_and_operands():
     xs = [floats(700) for _ in range(MAX_INPUTS)]
     ops = ("add", "maximum") * (MAX_OPS // 2)
     args = [0, 1]
@@ -80,7 +80,7 @@ def test_as_long_and_as_wide_as_it_may_be():
     check("cpu.chain", *xs, ops=ops, args=tuple(args))
 
 
-def test_a_result_that_does_not_depend_on_the_element():
+def test_a_result_smaller_than_the_block():
     check("cpu.chain", floats(3, 1), floats(1, 700), ops=("abs", "neg"), args=(0, 0, 2, 0))
 
 
@@ -135,7 +135,7 @@ def test_the_kernel_refuses(arrays, change, words):
 def test_products_before_chains_of_several_operands_are_not_joined():
     x = Value(Type("f32", (1, 8, 32, 32)), "x")
     one = {"stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
-    made = [
+    branches = [
         chain(
             ops.conv(x, constant(floats(8, 8, 1, 1)), None, **one),
             constant(floats(1)),
@@ -144,7 +144,7 @@ def test_products_before_chains_of_several_operands_are_not_joined():
         )
         for _ in range(2)
     ]
-    graph, feed = Graph([x], made, ["a", "b"]), {"x": floats(1, 8, 32, 32)}
+    graph, feed = Graph([x], branches, ["a", "b"]), {"x": floats(1, 8, 32, 32)}
     with intaglio.open(intaglio.compile(graph)) as session:
         got = session.run(feed)
         for name, wanted in intaglio.interpret(graph, feed).items():

@@ -1,4 +1,4 @@
-"""Channels dealt out of groups, channels last, in runs that vectors fit and that they do not."""
+"""cpu.deal, the channel shuffle of channel-last tensors, with and without full vectors."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def test_groups(channels, groups, dtype):
         np.testing.assert_array_equal(one, many)
 
 
-def test_it_is_channel_shuffle():
+def test_it_equals_channel_shuffle():
     x = numbers(2, 12, 3, 5, dtype="uint8")
     want = ops.channel_shuffle.body(x, groups=3)
-    made = deal.body(np.moveaxis(x, 1, -1), groups=3, start=0, stop=12)
-    np.testing.assert_array_equal(np.moveaxis(made, -1, 1), want)
+    got = deal.body(np.moveaxis(x, 1, -1), groups=3, start=0, stop=12)
+    np.testing.assert_array_equal(np.moveaxis(got, -1, 1), want)
 
 
-def test_no_plane_moves_between_convolutions():
-    """A unit of a ShuffleNet: halves, a branch, the halves dealt."""
+def test_a_shuffle_between_convolutions_needs_no_transpose():
+    """A ShuffleNet unit is computed channel-last: only its input and output are transposed."""
     x = Value(Type("f32", (1, 8, 6, 6)), "x")
 
     def conv(v: Value, m: int) -> Value:
         w = constant(RNG.uniform(-1, 1, (m, v.shape[1], 1, 1)).astype(np.float32))
-        made: Value = ops.conv(v, w, None, stride=(1, 1), pad=(0,) * 4, dilation=(1, 1), groups=1)
-        return made
+        y: Value = ops.conv(v, w, None, stride=(1, 1), pad=(0,) * 4, dilation=(1, 1), groups=1)
+        return y
 
     shuffled = ops.channel_shuffle(ops.concat(conv(x, 8), conv(x, 8), axis=1), groups=2)
     left, right = (
@@ -60,7 +60,7 @@ def test_no_plane_moves_between_convolutions():
         names = [s.op for s in session.profile()]
     assert names.count("cpu.deal") == 2
     assert "slice" not in names
-    assert names.count("transpose") <= 2  # of the model's input and output
+    assert names.count("transpose") <= 2  # the model's input and output
 
 
 def test_refusals():

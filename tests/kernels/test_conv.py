@@ -106,7 +106,7 @@ def test_conv(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", [CASES[i] for i in (0, 4, 9, 11, 16, 17)], ids=name)
-def test_of_f64(case: dict[str, Any]) -> None:
+def test_conv_of_f64(case: dict[str, Any]) -> None:
     conv(**case, dtype=np.float64)
 
 

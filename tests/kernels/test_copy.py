@@ -17,52 +17,52 @@ SIZES = [np.float32, np.uint8, np.float16, np.float64, np.bool_, ml_dtypes.int4]
 END = 2**62
 
 
-def counted(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
+def numbered(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
     return np.arange(np.prod(shape, dtype=np.int64)).reshape(shape).astype(np.int8).astype(dtype)
 
 
 @pytest.mark.parametrize("dtype", SIZES)
 def test_reshape(dtype: Any) -> None:
-    check("reshape", counted((4, 6), dtype), shape=(3, 8))
-    check("reshape", counted((4, 6), dtype), shape=(2, -1, 2))
-    check("reshape", counted((0, 6), dtype), shape=(3, 0))
-    check("reshape", counted((1,), dtype), shape=())
+    check("reshape", numbered((4, 6), dtype), shape=(3, 8))
+    check("reshape", numbered((4, 6), dtype), shape=(2, -1, 2))
+    check("reshape", numbered((0, 6), dtype), shape=(3, 0))
+    check("reshape", numbered((1,), dtype), shape=())
 
 
 @pytest.mark.parametrize("dtype", SIZES)
 def test_transpose(dtype: Any) -> None:
     for shape in [(), (5,), (0, 3), (33, 47), (64, 64), (3, 1, 5), (2, 17, 19), (2, 3, 17, 18)]:
         for perm in itertools.permutations(range(len(shape))):
-            check("transpose", counted(shape, dtype), perm=perm)
-    check("transpose", counted((2, 3, 2, 3, 2, 3, 2, 3), dtype), perm=(7, 1, 5, 3, 4, 2, 6, 0))
+            check("transpose", numbered(shape, dtype), perm=perm)
+    check("transpose", numbered((2, 3, 2, 3, 2, 3, 2, 3), dtype), perm=(7, 1, 5, 3, 4, 2, 6, 0))
 
 
 @pytest.mark.parametrize("turns", [4, 5, 17, 70])
 def test_short_runs_of_every_length(turns: int) -> None:
-    """As a pixel shuffle has them; also runs that lie backwards in the input, or apart."""
+    """Runs as in a pixel shuffle; also runs in reverse order, and with gaps between them."""
     for run in range(1, 18):
-        x = counted((2, turns, 3, run), np.uint8)
+        x = numbered((2, turns, 3, run), np.uint8)
         check("transpose", x, perm=(0, 2, 1, 3))
         for start, stop, step in ((-1, -END, -1), (0, END, 2)):
             ends = {"start": (0, start, 1, 0), "stop": (2, stop, 3, run), "step": (1, step, 1, 1)}
             check("slice", x, **ends)
             check("slice", x[:, :, 0], **{k: (*v[:2], v[3]) for k, v in ends.items()})
-    check("transpose", counted((1, 5, turns, 3, 3)), perm=(0, 1, 3, 2, 4))
+    check("transpose", numbered((1, 5, turns, 3, 3)), perm=(0, 1, 3, 2, 4))
 
 
 @pytest.mark.parametrize("rows", [4, 7, 8, 9, 58, 300])
 @pytest.mark.parametrize("cols", [2, 3])
-def test_transpose_to_pairs(rows: int, cols: int) -> None:
-    check("transpose", counted((3, 5, cols, rows), "float32"), perm=(0, 1, 3, 2))
+def test_transpose_of_two_rows(rows: int, cols: int) -> None:
+    check("transpose", numbered((3, 5, cols, rows), "float32"), perm=(0, 1, 3, 2))
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 16, 17, 33, 300])
-def test_every_other_number(n: int) -> None:
-    """Pixels of two channels to planes, and slices in steps of two, with or without an end."""
-    check("transpose", counted((n, 2), "float32"), perm=(1, 0))
+def test_every_second_element(n: int) -> None:
+    """Pixels of two channels to planes, and slices with a step of two that end early or not."""
+    check("transpose", numbered((n, 2), "float32"), perm=(1, 0))
     for length in (2 * n - 1, 2 * n):
         cut = {"start": (0,), "stop": (length,), "step": (2,)}
-        check("slice", counted((length,), "float32"), **cut)
+        check("slice", numbered((length,), "float32"), **cut)
 
 
 def test_transpose_of_images() -> None:
@@ -84,7 +84,7 @@ def test_expand_and_tile(dtype: Any) -> None:
         ((2, 1, 400, 1), (2, 3, 400, 5)),
         ((1, 9, 1), (4, 9, 17)),
     ]:
-        check("expand", counted(shape, dtype), shape=to)
+        check("expand", numbered(shape, dtype), shape=to)
     for shape, repeats in [
         ((), ()),
         ((3,), (4,)),
@@ -92,24 +92,24 @@ def test_expand_and_tile(dtype: Any) -> None:
         ((2, 3), (1, 0)),
         ((2, 1, 5), (3, 4, 1)),
     ]:
-        check("tile", counted(shape, dtype), repeats=repeats)
-    check("tile", counted((1, 2, 1, 2, 1, 2, 1, 2), dtype), repeats=(2, 2, 2, 2, 2, 2, 2, 2))
+        check("tile", numbered(shape, dtype), repeats=repeats)
+    check("tile", numbered((1, 2, 1, 2, 1, 2, 1, 2), dtype), repeats=(2, 2, 2, 2, 2, 2, 2, 2))
 
 
 @pytest.mark.parametrize("dtype", SIZES)
 def test_concat(dtype: Any) -> None:
-    x = counted((3, 4, 50), dtype)
+    x = numbered((3, 4, 50), dtype)
     for axis in (0, 1, 2, -1):
         check("concat", x, x[::-1], axis=axis)
         check("concat", x, axis=axis)
     check("concat", x[:, :0], x, x[:, :1], x[:, :0], axis=1)
     check("concat", x[:0], x[:0], axis=0)
-    check("concat", counted((700, 3), dtype), counted((900, 3), dtype), axis=0)
+    check("concat", numbered((700, 3), dtype), numbered((900, 3), dtype), axis=0)
 
 
 @pytest.mark.parametrize("dtype", SIZES)
 def test_slice(dtype: Any) -> None:
-    x = counted((5, 6, 70), dtype)
+    x = numbered((5, 6, 70), dtype)
     for cut in [
         ((0, 0, 0), (END, END, END), (1, 1, 1)),
         ((1, 2, 3), (4, -1, 60), (1, 1, 1)),
@@ -122,8 +122,8 @@ def test_slice(dtype: Any) -> None:
     ]:
         start, stop, step = cut
         check("slice", x, start=start, stop=stop, step=step)
-    check("slice", counted((), dtype), start=(), stop=(), step=())
-    check("slice", counted((0, 4), dtype), start=(0, 1), stop=(9, 3), step=(1, 1))
+    check("slice", numbered((), dtype), start=(), stop=(), step=())
+    check("slice", numbered((0, 4), dtype), start=(0, 1), stop=(9, 3), step=(1, 1))
 
 
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
@@ -139,19 +139,19 @@ def test_pad(mode: str, dtype: Any) -> None:
         ((3, 2), (7, 5), (8, 9)),
         ((0, 3), (0, 1), (0, 1)),
     ]:
-        check("pad", counted(shape, dtype), before=before, after=after, mode=mode, value=3.0)
+        check("pad", numbered(shape, dtype), before=before, after=after, mode=mode, value=3.0)
     if mode == "constant":
-        check("pad", counted((0, 2), dtype), before=(2, 1), after=(1, 0), mode=mode, value=5.0)
+        check("pad", numbered((0, 2), dtype), before=(2, 1), after=(1, 0), mode=mode, value=5.0)
 
 
 def test_shapes_known_at_run_time() -> None:
-    x = counted((4, 6))
+    x = numbered((4, 6))
     check("shape_of", x)
-    check("shape_of", counted(()))
+    check("shape_of", numbered(()))
     check("reshape_to", x, np.array([3, -1]), bound=(3, 8))
     check("reshape_to", x, np.array([2, 2, 6], np.int32), bound=(4, 4, 6))
-    check("expand_to", counted((3, 1)), np.array([2, 1, 4]), bound=(2, 3, 4))
-    check("expand_to", counted((3, 1)), np.array([5]), bound=(3, 9))
+    check("expand_to", numbered((3, 1)), np.array([2, 1, 4]), bound=(2, 3, 4))
+    check("expand_to", numbered((3, 1)), np.array([5]), bound=(3, 9))
     cuts = np.array([1, -1]), np.array([3, -99]), np.array([1, -2])
     check("slice_to", x, *cuts, axes=(0, 1), bound=(2, 3))
     check("slice_to", x, *[c[1:] for c in cuts], axes=(1,), bound=(4, 3))
@@ -162,7 +162,7 @@ def test_shapes_known_at_run_time() -> None:
 
 
 def test_refusals() -> None:
-    x = counted((2, 3))
+    x = numbered((2, 3))
 
     def pads(rows: int, mode: str) -> dict[str, Any]:
         return {"before": (rows, 0), "after": (abs(rows), 0), "mode": mode, "value": 0.0}

@@ -1,4 +1,4 @@
-"""The catalogue and the kernel table agree: what can be imported can be run, and is tested."""
+"""The op catalogue and the kernel table agree: every op can run, and every kernel is tested."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from intaglio.targets import find
 
 
 def lowered_by_rule() -> set[str]:
-    """The ops that the CPU's own rules turn into others."""
+    """The ops that the CPU's own rules lower to other ops."""
     return {op for rule in find("cpu").lower for op in rule.pattern.ops}
 
 
 def test_every_op_runs_on_the_cpu() -> None:
-    """An op has a kernel, is made of simpler ops, or one of the CPU's rules takes it."""
+    """An op has a kernel, or is lowered to other ops in general or by a rule of the CPU."""
     known = {*native.ops(), *lowered_by_rule()}
     known.add("npu.program")  # compiled for its chip, and then an op of the runtime
     missing = [name for name, op in REGISTRY.items() if name not in known and op.lower is None]
@@ -40,7 +40,7 @@ def test_every_kernel_takes_the_attributes_of_its_op(name: str) -> None:
 
 @pytest.mark.parametrize("name", native.ops())
 def test_every_op_of_the_runtime_has_a_kernel_for_every_machine(name: str) -> None:
-    """Where there is a vector kernel for a type, a machine without vectors can run it too."""
+    """If a type has a vector kernel, it has one in plain C too."""
     if native.ops()[name].flags & native.CONTROL:
         return
     kernels = [k for k in native.kernels() if k.op.name == name]

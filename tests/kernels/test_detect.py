@@ -13,7 +13,12 @@ from intaglio.errors import RunError
 
 RNG = np.random.default_rng(11)
 FLOATS = ["f32", "f64", "f16", "bf16"]
-LOOSE = {"f32": 1e-4, "f64": 1e-5, "f16": 1e-2, "bf16": 6e-2}  # coordinates are f32 in all of them
+LOOSE = {
+    "f32": 1e-4,
+    "f64": 1e-5,
+    "f16": 1e-2,
+    "bf16": 6e-2,
+}  # coordinates are f32 for every element type
 
 
 def floats(*shape: int, dtype: str = "f32") -> np.ndarray:
@@ -294,7 +299,7 @@ G = np.zeros((1, 2, 2, 2), np.float32)
         ("det", [G[0, 0, 0]], {}),
     ],
 )
-def test_what_cannot_be_computed_is_refused(
+def test_invalid_calls_are_refused(
     op: str, arrays: list[np.ndarray], attrs: dict[str, Any]
 ) -> None:
     kernel = native.find_kernel(op, "f32", 0)

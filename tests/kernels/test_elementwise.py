@@ -60,7 +60,7 @@ UNARY: dict[str, dict[str, Any]] = {
     "is_nan": {},
     "is_inf": {"negative": True, "positive": False},
 }
-DOMAIN = {  # where a function is defined and well-conditioned enough to compare in any precision
+DOMAIN = {  # ranges that are well-conditioned enough to compare in any precision
     "sqrt": (0, 9),
     "log": (0.01, 9),
     "asin": (-1, 1),
@@ -108,7 +108,7 @@ def test_unary_on_special_values(op: str, dtype: Any) -> None:
         "mish",
         "swish",
         "hardswish",
-    ):  # numpy's way of writing them overflows on the way
+    ):  # the numpy formula overflows in an intermediate result
         x = x[~(np.abs(x) > 1e30)]
     if op == "shrink":
         x = x[~np.isnan(x)]
@@ -190,7 +190,7 @@ def test_error_bounds_of_vector_math(op: str) -> None:
 
 
 # ---- two and three operands ----------------------------------------------------------------------
-PAIRS = [  # every way of broadcasting that has a path of its own
+PAIRS = [  # every case of broadcasting that has its own code path
     ((), ()),
     ((1,), (7,)),
     ((0,), (0,)),

@@ -1,4 +1,4 @@
-"""Convolutions of few bytes per window, whose pixels lie in the lanes of vectors with VBMI."""
+"""First and last layers: int8 kernels whose vectors hold pixels instead of channels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def layer(deep: int, kernel: int, stride: int, channels: int, **more: Any) -> tu
 @pytest.mark.parametrize(("deep", "kernel", "stride"), WINDOWS)
 @pytest.mark.parametrize("channels", [3, 16, 24, 72])
 def test_windows(deep, kernel, stride, channels):
-    """Lines of 15, 17 and 34 pixels: fewer than lanes, some of them done again."""
+    """Lines of 15, 17 and 34 pixels: fewer than 16 lanes, and blocks that overlap."""
     for width in (15, 17, 34):
         w, attrs = layer(deep, kernel, stride, channels, dilation=(1 + width % 2, 1))
         attrs["pad"] = (kernel, kernel // 2, kernel // 2, kernel // 2)
@@ -45,8 +45,8 @@ def test_windows(deep, kernel, stride, channels):
 
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize(("deep", "kernel", "stride"), [(3, 3, 2), (1, 5, 1)])
-def test_functions(deep, kernel, stride, large):
-    """Tables of bytes, and lines in the place of larger ones, also behind scales that are large."""
+def test_tables(deep, kernel, stride, large):
+    """Tables of bytes, and piecewise linear tables for more entries, also after large scales."""
     w, attrs = layer(deep, kernel, stride, 20)
     bias, scale = per_channel(20, deep * kernel**2)
     x = image(1, 5, 40, deep)
@@ -77,7 +77,7 @@ def test_functions(deep, kernel, stride, large):
 @pytest.mark.parametrize("deep", [16, 32, 48, 64])
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5])
 def test_floats_of_few_channels(deep, channels):
-    """Last layers: whole vectors of pixels meet the weights of one channel."""
+    """Last layers: a vector of whole pixels is multiplied by the weights of one channel."""
     w = qconv_packing.packed(image(1, channels, deep, 1, 1, dtype=np.int8), "tap")
     attrs = {
         "channels": channels,

@@ -160,7 +160,7 @@ F, I = np.zeros((2, 3), np.float32), np.zeros((2, 2), np.int64)  # noqa: E741
         ("tensor_scatter", [F, F, I], {"axis": 1, "mode": "linear"}),
     ],
 )
-def test_what_cannot_be_computed_is_refused(
+def test_invalid_calls_are_refused(
     op: str, arrays: list[np.ndarray], attrs: dict[str, object]
 ) -> None:
     with pytest.raises(RunError):

@@ -41,7 +41,7 @@ SIZES = [(m, n, k) for m in (1, 2, 6, 7, 13) for n in (1, 15, 16, 33, 64, 81) fo
 @pytest.mark.parametrize("size", [*SIZES, (50, 130, 300), (3, 700, 260), (100, 16, 1500)])
 def test_gemm(size: tuple[int, int, int]) -> None:
     m, n, k = size
-    tolerance = 1e-4 if k > 100 else None  # the order of a long sum shows
+    tolerance = 1e-4 if k > 100 else None  # rounding errors depend on the order of a long sum
     check("cpu.gemm", floats(m, k), packed(k, n), n=n, tolerance=tolerance)
     check(
         "cpu.gemm",
@@ -55,7 +55,7 @@ def test_gemm(size: tuple[int, int, int]) -> None:
     )
 
 
-def test_gemm_of_nothing() -> None:
+def test_empty_operands() -> None:
     check("cpu.gemm", floats(0, 5), packed(5, 7), n=7)
     check("cpu.gemm", floats(5, 5), packed(5, 0), n=0)
 
@@ -120,7 +120,7 @@ def test_slopes(m: int, n: int) -> None:
         check("cpu.gemm", a, b, slope, residual, slope, n=n, act="prelu", add_last=add_last)
 
 
-def test_slopes_and_prelu_belong_together() -> None:
+def test_prelu_needs_slopes_of_the_right_shape() -> None:
     a, b, slope = floats(2, 3), packed(3, 4), floats(4)
     for operands, attrs, words in (
         ((a, b, None, None, slope), {"act": "relu"}, "prelu takes a slope"),
@@ -131,14 +131,14 @@ def test_slopes_and_prelu_belong_together() -> None:
             cpu_gemm.gemm.node(*operands, n=4, **attrs)
 
 
-def test_nan_passes_through_a_clamp() -> None:
+def test_a_clamp_keeps_nan() -> None:
     a = floats(7, 3)
     a[2, 1] = np.nan
     (y,) = check("cpu.gemm", a, packed(3, 32), n=32, act="clip", act_args=(0.0, 1.0))
     assert np.isnan(y[2]).all()
 
 
-def test_every_isa_packs_alike() -> None:
+def test_every_isa_packs_the_same_bytes() -> None:
     products = [k for k in native.kernels() if k.op.name in ("cpu.gemm", "cpu.conv")]
     tiles = {k.types == "bf16": k.tile for k in products}
     assert tiles == {False: str(PANEL), True: f"{PANEL}x2"}

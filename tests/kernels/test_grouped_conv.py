@@ -1,4 +1,4 @@
-"""Convolution in groups of few channels: every kernel against numpy, and what is lowered to it."""
+"""Grouped convolution: every kernel against numpy, and which convolutions are lowered to it."""
 
 from __future__ import annotations
 
@@ -125,9 +125,9 @@ def test_lowering(
         groups=groups,
     )
     graph = Graph([x], [ops.relu(y)], ["y"])
-    made = trace(graph)
-    assert op in [s.op for s in made.plan.steps]
+    traced = trace(graph)
+    assert op in [s.op for s in traced.plan.steps]
     values = floats(*x.shape)
     want = intaglio.interpret(graph, {"x": values})["y"]
-    with intaglio.open(made.package) as session:
+    with intaglio.open(traced.package) as session:
         np.testing.assert_allclose(session.run({"x": values})["y"], want, rtol=1e-4, atol=1e-4)

@@ -1,6 +1,6 @@
-"""Kernels against calls that no compiler writes: refused with words or computed, never a crash.
+"""Kernels against random invalid calls: each is refused with a message or computed, never a crash.
 
-The calls run in a process of their own: run this with a library built with sanitizers to see more.
+The calls run in a process of their own; a library built with sanitizers finds more.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Draw:
         return self.random.choice(odd) if self.chance(0.2) else self.random.uniform(-3, 3)
 
     def tensor(self) -> np.ndarray:
-        """Of the shared shape and type, of one that broadcasts to it, or of something else."""
+        """A tensor of the shared shape and type, of one that broadcasts to it, or of any other."""
         shape = [1 if self.chance(0.2) else d for d in self.shape]
         shape = shape[self.random.randint(0, len(shape)) :] if self.chance(0.2) else shape
         code = self.dtype if self.chance(0.8) else self.random.choice([7, 8, 13, *dtypes.BY_CODE])
@@ -93,7 +93,7 @@ class Draw:
 
 
 def one_call(kernels: list[native.Kernel], draw: Draw) -> bool:
-    """Infer one random call and, where that is accepted, run it on every ISA. True: accepted."""
+    """Infer one random call; if it is accepted, run it on every ISA and return True."""
     op = kernels[0].op
     arrays = [draw.tensor() for _ in range(draw.random.choice([1, 1, 2, 2, 3, 4, 5]))]
     tensors = [native._tensor(a) for a in arrays]
@@ -116,8 +116,8 @@ def one_call(kernels: list[native.Kernel], draw: Draw) -> bool:
     if math.prod(shape) * item.itemsize > 1_000_000:
         return True
     for kernel in kernels:
-        made = np.zeros(shape, item)
-        call.outputs = (POINTER * 1)(ctypes.pointer(native._tensor(made)))
+        out = np.zeros(shape, item)
+        call.outputs = (POINTER * 1)(ctypes.pointer(native._tensor(out)))
         parts = draw.random.randint(1, 3)
         size = op.scratch(ctypes.byref(call), parts) if op.scratch else 0
         if size > 50_000_000:

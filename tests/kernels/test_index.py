@@ -119,7 +119,7 @@ F = np.zeros((2, 3), np.float32)
         ("nonzero", 1, [F, F], {}),
     ],
 )
-def test_what_cannot_be_computed_is_refused(
+def test_invalid_calls_are_refused(
     op: str, outputs: int, arrays: list[np.ndarray], attrs: dict[str, Any]
 ) -> None:
     kernel = native.find_kernel(op, "f32", 0)

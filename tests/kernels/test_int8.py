@@ -87,7 +87,7 @@ def test_products(deep, channels):
 
 
 def packed_taps(w: np.ndarray, attrs: dict[str, Any]) -> np.ndarray:
-    """Weights [window.., channels] as the kernel wants them; tells the window in `attrs` too."""
+    """Weights [window.., channels], packed for the kernel; sets `attrs["kernel"]`."""
     attrs["kernel"] = w.shape[:-1]
     taps_order = tap_packing(attrs["kernel"], attrs["stride"], attrs["dilation"])
     packed = taps_order.packed(w)
@@ -126,8 +126,8 @@ def test_qdepthwise(channels, kernel, stride, dilation):
 
 @pytest.mark.parametrize("channels", [5, 16, 20, 48, 72, 144])
 @pytest.mark.parametrize("size", [(1, 1), (3, 1), (2, 3), (7, 7), (5, 28)])
-def test_small_images_by_single_channels(size, channels):
-    """Fewer pixels or channels than vectors have; lines whose last pixels end the image."""
+def test_qdepthwise_of_small_images(size, channels):
+    """Fewer pixels or channels than a vector has, and the last pixels of the image's memory."""
     for stride in (1, 2):
         for pad in ((1, 1, 1, 1), (1, 0, 1, 2), (2, 2, 1, 1)):
             attrs = {"stride": (stride,) * 2, "pad": pad, "dilation": (1, 1)}
@@ -139,10 +139,8 @@ def test_small_images_by_single_channels(size, channels):
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 6), (7, 7), (14, 13), (71, 4), (9, 28), (6, 129)])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_5x5_windows_of_single_channels(size, stride):
-    """Lines packed in groups of four: all beginnings of windows, groups that are kept in
-    turns.
-    """
+def test_qdepthwise_of_5x5_windows(size, stride):
+    """Windows that start at each line of a group of four; groups reuse the ring buffer."""
     for channels in (8, 37, 80):
         attrs = {"stride": (stride,) * 2, "dilation": (1, 1)}
         w = packed_taps(image(5, 5, channels, dtype=np.int8), attrs)
@@ -157,8 +155,8 @@ def test_5x5_windows_of_single_channels(size, stride):
 
 @pytest.mark.parametrize(("size", "channels"), [(14, 240), (14, 120), (15, 96), (7, 288)])
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (5, 1), (5, 2)])
-def test_shares_of_lines_and_of_channels(size, channels, kernel, stride):
-    """Threads cut such images where the product before cuts them: by lines, or by channels."""
+def test_qdepthwise_split_by_lines_and_by_channels(size, channels, kernel, stride):
+    """Threads split the image as the 1x1 convolution before it does: by lines or by channels."""
     pad = (kernel // 2,) * 4
     attrs = {"stride": (stride,) * 2, "pad": pad, "dilation": (1, 1)}
     w = packed_taps(image(kernel, kernel, channels, dtype=np.int8), attrs)
@@ -168,7 +166,7 @@ def test_shares_of_lines_and_of_channels(size, channels, kernel, stride):
 
 @pytest.mark.parametrize("channels", [5, 24, 64, 144])
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2)])
-def test_bytes_through_a_table(kernel, stride, channels):
+def test_qdepthwise_with_a_table(kernel, stride, channels):
     attrs = {"stride": (stride,) * 2, "pad": (1,) * 4, "dilation": (1, 1)}
     w = packed_taps(image(kernel, kernel, channels, dtype=np.int8), attrs)
     for r, dtype in ((RANGES[1], np.int8), (RANGES[2], np.uint8), (RANGES[3], np.int8)):
@@ -177,7 +175,7 @@ def test_bytes_through_a_table(kernel, stride, channels):
         assert y.dtype == dtype
 
 
-def test_windows_of_other_ranks():
+def test_qdepthwise_of_other_ranks():
     r = RANGES[1]
     for shape, kernel in (((2, 17, 20), (3,)), ((1, 5, 6, 7, 20), (2, 3, 3))):
         axes = len(kernel)
@@ -186,7 +184,7 @@ def test_windows_of_other_ranks():
         check("cpu.qdepthwise", image(*shape), w, *per_channel(shape[-1], 9), **attrs)
 
 
-ENDINGS_SHAPES = [
+EPILOGUE_SHAPES = [
     ((1, 5, 7, 20), 33, (1, 1)),
     ((2, 6, 5, 16), 64, (3, 3)),
     ((1, 9, 8, 3), 24, (3, 3)),
@@ -195,8 +193,8 @@ ENDINGS_SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("case", ENDINGS_SHAPES, ids=str)
-def test_endings(case):
+@pytest.mark.parametrize("case", EPILOGUE_SHAPES, ids=str)
+def test_epilogues(case):
     """Floats, sums, residuals, tables and zeros of the weights, alone and together."""
     shape, channels, kernel = case
     deep = shape[-1]
@@ -266,7 +264,7 @@ def test_endings(case):
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 64])
 def test_floats_of_few_channels(channels):
-    """Stores of some floats leave those behind them alone, whatever their number."""
+    """A store of fewer floats than a vector holds does not change the memory after them."""
     x, w = image(1, 11, 13, 20), image(1, channels, 20, 1, 1, dtype=np.int8)
     run = qconv_packing.best_run(20, (1, 1), (1, 1), 1)
     check(
@@ -324,7 +322,7 @@ def test_sums_wrap_and_scales_may_be_large():
 
 
 def test_ties_go_to_even():
-    """Sums that are odd halves, whose rounding a zero that is odd must not change."""
+    """Sums halfway between two integers round to even, also with an odd zero point."""
     x = np.arange(256, dtype=np.uint8).reshape(1, 256, 1)
     w = np.ones((1, 5, 1, 1), np.int8)
     attrs = {"channels": 5, "kernel": (1,), "stride": (1,), "pad": (0, 0), "dilation": (1,)}
@@ -351,7 +349,7 @@ def test_ties_go_to_even():
 @pytest.mark.parametrize("x_dtype", ["u8", "i8"])
 @pytest.mark.parametrize("groups", [1, 2, 6])
 def test_lowering_keeps_the_bits(groups, x_dtype, w_dtype):
-    """Through the packed kernels, or where they cannot through the others, it is qlinear_conv."""
+    """Packed kernels, and the others for unsupported cases, give the bits of qlinear_conv."""
     x = Value(Type(x_dtype, (2, 6, 9, 9)), "x")
     w = constant(RNG.integers(0, 100, (6, 6 // groups, 3, 3)), dtype=w_dtype)
     zero = constant(np.int64(0 if w_dtype == "i8" else 50), dtype=w_dtype)
@@ -378,7 +376,7 @@ def test_lowering_keeps_the_bits(groups, x_dtype, w_dtype):
 @pytest.mark.parametrize(("channels", "groups"), [(32, 8), (32, 4), (24, 6)])
 @pytest.mark.parametrize("w_dtype", ["i8", "u8"])
 def test_groups_of_few_channels_share_panels(channels, groups, w_dtype):
-    """Merged groups have zeros between them, which leaves every sum as it is."""
+    """Merged groups get zero weights for each other's channels, so sums do not change."""
     x = Value(Type("u8", (1, channels, 7, 8)), "x")
     shape = (channels, channels // groups, 3, 3)
     y = ops.qlinear_conv(
@@ -404,7 +402,7 @@ def test_groups_of_few_channels_share_panels(channels, groups, w_dtype):
 
 @pytest.mark.parametrize("kernel", [3, 7])
 def test_depthwise_with_a_channel_multiplier_keeps_the_bits(kernel):
-    """Channels are repeated, then each has a window of its own."""
+    """The input channels are repeated, so that each output channel has its own."""
     x = Value(Type("u8", (1, 6, 12, 13)), "x")
     y = ops.qlinear_conv(
         x,
@@ -483,18 +481,18 @@ def test_refusals():
 
 
 @pytest.mark.parametrize("run", qconv_packing.RUNS)
-def test_packed_weights_lie_by_panels_of_fours(run):
-    """[groups, m, c, window] = [2, 19, 5, 2, 3]: each run of bytes starts a row of fours."""
+def test_layout_of_packed_weights(run):
+    """[groups, m, c, window] = [2, 19, 5, 2, 3]: each run is padded to groups of four bytes."""
     w = np.random.default_rng(4).integers(-128, 128, (2, 19, 5, 2, 3)).astype(np.int8)
     size = {"tap": 5, "line": 15, "window": 30}[run]
-    made = qconv_packing.packed(w, run)
-    by_run = made.reshape(2, 2, 30 // size, -(-size // 4), 16, 4)
-    assert made.shape == (2, 2, 30 // size * -(-size // 4), 64)
+    packed_weights = qconv_packing.packed(w, run)
+    by_run = packed_weights.reshape(2, 2, 30 // size, -(-size // 4), 16, 4)
+    assert packed_weights.shape == (2, 2, 30 // size * -(-size // 4), 64)
     for group, m, c, y, x in np.ndindex(w.shape):
         at, byte = divmod((y * 3 + x) * 5 + c, size)
         place = (group, m // 16, at, byte // 4, m % 16, byte % 4)
         assert by_run[place] == w[group, m, c, y, x]
-    assert np.count_nonzero(made) == np.count_nonzero(w)
+    assert np.count_nonzero(packed_weights) == np.count_nonzero(w)
     np.testing.assert_array_equal(
-        qconv_packing.unpacked(made, 5, 19, (2, 3), run), w.reshape(38, 5, 2, 3)
+        qconv_packing.unpacked(packed_weights, 5, 19, (2, 3), run), w.reshape(38, 5, 2, 3)
     )

@@ -1,4 +1,4 @@
-"""No 8-bit kernel reads behind its images: it ends where memory that may be read ends."""
+"""No 8-bit kernel reads past the end of its images, which end at an unreadable page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def at_the_end(a: np.ndarray) -> tuple[mmap.mmap, int]:
-    """A copy of `a` before a page that nobody may read, and its address."""
+    """A copy of `a` that ends at an unreadable page, and its address."""
     body = -(-a.nbytes // PAGE) * PAGE
     memory = mmap.mmap(-1, body + PAGE)
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -79,7 +79,7 @@ def run(
             held.clear()
 
 
-def everything() -> None:
+def run_all() -> None:
     for channels in (1, 2, 5, 16, 24, 40, 64, 72):
         for kernel, stride in ((3, 1), (3, 2), (5, 1), (5, 2)):
             window = {"kernel": (kernel,) * 2, "stride": (stride,) * 2, "pad": (kernel // 2,) * 4}
@@ -94,11 +94,11 @@ def everything() -> None:
         for size in ((1, 1), (8, 8), (10, 34)):
             run("cpu.qwinograd", (1, *size, deep), w, channels, **tiles)
             if deep > 16 and size != (1, 1):
-                ways = (
+                layouts = (
                     ((*size, deep - 16), (1, 1)),
                     ((size[0] // 2, size[1] // 2, 4 * deep - 64), (1, 2)),
                 )
-                for other, square in ways:
+                for other, square in layouts:
                     run(
                         "cpu.qwinograd",
                         (1, *size, 16),
@@ -107,18 +107,18 @@ def everything() -> None:
                         (1, *other),
                         **tiles | {"square": square},
                     )
-    for deep, kernel, way in WINDOWS:
-        w = qconv_packing.packed(np.ones((1, 20, deep, kernel, kernel), np.int8), way)
-        few = qconv_packing.packed(np.ones((1, 2, deep, kernel, kernel), np.int8), way)
-        more = {"kernel": (kernel,) * 2, "groups": 1, "pad": (kernel // 2,) * 4, "run": way}
+    for deep, kernel, packing in WINDOWS:
+        w = qconv_packing.packed(np.ones((1, 20, deep, kernel, kernel), np.int8), packing)
+        few = qconv_packing.packed(np.ones((1, 2, deep, kernel, kernel), np.int8), packing)
+        more = {"kernel": (kernel,) * 2, "groups": 1, "pad": (kernel // 2,) * 4, "run": packing}
         for size in ((1, 1), (7, 9), (5, 37)):
             run("cpu.qconv", (1, *size, deep), w, 20, **more)
             run("cpu.qconv", (1, *size, deep), few, 2, **more | {"dtype": "f32"})
 
 
 def test_images_at_the_end_of_memory() -> None:
-    """In a process of its own, which such a read would end."""
-    code = "from tests.kernels.test_last_bytes import everything; everything()"
+    """Runs in its own process, which an invalid read would kill."""
+    code = "from tests.kernels.test_last_bytes import run_all; run_all()"
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     done = subprocess.run(
         [sys.executable, "-c", code],

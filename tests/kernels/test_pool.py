@@ -1,4 +1,4 @@
-"""Pooling: channel-last of every kind, and max_pool with indices."""
+"""Pooling: channel-last pooling of every kind, and max_pool with indices."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_max_of_integers(case: dict[str, Any], dtype: Any) -> None:
     check("cpu.pool", x, kind="max", **attrs_of(case))
 
 
-def test_a_nan_stays() -> None:
+def test_max_keeps_nan() -> None:
     x = np.zeros((1, 4, 4, 20), np.float32)
     x[0, 0, 0] = np.nan
     (y,) = check("cpu.pool", x, kind="max", **attrs_of(CASES[0]))

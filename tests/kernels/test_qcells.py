@@ -1,7 +1,7 @@
-"""LSTM and GRU with weights of bytes: kernels against bodies, layers against what they lower to.
+"""LSTM and GRU with 8-bit weights: kernels against numpy bodies, layers against their lowered form.
 
-A state that differs in its last bit may round to another byte, which is a step of 1/127: after the
-first step results agree within that, not to the last bit.
+A state that differs in its last bit may round to another byte, which changes it by 1/127. So after
+the first step results agree within that, not to the last bit.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def layer(name: str, hidden: int, batch: int, directions: int) -> Graph:
     }
     if name == "gru":
         attrs["linear_before_reset"] = True
-    made = ops.REGISTRY[name](x, *map(constant, weights), None, h, **attrs)
-    return Graph([x, h], made, [f"y{i}" for i in range(len(made))])
+    results = ops.REGISTRY[name](x, *map(constant, weights), None, h, **attrs)
+    return Graph([x, h], results, [f"y{i}" for i in range(len(results))])
 
 
 @pytest.mark.parametrize("name", GATES)
@@ -82,22 +82,22 @@ def layer(name: str, hidden: int, batch: int, directions: int) -> Graph:
 @pytest.mark.parametrize(
     ("hidden", "batch", "directions"), [(20, 3, 2), (16, 1, 1), (161, 1, 1), (130, 2, 2)]
 )
-def test_a_layer_of_bytes(name, threads, hidden, batch, directions):
+def test_a_layer_with_8_bit_weights(name, threads, hidden, batch, directions):
     graph = layer(name, hidden, batch, directions)
     small = dynamic(graph)
     assert [n.op for n in small.nodes()] == [f"dynamic_{name}"]
     feeds = {v.name: floats(*v.shape) / 2 for v in graph.inputs}
     want, meant = intaglio.interpret(graph, feeds), intaglio.interpret(small, feeds)
-    made = trace(small)
-    assert STEPS[name] in [s.op for s in made.plan.steps]
-    with intaglio.open(made.package, threads=threads) as session:
+    traced = trace(small)
+    assert STEPS[name] in [s.op for s in traced.plan.steps]
+    with intaglio.open(traced.package, threads=threads) as session:
         got = session.run(feeds)
     for key, exact in want.items():
         np.testing.assert_allclose(got[key], meant[key], atol=0.02)
         assert np.linalg.norm(meant[key] - exact) < 0.03 * np.linalg.norm(exact)
 
 
-def test_odd_layers_stay_float():
+def test_unsupported_layers_stay_float():
     graph = layer("gru", 8, 1, 1)
     node = next(graph.nodes())
     node.attrs["linear_before_reset"] = False

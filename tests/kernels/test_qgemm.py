@@ -1,4 +1,4 @@
-"""Products of rows of bytes with results in f32, and the rows that are quantised at run time."""
+"""Products of rows of bytes with f32 results, and quantisation of rows at run time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_quantize_rows(shape):
     check("cpu.quantize_rows", rows(*shape) * 100)
 
 
-def test_quantize_rows_that_have_no_scale():
+def test_rows_of_zeros_infinities_and_nan():
     x = rows(7, 20)
     x[1] = 0
     x[2] = 1e-40
@@ -119,7 +119,7 @@ def test_empty():
 
 
 @pytest.mark.parametrize("k", [3, 8, 50])
-def test_dynamic_matmul_compiles_to_it(k):
+def test_a_dynamic_matmul_compiles_to_qgemm(k):
     import intaglio
     from intaglio.ir import Graph, Type, Value, constant
 
@@ -131,8 +131,8 @@ def test_dynamic_matmul_compiles_to_it(k):
     assert "cpu.qgemm" in {s.op for s in package.plan.steps}
     feeds = {"x": rows(2, 5, k)}
     with intaglio.open(package) as session:
-        made = session.run(feeds)["y"]
-    np.testing.assert_array_equal(made, intaglio.interpret(graph, feeds)["y"])
+        got = session.run(feeds)["y"]
+    np.testing.assert_array_equal(got, intaglio.interpret(graph, feeds)["y"])
 
 
 def test_error_of_rows_is_small():
@@ -144,5 +144,5 @@ def test_error_of_rows_is_small():
     assert np.linalg.norm(y - want) < 0.02 * np.linalg.norm(want)
 
 
-def test_every_machine_has_it():
+def test_every_instruction_set_has_the_kernel():
     assert {k.isa for k in native.kernels() if k.op.name == "cpu.qgemm"} >= {"scalar"}

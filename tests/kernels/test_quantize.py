@@ -1,4 +1,4 @@
-"""Kernels between real and quantised numbers, bit by bit as their numpy bodies."""
+"""Quantising, dequantising and integer products: the same bits as the numpy bodies."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ GRAINS = [  # shape, scale's shape, axis, block_size
 
 @pytest.mark.parametrize(("shape", "grain", "axis", "block_size"), GRAINS)
 @pytest.mark.parametrize("dtype", ["i8", "u8", "i4", "f8e4m3fn"])
-def test_every_grain(
+def test_every_granularity(
     shape: tuple[int, ...], grain: tuple[int, ...], axis: int, block_size: int, dtype: str
 ) -> None:
     scale, where = scales(grain), {"axis": axis, "block_size": block_size}
@@ -87,7 +87,7 @@ def test_every_grain(
 
 @pytest.mark.parametrize("dtype", STORED)
 @pytest.mark.parametrize("real", ["f32", "f16", "bf16"])
-def test_every_stored_type(dtype: str, real: str) -> None:
+def test_every_element_type(dtype: str, real: str) -> None:
     scale, zero = np.float32(0.37), zeros((), dtype)
     for saturate in (True, False):
         x = reals((1000,), real, 300 if dtypes.is_float(dtype) else 40)
@@ -101,8 +101,8 @@ def test_every_stored_type(dtype: str, real: str) -> None:
 
 
 @pytest.mark.parametrize("scale", [0.1, 0.37, 3.0, 1 / 3, 1e-29, 1e29, 3e-38, 1e38])
-def test_numbers_near_a_half(scale: float) -> None:
-    """Bytes are those of a division, whatever stands in its place."""
+def test_numbers_close_to_a_tie(scale: float) -> None:
+    """Multiplying by 1 / scale instead of dividing gives the same bytes."""
     by, halves = np.float32(scale), np.arange(-300, 300, dtype=np.float32) + np.float32(0.5)
     with np.errstate(over="ignore"):
         x = (halves * by).astype(np.float32)
@@ -337,7 +337,7 @@ F2, F3, F23 = np.ones(2, np.float32), np.ones(3, np.float32), np.ones((2, 3), np
         ("qlinear_matmul", [Q, ONE, Z8, Q.T, ONE, Z8, None, Z8], {}),
     ],
 )
-def test_what_cannot_be_computed_is_refused(
+def test_invalid_calls_are_refused(
     op: str, arrays: list[np.ndarray], attrs: dict[str, Any]
 ) -> None:
     kernel = native.find_kernel(op, "u8", 0)

@@ -31,7 +31,7 @@ def test_lookup(shape, x, table):
     check("lookup", codes(x, *shape), entries.astype(dtypes.numpy_of(table)), tolerance=0)
 
 
-def test_every_entry_is_found():
+def test_lookup_of_every_entry():
     (y,) = check("lookup", np.arange(256, dtype=np.uint8), np.arange(255, -1, -1, np.uint8))
     np.testing.assert_array_equal(y, np.arange(255, -1, -1))
 
@@ -44,8 +44,8 @@ def test_lookup_wide(shape, entries, base, table):
     x.reshape(-1)[::2] = RNG.integers(base - 5, base + entries + 5, x[..., :].size).clip(
         -32768, 32767
     )[: x.reshape(-1)[::2].size]
-    made = RNG.integers(0, 100, entries).astype(dtypes.numpy_of(table))
-    check("lookup_wide", x, made, base=base, tolerance=0)
+    values = RNG.integers(0, 100, entries).astype(dtypes.numpy_of(table))
+    check("lookup_wide", x, values, base=base, tolerance=0)
 
 
 # ---- sums, products, means -----------------------------------------------------------------------
@@ -76,7 +76,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("a", "b"), PAIRS)
 @pytest.mark.parametrize("op", ["qlinear_add", "qlinear_mul"])
-def test_pairs(op, a, b):
+def test_add_and_mul(op, a, b):
     for kinds in (("i8", "i8", "i8"), ("u8", "i8", "u8"), ("i8", "u8", "i8"), ("u8", "u8", "i8")):
         zeros = [codes(k) for k in kinds]
         check(
@@ -94,8 +94,8 @@ def test_pairs(op, a, b):
 
 @pytest.mark.parametrize("op", ["qlinear_add", "qlinear_mul"])
 @pytest.mark.parametrize("y", [1e-30, 1e-8, 1e30])
-def test_pairs_of_any_scale(op, y):
-    """Sums that no integer can hold still saturate."""
+def test_add_and_mul_with_any_scale(op, y):
+    """Results too large for an integer saturate."""
     x = codes("i8", 200)
     check(
         op, x, scale(3.0), np.int8(0), x[::-1].copy(), scale(2.0), np.int8(1), scale(y), np.int8(-5)
@@ -202,7 +202,7 @@ def test_softmax(shape, axis, x, y):
 
 
 def tables(extent, out):
-    """Which two elements each output mixes, and how."""
+    """The indices and weights of the two inputs of each output."""
     second = RNG.integers(0, 2049, out)
     return [
         RNG.integers(0, extent, (out, 2)).astype(np.int32),

@@ -1,4 +1,4 @@
-"""3x3 convolution of bytes in tiles: every kernel, and the plain convolution, to the bit."""
+"""Winograd convolution of bytes: every kernel has the bits of the direct convolution."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ RNG = np.random.default_rng(5)
 DTYPES = [np.uint8, np.int8]
 
 
-def plain(x: Any, w: np.ndarray, *rest: Any, pad: tuple[int, ...], **attrs: Any) -> np.ndarray:
-    """The same by cpu.qconv."""
+def direct(x: Any, w: np.ndarray, *rest: Any, pad: tuple[int, ...], **attrs: Any) -> np.ndarray:
+    """The same by direct convolution, cpu.qconv."""
     window = {"kernel": (3, 3), "stride": (1, 1), "dilation": (1, 1), "pad": pad}
     ins = [x, qconv_packing.packed(w[None], "tap"), *rest]
-    made: np.ndarray = REGISTRY["cpu.qconv"].body(*ins, **attrs, **window)
-    return made
+    y: np.ndarray = REGISTRY["cpu.qconv"].body(*ins, **attrs, **window)
+    return y
 
 
 @pytest.mark.parametrize("shape", [(16, 8), (1, 1), (33, 5), (40, 19), (0, 4), (4, 0)])
-def test_the_library_makes_the_bytes_that_numpy_makes(shape):
-    """Wherever the channels lie: behind the window or before it."""
+def test_weights_equal_those_of_numpy(shape):
+    """For weights with channels before or after the window in memory."""
     r = np.random.default_rng(3)
     w = r.integers(-128, 128, (*shape, 3, 3)).astype(np.int8)
     w.reshape(-1)[:: max(w.size // 7, 1)] = -128
@@ -43,15 +43,15 @@ def test_the_library_makes_the_bytes_that_numpy_makes(shape):
     most = np.max([bias + 255 * sums[0], -bias - 255 * sums[1]]) if w.size else 0
     for v in (w, np.moveaxis(np.ascontiguousarray(np.moveaxis(w, 1, -1)), -1, 1), w[::-1][::-1]):
         for head in (False, True):
-            made = qwinograd.tiled_weights(v, head)
-            np.testing.assert_array_equal(made, qwinograd.at_points(w, head))
+            got = qwinograd.tiled_weights(v, head)
+            np.testing.assert_array_equal(got, qwinograd.at_points(w, head))
         np.testing.assert_array_equal(int8_arithmetic.signed_sums(v), sums)
         assert qwinograd.largest_sum(v, bias) == most
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "channels", "pad"), SHAPES)
-def test_tiles_are_the_plain_convolution(shape, channels, pad, dtype):
+def test_bits_are_those_of_direct_convolution(shape, channels, pad, dtype):
     x, w = image(*shape, dtype=dtype), image(channels, shape[-1], 3, 3, dtype=np.int8)
     for r in ranges(dtype):
         attrs = {"channels": channels, "pad": pad, **r}
@@ -59,13 +59,13 @@ def test_tiles_are_the_plain_convolution(shape, channels, pad, dtype):
         for head in (False, True):
             assert qwinograd.sums_fit(w, "u8")
             (y,) = check("cpu.qwinograd", x, qwinograd.tiled_weights(w, head), *ends, **attrs)
-            np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
+            np.testing.assert_array_equal(y, direct(x, w, *ends, **attrs))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_largest_numbers_do_not_overflow(sign, dtype):
-    """Everything at its bound: all bytes 255, all weights the same, sums just below 2^25."""
+    """Inputs and weights at their bounds, with sums just below 2^25."""
     limits = np.iinfo(dtype)
     for deep, edges in ((113, (127, 127)), (112, (-128, -128)), (64, (-128, 127))):
         x = RNG.choice([limits.min, limits.max], (1, 9, 9, deep)).astype(dtype)
@@ -79,12 +79,12 @@ def test_the_largest_numbers_do_not_overflow(sign, dtype):
         for head in (False, True)[: 1 + (dtype == np.int8)]:
             ins = x, qwinograd.tiled_weights(w, head), *ends
             (y,) = check("cpu.qwinograd", *ins, tolerance=0.0, **attrs)
-            np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
+            np.testing.assert_array_equal(y, direct(x, w, *ends, **attrs))
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_half_of_the_products_at_the_limit_of_16_bits(sign):
-    """The largest sum of a weight and a byte at a point is 32748 here, and 32892 would not do."""
+def test_half_of_the_products_with_sums_at_16_bits(sign):
+    """The largest sum of an input and a weight at a point is 32748; 32892 would not fit."""
     row = qwinograd.INPUT[1]
     tile = np.where(sign * np.outer(row, row) > 0, 255, 0).astype(np.uint8)
     x = np.tile(tile, (3, 2))[None, :, :, None].repeat(20, -1)
@@ -99,15 +99,15 @@ def test_half_of_the_products_at_the_limit_of_16_bits(sign):
     attrs = {"channels": 32, "pad": (0,) * 4, "x_zero": 0, "dtype": "f32"}
     ins = x, qwinograd.tiled_weights(w, head=True), *ends
     (y,) = check("cpu.qwinograd", *ins, tolerance=0.0, **attrs)
-    np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
+    np.testing.assert_array_equal(y, direct(x, w, *ends, **attrs))
 
 
 @pytest.mark.parametrize(
     ("deep", "channels"),
     [(16, 1), (16, 9), (16, 16), (32, 9), (32, 16), (64, 5), (16, 33), (16, 64), (16, 100)],
 )
-def test_few_columns_line_after_line(deep, channels):
-    """Panel after panel: fewer tiles than are worth it, 8 to 11 of them, and more than a block."""
+def test_few_channels(deep, channels):
+    """Few channels (qwinograd_few_channels.h) with fewer than 8 tiles, 8 to 11, several blocks."""
     for size in ((5, 9), (8, 16), (9, 12), (6, 18), (4, 41), (11, 35), (16, 28)):
         for dtype in DTYPES:
             x = image(2, *size, deep, dtype=dtype)[: 1 + (size[0] == 6)]
@@ -115,25 +115,25 @@ def test_few_columns_line_after_line(deep, channels):
             ends = per_channel(channels, deep)
             attrs = {"channels": channels, "pad": (1, 0, 1, 2), **ranges(dtype)[0]}
             (y,) = check("cpu.qwinograd", x, qwinograd.tiled_weights(w), *ends, **attrs)
-            np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
+            np.testing.assert_array_equal(y, direct(x, w, *ends, **attrs))
 
 
 @pytest.mark.parametrize("deep", [1, 2, 3, 5, 8, 18, 24, 44, 64, 96])
-def test_a_head_before_any_number_of_channels(deep):
-    """All of both halves' lengths: what is left of a vector, and images of fewer than 8 tiles."""
+def test_half_of_the_products_for_any_channels(deep):
+    """Halves of a row that do not fill a vector, and images of fewer than 8 tiles."""
     for size, channels in ((5, 17), (13, 80)):
         x, w = image(1, size, size, deep, dtype=np.int8), image(channels, deep, 3, 3, dtype=np.int8)
         ends = per_channel(channels, deep)
         attrs = {"channels": channels, "pad": (1,) * 4, **ranges(np.int8)[0]}
         (y,) = check("cpu.qwinograd", x, qwinograd.tiled_weights(w, head=True), *ends, **attrs)
-        np.testing.assert_array_equal(y, plain(x, w, *ends, **attrs))
+        np.testing.assert_array_equal(y, direct(x, w, *ends, **attrs))
 
 
 @pytest.mark.parametrize(
     ("shape", "channels"),
     [((2, 6, 5, 16), 64), ((1, 7, 9, 40), 33), ((2, 9, 14, 16), 12), ((1, 17, 9, 32), 16)],
 )
-def test_endings(shape, channels):
+def test_epilogues(shape, channels):
     """Floats, residuals, bounds and tables, alone and together."""
     x, w = image(*shape), image(channels, shape[-1], 3, 3, dtype=np.int8)
     bias, scale = per_channel(channels, shape[-1])
@@ -160,19 +160,19 @@ def test_endings(shape, channels):
         ins = x, qwinograd.tiled_weights(w), bias, grown, *more
         given = {"tolerance": 0.0} if attrs["dtype"] == "f32" else {}
         (y,) = check("cpu.qwinograd", *ins, **common, **attrs, **given)
-        np.testing.assert_array_equal(y, plain(x, w, bias, grown, *more, **common, **attrs))
+        np.testing.assert_array_equal(y, direct(x, w, bias, grown, *more, **common, **attrs))
 
 
-def folded(x: np.ndarray) -> np.ndarray:
-    """Pixels in squares of 2 x 2, as a transposed convolution leaves them."""
+def in_squares(x: np.ndarray) -> np.ndarray:
+    """The image stored in squares of 2 x 2, as a transposed convolution writes it."""
     n, high, wide, deep = x.shape
     split = x.reshape(n, high // 2, 2, wide // 2, 2, deep).transpose(0, 1, 3, 2, 4, 5)
     return np.ascontiguousarray(split).reshape(n, high // 2, wide // 2, 4 * deep)
 
 
 @pytest.mark.parametrize(("first", "second"), [(16, 16), (32, 5), (48, 32), (16, 40)])
-def test_two_images_and_pixels_in_squares(first, second):
-    """Joined along their channels, in every order of pixels, at all edges; sizes of odd squares."""
+def test_two_images_stored_in_lines_or_squares(first, second):
+    """Two images joined along channels, each stored in lines or squares, with every padding."""
     for size, channels, pad in (
         ((1, 8, 12), 16, (1,) * 4),
         ((2, 6, 10), 33, (0, 2, 1, 0)),
@@ -183,31 +183,33 @@ def test_two_images_and_pixels_in_squares(first, second):
             w = image(channels, first + second, 3, 3, dtype=np.int8)
             ends = per_channel(channels, first + second)
             attrs = {"channels": channels, "pad": pad, **ranges(dtype)[0]}
-            want = plain(np.concatenate(parts, -1), w, *ends, **attrs)
+            want = direct(np.concatenate(parts, -1), w, *ends, **attrs)
             for square in ((1, 1), (1, 2), (2, 1), (2, 2)):
-                x, more = (p if k == 1 else folded(p) for p, k in zip(parts, square, strict=True))
+                x, more = (
+                    p if k == 1 else in_squares(p) for p, k in zip(parts, square, strict=True)
+                )
                 ins = x, qwinograd.tiled_weights(w, square == (2, 2)), *ends, None, None, more
                 (y,) = check("cpu.qwinograd", *ins, **attrs, square=square)
                 np.testing.assert_array_equal(y, want)
-            alone = folded(parts[1]), qwinograd.tiled_weights(w[:, first:]), *ends
+            alone = in_squares(parts[1]), qwinograd.tiled_weights(w[:, first:]), *ends
             (y,) = check("cpu.qwinograd", *alone, **attrs, square=(2, 1))
-            np.testing.assert_array_equal(y, plain(parts[1], w[:, first:], *ends, **attrs))
+            np.testing.assert_array_equal(y, direct(parts[1], w[:, first:], *ends, **attrs))
 
 
-def lowered(made: Value, isa: str = "avx512vnni") -> Node:
-    """What computes a packed convolution in the end."""
-    assert made.producer is not None
-    x = made.producer.inputs[0]
+def lowered(y: Value, isa: str = "avx512vnni") -> Node:
+    """The node that a packed convolution is lowered to."""
+    assert y.producer is not None
+    x = y.producer.inputs[0]
     assert x is not None
-    graph = Graph([x], [made], ["y"])
+    graph = Graph([x], [y], ["y"])
     passes.run(graph, [p for p in passes.lowering(cpu.target(isa)) if p.name == "fuse blocks"])
     node = graph.outputs[0].producer
     assert node is not None
     return node
 
 
-def test_half_of_the_products_where_that_is_faster():
-    """With VNNI, of more than a panel of channels, and where sums fit into 16 bits."""
+def test_half_of_the_products_is_chosen_if_faster():
+    """Products are saved with VNNI, more than one panel, and sums that fit 16 bits."""
     for isa, deep, channels, weight, head in (
         ("avx512vnni", 32, 32, 50, True),
         ("avx512vbmi", 32, 32, 50, True),
@@ -220,7 +222,7 @@ def test_half_of_the_products_where_that_is_faster():
     ):
         x = Value(Type("u8", (1, 64, 64, deep)), "x")
         ends = np.zeros(channels, np.int32), np.full(channels, 1e-4, np.float32)
-        made = convolution(
+        y = convolution(
             x,
             np.full((channels, deep, 3, 3), weight, np.int8),
             constant(ends[0]),
@@ -234,14 +236,14 @@ def test_half_of_the_products_where_that_is_faster():
             dtype="u8",
             groups=1,
         )
-        node = lowered(made, isa)
+        node = lowered(y, isa)
         assert node.op == "cpu.qwinograd"
         assert node.inputs[1] is not None
         want = qwinograd.headed(deep) if head else deep // 2
         assert node.inputs[1].shape[2] == want, (isa, channels, weight)
 
 
-def test_large_sums_stay_with_the_plain_way():
+def test_large_sums_use_direct_convolution():
     x = Value(Type("u8", (1, 28, 28, 128)), "x")
     ends = constant(np.zeros(128, np.int32)), constant(np.full(128, 1e-4, np.float32))
     attrs: dict[str, Any] = {
@@ -270,8 +272,8 @@ def test_large_sums_stay_with_the_plain_way():
         assert lowered(convolution(x, w, *ends, **attrs)).op == name
     ends = constant(np.zeros(128, np.int32)), constant(np.full(128, 1e-4, np.float32))
     for change in ({"stride": (2, 2)}, {"dilation": (2, 2)}):
-        made = convolution(x, w // 8, *ends, **{**attrs, **change})
-        assert lowered(made).op == "cpu.qconv"
+        y = convolution(x, w // 8, *ends, **{**attrs, **change})
+        assert lowered(y).op == "cpu.qconv"
     few = convolution(
         Value(Type("u8", (1, 28, 28, 3)), "x"),
         w[:16, :3] // 8,
@@ -281,11 +283,11 @@ def test_large_sums_stay_with_the_plain_way():
     assert lowered(few).op == "cpu.qconv"
 
 
-def test_pairs_are_worth_tiles_where_bytes_are_not():
-    """28x28 pixels of 8 channels: of four bytes at once, the plain way is as fast."""
+def test_the_choice_depends_on_the_instruction_set():
+    """28x28 pixels of 8 channels: with VNNI direct convolution is faster, with AVX2 Winograd."""
     x = Value(Type("u8", (1, 28, 28, 8)), "x")
     w, scale = image(16, 8, 3, 3, dtype=np.int8), np.full(16, 1e-4, np.float32)
-    made = convolution(
+    y = convolution(
         x,
         w,
         constant(np.zeros(16, np.int32)),
@@ -299,11 +301,11 @@ def test_pairs_are_worth_tiles_where_bytes_are_not():
         dtype="u8",
         groups=1,
     )
-    ways = [lowered(made, isa).op for isa in ("avx512vnni", "avx2")]
-    assert ways == ["cpu.qconv", "cpu.qwinograd"]
+    chosen = [lowered(y, isa).op for isa in ("avx512vnni", "avx2")]
+    assert chosen == ["cpu.qconv", "cpu.qwinograd"]
 
 
-def test_a_compiled_network_takes_tiles():
+def test_a_compiled_network_uses_winograd():
     x = Value(Type("f32", (1, 64, 28, 28)), "x")
     of = np.float32(0.02), np.int8(3)
     weights = constant(RNG.integers(-90, 90, (64, 64, 3, 3)).astype(np.int8))
@@ -324,9 +326,9 @@ def test_a_compiled_network_takes_tiles():
     package = intaglio.compile(graph)
     assert "cpu.qwinograd" in {s.op for s in package.plan.steps}
     with intaglio.open(package.bytes) as session:
-        made = session.run(feeds)["y"]
+        got = session.run(feeds)["y"]
     want = intaglio.interpret(intaglio.optimize(graph, level=3), feeds)["y"]
-    np.testing.assert_array_equal(made, want)
+    np.testing.assert_array_equal(got, want)
 
 
 GOOD = {
@@ -379,7 +381,7 @@ def test_refusals():
             native.run_kernel(kernel, ins, {**GOOD, **change})
 
 
-def test_the_op_refuses_with_words():
+def test_refusals_of_the_op():
     x, w = constant(image(1, 5, 5, 4)), constant(np.zeros((36, 1, 2, 32), np.int16))
     ends = constant(np.zeros(8, np.int32)), constant(np.ones(8, np.float32))
     for words, change in {"not packed": {"channels": 8, "pad": (1,) * 4}}.items():

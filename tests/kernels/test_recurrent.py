@@ -141,7 +141,7 @@ def refuse(op: str, arrays: list[Any], attrs: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("op", GATES)
-def test_what_cannot_be_computed_is_refused(op: str) -> None:
+def test_invalid_calls_are_refused(op: str) -> None:
     arrays = layer(op)
     for i, bad in [
         (0, floats(5, 3)),

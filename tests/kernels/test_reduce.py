@@ -60,7 +60,7 @@ def test_reduce_long_rows_and_columns(op: str) -> None:
 
 
 @pytest.mark.parametrize("op", REDUCE)
-def test_reduce_nothing(op: str) -> None:
+def test_reduce_empty(op: str) -> None:
     for dtype in (np.float32, np.float64, np.int32, np.uint8):
         for shape, axes in [
             ((0,), (0,)),
@@ -94,7 +94,7 @@ def test_extremes_keep_nan(op: str) -> None:
 
 @pytest.mark.parametrize("op", ["argmax", "argmin"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int32, np.uint8])
-def test_positions_of_extremes(op: str, dtype: Any) -> None:
+def test_argmax_and_argmin(op: str, dtype: Any) -> None:
     rng = np.random.default_rng(4)
     for shape in [(1,), (700,), (5, 7), (3, 300, 4), (2, 3, 400)]:
         x = rng.integers(0, 9, shape).astype(dtype)  # ties everywhere
@@ -105,7 +105,7 @@ def test_positions_of_extremes(op: str, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("op", ["argmax", "argmin"])
-def test_positions_of_nan(op: str) -> None:
+def test_argmax_of_nan(op: str) -> None:
     x = floats((3, 9))
     x[0, 3] = x[0, 6] = x[2, 1] = np.nan
     for last in (False, True):
@@ -116,7 +116,7 @@ def test_positions_of_nan(op: str) -> None:
 @pytest.mark.parametrize(
     "dtype", [np.float32, np.float64, np.float16, np.int32, np.int64, np.uint8]
 )
-def test_running_sums(op: str, dtype: Any) -> None:
+def test_cumulative_sums(op: str, dtype: Any) -> None:
     for shape in [(1,), (60,), (5, 7), (3, 4, 300), (0, 4), (3, 0)]:
         x = floats(shape, dtype) if dtype in FLOATS else np.ones(shape, dtype) * 3
         for axis in range(-1, len(shape)):

@@ -37,7 +37,7 @@ def test_floats(shape: tuple[int, ...], axis: int, taps: int, dtype: Any) -> Non
 @pytest.mark.parametrize("scale", [0.5, 1.0, 1.7, 8.0])
 @pytest.mark.parametrize("taps", [2, 4, 6])
 def test_neighbours_along_the_last_axis(extent: int, scale: float, taps: int) -> None:
-    """Images that grow: the taps of many places lie within one vector of inputs."""
+    """Enlarged images: one vector of inputs holds the taps of many neighbouring outputs."""
     places = int(extent * scale)
     centres = np.floor((np.arange(places) + 0.5) / scale - 0.5).astype(np.int64)
     index = centres[:, None] + np.arange(taps) - (taps - 1) // 2

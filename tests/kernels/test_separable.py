@@ -1,4 +1,4 @@
-"""Depthwise convolutions between products: every kernel against numpy and against single layers."""
+"""Depthwise separable convolution: every kernel against numpy and against single layers."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_separable(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512"])
 @pytest.mark.parametrize("case", CASES[:6], ids=lambda c: "-".join(str(v) for v in c.values()))
-def test_the_bits_are_those_of_single_layers(case: dict[str, Any], isa: str) -> None:
+def test_bits_equal_those_of_single_layers(case: dict[str, Any], isa: str) -> None:
     found = {k.op.name: k for k in native.kernels() if (k.types, k.isa) == ("f32", isa)}
     if found["cpu.separable"].needs & ~native.machine():
         pytest.skip(f"this machine has no {isa}")
@@ -196,7 +196,7 @@ def test_refusals_of_inputs(at: int, array: Any, words: str) -> None:
         native.run_kernel(kernel, ins, GOOD)
 
 
-def test_the_op_refuses_with_words() -> None:
+def test_refusals_of_the_op() -> None:
     ins, _ = operands({"image": (1, 5, 5, 4), "middle": 16, "channels": 8})
     bad: dict[str, tuple[int, Any]] = {
         "and taps": (5, None),

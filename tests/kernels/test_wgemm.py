@@ -84,31 +84,31 @@ def compiled(graph, feeds):
     package = intaglio.compile(graph)
     assert "cpu.wgemm" in {s.op for s in package.plan.steps}
     with intaglio.open(package) as session:
-        made = session.run(feeds)["y"]
+        got = session.run(feeds)["y"]
     want = intaglio.interpret(graph, feeds)["y"]
-    np.testing.assert_allclose(made, want, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
     return package
 
 
 @pytest.mark.parametrize("dtype", ["i8", "u8", "i4", "u4"])
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("group", [0, 32])
-@pytest.mark.parametrize("way", ["matmul", "transposed", "gemm", "vector"])
-def test_every_spelling_keeps_weights_packed(dtype, symmetric, group, way):
+@pytest.mark.parametrize("form", ["matmul", "transposed", "gemm", "vector"])
+def test_every_form_of_dequantisation_keeps_weights_packed(dtype, symmetric, group, form):
     q, scale, zero = quantize_matrix(floats(80, 33), dtype, group, symmetric)
-    turn = way in ("transposed", "gemm")
+    transposed = form in ("transposed", "gemm")
     parts = [q, scale, zero]
-    if turn:
+    if transposed:
         parts = [None if p is None else np.ascontiguousarray(p.T) for p in parts]
-    axis = (0 if group else 1) ^ turn
+    axis = (0 if group else 1) ^ transposed
     real = ops.dequantize_linear(
         *[None if p is None else constant(p) for p in parts], axis=axis, block_size=group
     )
-    x = Value(Type("f32", (80,) if way == "vector" else (6, 80)), "x")
-    if way == "gemm":
+    x = Value(Type("f32", (80,) if form == "vector" else (6, 80)), "x")
+    if form == "gemm":
         y = ops.gemm(x, real, constant(floats(33)), trans_b=True)
     else:
-        y = ops.matmul(x, ops.transpose(real, perm=(1, 0)) if turn else real)
+        y = ops.matmul(x, ops.transpose(real, perm=(1, 0)) if transposed else real)
     compiled(Graph([x], [y], ["y"]), {"x": floats(*x.shape)})
 
 
@@ -120,7 +120,7 @@ def test_four_bits_take_half_a_byte():
     assert len(package.bytes) < 512 * 512 * 0.6
 
 
-def test_rows_of_a_table_stay_bytes():
+def test_an_embedding_table_stays_8_bit():
     q, scale, _ = quantize_matrix(floats(32, 1000))
     real = ops.dequantize_linear(constant(np.ascontiguousarray(q.T)), constant(scale), axis=0)
     at = Value(Type("i64", (2, 3)), "at")

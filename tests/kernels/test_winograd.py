@@ -1,4 +1,4 @@
-"""3x3 convolution in tiles: every kernel against numpy, and both against the plain convolution."""
+"""Winograd convolution: every kernel against numpy, and both against direct convolution."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def packed(w: np.ndarray, tile: int) -> np.ndarray:
     return interpret(Graph([], [made], ["w"]), {})["w"]
 
 
-def plain(x: np.ndarray, w: np.ndarray, pad: tuple[int, ...]) -> np.ndarray:
-    """The convolution itself, in double."""
+def direct(x: np.ndarray, w: np.ndarray, pad: tuple[int, ...]) -> np.ndarray:
+    """Direct convolution in double."""
     first, window = np.moveaxis(x, -1, 1).astype(np.float64), {"stride": (1, 1), "dilation": (1, 1)}
     return np.moveaxis(ops.conv.body(first, w.astype(np.float64), pad=pad, **window), 1, -1)
 
 
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("shape", [(16, 8), (1, 1), (33, 5), (40, 19), (0, 4), (4, 0)])
-def test_the_library_makes_the_bytes_that_numpy_makes(tile, shape):
+def test_weights_equal_those_of_numpy(tile, shape):
     w = np.random.default_rng(3).standard_normal((*shape, 3, 3)).astype(np.float32)
     made = packed(w, tile)
     assert made.tobytes() == cpu_winograd.at_points(w, tile).tobytes()
@@ -77,7 +77,7 @@ def test_winograd(image: tuple[int, ...], channels: int, pad: tuple[int, ...], t
     attrs: dict[str, Any] = {"tile": tile, "channels": channels, "pad": pad}
     attrs["tolerance"] = TOLERANCE[tile]
     (y,) = check("cpu.winograd", *ins, **attrs)
-    np.testing.assert_allclose(y, plain(x, w, pad), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(y, direct(x, w, pad), rtol=1e-5, atol=1e-5)
     bias, residual = floats(channels), floats(*y.shape)
     check("cpu.winograd", *ins, bias, residual, **attrs)
     check("cpu.winograd", *ins, bias, None, **attrs, act="clip", act_args=(0.0, 6.0))
@@ -88,7 +88,7 @@ def test_winograd(image: tuple[int, ...], channels: int, pad: tuple[int, ...], t
 
 
 @pytest.mark.parametrize("tile", TILES)
-def test_a_nan_stays_one_under_bounds(tile: int) -> None:
+def test_bounds_keep_nan(tile: int) -> None:
     x = floats(1, 14, 14, 16)
     x[0, 3, 3, 5] = np.nan
     attrs: dict[str, Any] = {"tile": tile, "channels": 16, "pad": (1, 1, 1, 1)}
@@ -106,9 +106,9 @@ def test_a_nan_stays_one_under_bounds(tile: int) -> None:
 def test_error_relative_to_the_range(
     tile: int, bound: float, isa: str, side: int, deep: int, channels: int
 ) -> None:
-    """The bounds that docs/kernels.md states, on what a relu has left."""
+    """The bounds that docs/kernels.md states, for inputs after a relu."""
     x, w = np.maximum(floats(1, side, side, deep), 0), taps(deep, channels)
-    want = plain(x, w, (1, 1, 1, 1))
+    want = direct(x, w, (1, 1, 1, 1))
     attrs = {
         "tile": tile,
         "channels": channels,
@@ -177,7 +177,7 @@ def test_refusals_of_inputs() -> None:
             native.run_kernel(kernel, ins, GOOD)
 
 
-def test_the_op_refuses_with_words() -> None:
+def test_refusals_of_the_op() -> None:
     x, w = constant(floats(1, 5, 5, 4)), constant(packed(taps(4, 8), 4))
     for words, change in {"tiles of 2, 4 and 6": {"tile": 5}, "packed": {"channels": 40}}.items():
         with pytest.raises(BadInput, match=words):

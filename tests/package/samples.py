@@ -49,7 +49,7 @@ def ramp(*shape: int) -> np.ndarray:
 
 @sample
 def chain() -> Sample:
-    """In place, a constant, origins, an output that is written straight into the caller's array."""
+    """In-place steps, a constant, origins, and an output written directly to the caller's array."""
     x, y = Tensor(t("f32", 3, 5), "input", name="x"), Tensor(t("f32", 3, 5), "output", name="y")
     a, b = Tensor(t("f32", 3, 5), offset=64), Tensor(t("f32", 3, 5), offset=64)
     w = const([1, 2, 3, 4, 5])
@@ -87,7 +87,7 @@ def outputs_everywhere() -> Sample:
 
 @sample
 def view() -> Sample:
-    """A view step on the same memory, one on other memory, and a view that is no step at all."""
+    """A view step on the same memory, one on other memory, and a view without a step."""
     x = Tensor(t("i32", 2, 3), "input", name="x")
     y = Tensor(t("u32", 2, 3), "output", name="y")
     a, b = Tensor(t("i32", 2, 3)), Tensor(t("u32", 2, 3))

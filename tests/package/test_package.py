@@ -81,7 +81,7 @@ def test_constants_are_stored_once_and_aligned():
         assert not len(part) or (start - base) % f.ALIGN == 0, kind
 
 
-def test_what_was_built_runs_in_place_and_gets_its_checksum_as_a_file(tmp_path):
+def test_a_built_package_runs_in_place_and_is_sealed_when_saved(tmp_path):
     sample = SAMPLES["two_shapes"]()
     package = sample.package()
     assert np.frombuffer(package.image, np.uint8).ctypes.data % f.ALIGN == 0  # no session copies it
@@ -95,19 +95,19 @@ def test_what_was_built_runs_in_place_and_gets_its_checksum_as_a_file(tmp_path):
     assert (tmp_path / "m.itg").read_bytes() == package.bytes == bytes(package.image)
 
 
-def test_arrays_with_equal_ends_are_told_apart():
+def test_arrays_with_equal_ends_are_stored_separately():
     long = np.zeros(3 * HASHED_BYTES, np.uint8)
     other = long.copy()
     other[len(long) // 2] = 1
     kept = _Constants()
     starts = [kept.add(a)[0] for a in (long, other, long.copy(), other.copy(), long[:-1])]
     assert starts == [0, 3 * HASHED_BYTES, 0, 3 * HASHED_BYTES, 6 * HASHED_BYTES]
-    made = np.full(len(kept), 9, np.uint8)
-    kept.lay(made)
-    assert made.tobytes() == b"".join((long, other, long[:-1]))
+    image = np.full(len(kept), 9, np.uint8)
+    kept.lay(image)
+    assert image.tobytes() == b"".join((long, other, long[:-1]))
 
 
-def test_strip_drops_names_that_only_people_read():
+def test_strip_drops_names_that_the_runtime_does_not_need():
     sample = SAMPLES["chain"]()
     sample.plans[0].steps[0].outputs[0].name = "inner"
     full, bare = sample.package(), sample.package(strip=True)
@@ -206,7 +206,7 @@ def test_a_sub_plan_belongs_to_one_step():
         Package.build([Plan([x, c], [y], [step])])
 
 
-def test_writer_refuses_what_the_runtime_cannot_do():
+def test_writer_refuses_plans_that_the_runtime_cannot_run():
     x = Tensor(t("f32", *[1] * 9), "input", name="x")
     with pytest.raises(Unsupported, match="'x' has rank 9"):
         Package.build([Plan([x], [x], [])])

@@ -69,7 +69,7 @@ def sanitized(driver: Path, *arguments: str, seconds: int) -> subprocess.Complet
     return subprocess.run(command, capture_output=True, text=True, env=env, timeout=seconds)
 
 
-@pytest.mark.parametrize("calls", ["test_hostile", "test_hostile_hot"])
+@pytest.mark.parametrize("calls", ["test_hostile", "test_hostile_packed"])
 def test_hostile_calls_on_every_isa(driver, calls):
     done = sanitized(driver, "-m", f"tests.kernels.{calls}", "11", seconds=120)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]

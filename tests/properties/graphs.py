@@ -39,8 +39,8 @@ class Builder:
 
     def array(self, *shape: int) -> Value:
         self.seed += 1
-        made = np.random.default_rng(self.seed).uniform(-1, 1, shape)
-        return constant(made.astype(np.float32))
+        grown = np.random.default_rng(self.seed).uniform(-1, 1, shape)
+        return constant(grown.astype(np.float32))
 
     # ---- one kind of node each; None where it does not apply -----------------------------------
     def unary(self, x: Value) -> Any:
@@ -123,7 +123,7 @@ class Builder:
         if not x.type.rank:
             return None
         axis = self.number(0, x.type.rank - 1)
-        fitting = [v for v in self.values if _beside(v, x, axis)]
+        fitting = [v for v in self.values if _can_concat(v, x, axis)]
         others = [self.pick(fitting) for _ in range(self.number(0, 2))]
         if self.draw(st.booleans()):
             others.append(self.array(*x.shape))
@@ -163,8 +163,8 @@ class Builder:
         if not x.type.rank:
             return None
         axes = self.draw(st.sets(st.integers(0, x.type.rank - 1), min_size=1))
-        made = ops.REGISTRY[self.pick(["reduce_mean", "reduce_max", "reduce_sum"])]
-        return made(x, axes=tuple(sorted(axes)), keepdims=self.draw(st.booleans()))
+        grown = ops.REGISTRY[self.pick(["reduce_mean", "reduce_max", "reduce_sum"])]
+        return grown(x, axes=tuple(sorted(axes)), keepdims=self.draw(st.booleans()))
 
     def softmax(self, x: Value) -> Any:
         return ops.softmax(x, axis=self.number(-1, x.type.rank - 1)) if x.type.rank else None
@@ -212,7 +212,7 @@ KINDS = [
 ]
 
 
-def _beside(v: Value, x: Value, axis: int) -> bool:
+def _can_concat(v: Value, x: Value, axis: int) -> bool:
     pairs = enumerate(zip(v.shape, x.shape, strict=False))
     return v.type.rank == x.type.rank and all(a == b or i == axis for i, (a, b) in pairs)
 
@@ -238,8 +238,8 @@ def graphs(draw: Any, most: int = 14) -> Graph:
         # Mostly the newest value, so that graphs are deep; sometimes any, so that they branch.
         x = b.values[-1] if draw(st.booleans()) else b.value()
         assert x is not None
-        made = getattr(b, b.pick([*KINDS, *OFTEN]))(x)
-        for v in made if isinstance(made, list) else [made]:
+        grown = getattr(b, b.pick([*KINDS, *OFTEN]))(x)
+        for v in grown if isinstance(grown, list) else [grown]:
             if v is not None and v.type.size <= 4096 and v.type.rank < 7:
                 b.values.append(v)
     outputs = [b.values[-1]]
@@ -257,14 +257,14 @@ def feeds(graph: Graph, seed: int = 5) -> dict[str, np.ndarray]:
 def assert_same(
     got: dict[str, Any], want: dict[str, Any], graph: Graph, exact: bool = False
 ) -> None:
-    """Equal up to rounding, where errors may have grown with the largest number."""
+    """Equal up to rounding errors, which are bounded relative to the largest number."""
     for name, w in want.items():
         g = got[name]
         assert g.dtype == w.dtype, f"{name}: {g.dtype}, not {w.dtype}\n{graph}"
         assert g.shape == w.shape, f"{name}: {g.shape}, not {w.shape}\n{graph}"
         if exact:
             assert np.array_equal(g, w, equal_nan=True), f"{name} differs\n{graph}"
-        room = 2e-3 * max(1.0, float(np.abs(w).max(initial=0)))
-        assert np.allclose(g, w, rtol=0, atol=room), (
+        tolerance = 2e-3 * max(1.0, float(np.abs(w).max(initial=0)))
+        assert np.allclose(g, w, rtol=0, atol=tolerance), (
             f"{name} is off by {np.abs(g - w).max()}\n{graph}"
         )

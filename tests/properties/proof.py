@@ -1,8 +1,8 @@
 """Run a plan on tags instead of numbers, to prove that every step reads the right bytes.
 
-Each byte carries a tag of its origin. Ops that move bytes move tags; all other ops make new tags
-from the tags of their inputs. Tags of the graph's values are right by definition; tags of the plan
-come from its memory at the time of each step. If the outputs agree, no tensor overwrote another.
+Each byte carries a tag of its origin. Ops that move bytes move tags; all other ops compute new tags
+from the tags of their inputs. Running the graph gives the expected tags; running the plan reads and
+writes tags in its planned memory, step by step. If the outputs agree, no tensor overwrote another.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def new_tags(t: Type, *why: Any) -> np.ndarray:
 
 
 def apply(op: str, attrs: dict[str, Any], ins: Sequence[Any], types: Sequence[Type]) -> list[Any]:
-    """The tags that one op makes."""
+    """The tags of the outputs of one op."""
     if op in MOVES:
         if op == "reshape":
             return [ins[0].reshape(*types[0].shape, ins[0].shape[-1])]
@@ -51,8 +51,8 @@ def tags_of_graph(graph: Graph) -> list[np.ndarray]:
 
     for node in graph.nodes():
         types = [v.type for v in node.outputs]
-        made = apply(node.op, node.attrs, [get(v) for v in node.inputs], types)
-        known.update(zip(node.outputs, made, strict=True))
+        results = apply(node.op, node.attrs, [get(v) for v in node.inputs], types)
+        known.update(zip(node.outputs, results, strict=True))
     return [get(v) for v in graph.outputs]
 
 
@@ -77,10 +77,10 @@ def tags_of_plan(plan: Plan) -> list[np.ndarray]:
 
     for step in plan.steps:
         check_rules(step)
-        made = apply(
+        results = apply(
             step.op, step.attrs, [read(t) for t in step.inputs], [t.type for t in step.outputs]
         )
-        for t, tags in zip(step.outputs, made, strict=True):
+        for t, tags in zip(step.outputs, results, strict=True):
             assert t.memory in ("arena", "output"), f"{step.op} writes to {t.memory}"
             memory[t.memory, t.slot][t.offset : t.end] = tags.ravel()
     return [read(t) for t in plan.outputs]

@@ -1,4 +1,4 @@
-"""Random graphs of elementwise ops alone: fused chains give the same results in fewer steps."""
+"""Random graphs of elementwise ops only: fused chains give the same results in fewer steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHAPES = [(3, 4, 20), (3, 1, 20), (20,), (1, 4, 1), (), (2, 1, 4, 20), (4, 700),
 
 @st.composite
 def elementwise(draw: Any, most: int = 30) -> Graph:
-    """Unary and binary ops on values of a few shapes that go together, some read many times."""
+    """Unary and binary ops on values that broadcast to each other; some are read many times."""
     shapes = draw(st.sampled_from([SHAPES[:5], SHAPES[:6], SHAPES[6:], SHAPES[4:5]]))
     count = draw(st.integers(1, 10))
     inputs = [Value(Type("f32", draw(st.sampled_from(shapes))), f"in{i}") for i in range(count)]
@@ -47,19 +47,19 @@ ISAS = [name for name in NAMES if not bits_of(name) & ~native.machine()]
     max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 @given(elementwise(), st.sampled_from(ISAS))
-def test_chains_compute_what_the_nodes_did(graph, isa):
+def test_chains_compute_the_same_as_single_nodes(graph, isa):
     inputs = feeds(graph)
     chained, single = trace(graph, isa=isa), trace(graph, isa=isa, disable=["elementwise_chain"])
-    got = [run(made, inputs) for made in (chained, single)]
+    got = [run(traced, inputs) for traced in (chained, single)]
     assert_same(got[0], intaglio.interpret(graph, inputs), graph)
-    for name, w in got[1].items():  # the same functions on the same numbers: not a bit differs
+    for name, w in got[1].items():  # the same functions on the same numbers: equal bits
         np.testing.assert_array_equal(got[0][name], w, err_msg=str(graph))
     fired = any(r.name == "chain elementwise" and r.fired for r in chained.records)
     assert (len(chained.plan.steps) < len(single.plan.steps)) == fired
 
 
-def run(made: Any, inputs: Any) -> Any:
-    with intaglio.open(made.package.bytes, threads=2) as session:
+def run(traced: Any, inputs: Any) -> Any:
+    with intaglio.open(traced.package.bytes, threads=2) as session:
         return session.run(inputs)
 
 
@@ -67,14 +67,14 @@ def test_a_gate_is_one_step():
     """swish(x) * (y + gate) + residual, with a gate per channel, then bounded"""
     x, y, residual = (Value(Type("f32", (2, 8, 8, 24)), name) for name in "xyr")
     gate = Value(Type("f32", (2, 1, 1, 24)), "gate")
-    made = ops.add(ops.mul(ops.swish(x), ops.add(y, gate)), residual)
-    graph = Graph([x, y, gate, residual], [ops.clip(made, lo=0.0, hi=6.0)], ["out"], "gate")
+    gated = ops.add(ops.mul(ops.swish(x), ops.add(y, gate)), residual)
+    graph = Graph([x, y, gate, residual], [ops.clip(gated, lo=0.0, hi=6.0)], ["out"], "gate")
     assert [s.op for s in trace(graph).plan.steps] == ["cpu.chain"]
     assert len(trace(graph, disable=["elementwise_chain"]).plan.steps) == 5
 
 
 def test_a_gate_is_not_computed_for_every_pixel():
-    """What is smaller than the result stays a step of its own"""
+    """An operation on fewer elements than the result has stays a step of its own"""
     x, gate = Value(Type("f32", (1, 8, 8, 24)), "x"), Value(Type("f32", (1, 1, 1, 24)), "gate")
     graph = Graph([x, gate], [ops.mul(x, ops.sigmoid(gate))], ["out"], "gate")
     assert sorted(s.op for s in trace(graph).plan.steps) == ["mul", "sigmoid"]

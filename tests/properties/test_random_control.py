@@ -38,7 +38,7 @@ def grow(draw: Any, values: list[Value], depth: int) -> None:
 
 
 def inside(draw: Any, outer: list[Value], most: int = 2) -> tuple[list[Value], list[Value]]:
-    """Captured outer values, and what they are called in a body."""
+    """Captured outer values, and the inputs of the body that stand for them."""
     taken = [draw(st.sampled_from(outer)) for _ in range(draw(st.integers(0, most)))]
     return taken, [Value(v.type, f"captured{i}") for i, v in enumerate(taken)]
 
@@ -61,8 +61,8 @@ def branch(draw: Any, outer: list[Value], depth: int) -> list[Value]:
         grow(draw, values, depth)
         outputs = pick(draw, [*values, constant(np.ones((2, 3), np.float32))], count)
         bodies.append(Graph(given_, outputs, [f"o{i}" for i in range(count)], name))
-    made = ops.if_(cond, *taken, then_graph=bodies[0], else_graph=bodies[1])
-    return made if isinstance(made, list) else [made]
+    results = ops.if_(cond, *taken, then_graph=bodies[0], else_graph=bodies[1])
+    return results if isinstance(results, list) else [results]
 
 
 def loop(draw: Any, outer: list[Value], depth: int) -> list[Value]:
@@ -82,7 +82,7 @@ def loop(draw: Any, outer: list[Value], depth: int) -> list[Value]:
     outputs = [again, *pick(draw, values, carried), *pick(draw, values, scans)]
     body = Graph([number, go, *states, *captured], outputs, [f"o{i}" for i in range(len(outputs))])
     trip = draw(st.integers(0, 3))
-    made = ops.loop(
+    results = ops.loop(
         constant(np.int64(trip)),
         constant(np.True_),
         *first,
@@ -91,9 +91,9 @@ def loop(draw: Any, outer: list[Value], depth: int) -> list[Value]:
         carried=carried,
         bound=trip,
     )
-    made = made if isinstance(made, list) else [made]
-    sums = [ops.reduce_sum(v, axes=(0,), keepdims=False) for v in made[carried:]]
-    return [*made[:carried], *sums]
+    results = results if isinstance(results, list) else [results]
+    sums = [ops.reduce_sum(v, axes=(0,), keepdims=False) for v in results[carried:]]
+    return [*results[:carried], *sums]
 
 
 def scan(draw: Any, outer: list[Value], depth: int) -> list[Value]:
@@ -107,9 +107,8 @@ def scan(draw: Any, outer: list[Value], depth: int) -> list[Value]:
     slices = [ops.reduce_max(v, axes=(0,), keepdims=False) for v in pick(draw, values, 1)]
     outputs = [*pick(draw, values, states), *slices, draw(st.sampled_from(rows))]
     body = Graph([*now, *rows, *captured], outputs, [f"o{i}" for i in range(len(outputs))])
-    ways = {f"reverse_{way}": draw(st.integers(0, 3)) for way in ("in", "out")}
-    made = ops.scan(*first, *over, *taken, body=body, states=states, scans=count, **ways)
-    return list(made)
+    order = {f"reverse_{side}": draw(st.integers(0, 3)) for side in ("in", "out")}
+    return list(ops.scan(*first, *over, *taken, body=body, states=states, scans=count, **order))
 
 
 @st.composite

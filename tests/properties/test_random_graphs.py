@@ -33,13 +33,13 @@ def test_optimize_keeps_the_meaning(level, graph):
 @pytest.mark.parametrize("level", [1, 2])
 @quick
 @given(graphs(most=20))
-def test_moves_keep_the_meaning(level, graph):
-    """A step that costs nothing lets rules fire that small tensors are not worth."""
+def test_code_motion_keeps_the_meaning(level, graph):
+    """If a step costs nothing, rules that only pay for large tensors fire for small ones too."""
     inputs = feeds(graph)
     want = intaglio.interpret(graph, inputs)
-    made = graph.copy()
-    passes.run(made, passes.neutral(Cost(step=0.0)), level)
-    assert_same(intaglio.interpret(made, inputs), want, graph, exact=level < 2)
+    optimized = graph.copy()
+    passes.run(optimized, passes.neutral(Cost(step=0.0)), level)
+    assert_same(intaglio.interpret(optimized, inputs), want, graph, exact=level < 2)
 
 
 @quick
@@ -72,13 +72,13 @@ def test_compiling_is_repeatable(graph):
 @given(
     st.lists(st.tuples(st.integers(0, 500), st.integers(0, 20), st.integers(0, 10)), max_size=40)
 )
-def test_packing_keeps_buffers_apart(rows):
+def test_live_buffers_do_not_overlap(rows):
     buffers = [Buffer(size, first, first + length) for size, first, length in rows]
     total = pack(buffers)
     for i, a in enumerate(buffers):
         assert a.offset % 64 == 0
         assert a.offset + a.size <= total
         for b in buffers[:i]:
-            together = a.first <= b.last and b.first <= a.last
-            apart = a.offset + a.size <= b.offset or b.offset + b.size <= a.offset
-            assert apart or not together
+            both_live = a.first <= b.last and b.first <= a.last
+            disjoint = a.offset + a.size <= b.offset or b.offset + b.size <= a.offset
+            assert disjoint or not both_live

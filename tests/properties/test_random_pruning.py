@@ -26,8 +26,8 @@ class Drawn(Net):
     def __init__(self, draw):
         super().__init__(1, 4, 5, 5, seed=draw(st.integers(0, 1 << 16)))
         self.draw = draw
-        self.zeros_only = draw(st.booleans())  # no constants but zero, in layers without bias
-        self.sure = 0  # channels that are dead and touch nothing but the next convolution
+        self.zeros_only = draw(st.booleans())  # layers have no bias: dead channels are exactly 0
+        self.sure = 0  # dead channels that only the next convolution reads: must be removed
 
     def pick(self, *options):
         return self.draw(st.sampled_from(options))
@@ -40,9 +40,9 @@ class Drawn(Net):
         return self.conv(x, m, self.zeros(m), k=self.pick(1, 3), bias=bias, **how)
 
     def whole(self, *shape: int):
-        """Vectors are biases; without them a zero cannot become another constant."""
-        made = super().whole(*shape)
-        return made * 0 if len(shape) == 1 and self.zeros_only else made
+        """Vectors are biases, which are 0 with `zeros_only`."""
+        numbers = super().whole(*shape)
+        return numbers * 0 if len(shape) == 1 and self.zeros_only else numbers
 
     def act(self, x: Value) -> Value:
         return self.pick(*ACTIVATIONS)(x)
@@ -107,23 +107,23 @@ def nets(draw):
     net = Drawn(draw)
     x = net.layer(net.x, draw(st.sampled_from([4, 6, 8])))
     for name in draw(st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=4)):
-        x = getattr(net, name)(ops.clip(x, lo=-4.0, hi=4.0))  # whole numbers stay small
+        x = getattr(net, name)(ops.clip(x, lo=-4.0, hi=4.0))  # keeps integers small, so exact
     return net, [net.conv(x, 2), *([x] if draw(st.integers(0, 3)) == 0 else [])]
 
 
 @quick
 @given(nets())
-def test_networks_keep_their_outputs(drawn):
+def test_pruned_networks_keep_their_outputs(drawn):
     net, outputs = drawn
-    made = net.prune(*outputs, exact=net.zeros_only)
-    assert made.removed >= net.sure
-    again = prune_channels(made.graph, lambda *_: None)
-    assert again is None, "one run finds all"
+    pruned = net.prune(*outputs, exact=net.zeros_only)
+    assert pruned.removed >= net.sure
+    again = prune_channels(pruned.graph, lambda *_: None)
+    assert again is None, "the first run left dead channels"
 
 
 @quick
 @given(graphs(), st.integers(0, 1 << 20), st.sampled_from([0.3, 0.7]))
-def test_any_graph_keeps_its_meaning(graph: Graph, seed, share):
+def test_any_pruned_graph_keeps_its_meaning(graph: Graph, seed, share):
     rng = np.random.default_rng(seed)
     for v in graph.values():
         if v.data is not None and v.dtype == "f32" and v.type.rank and v.type.size:

@@ -22,7 +22,7 @@ EXAMPLES = settings(max_examples=60, deadline=None)
 
 
 def keeps(build: Any, shape: Sequence[int], rules: list[Rule]) -> None:
-    """Each rule, alone, leaves the result as it is."""
+    """Each rule, applied alone, keeps the result."""
     rng = np.random.default_rng(0)
     feed = {"x": rng.integers(-8, 8, shape).astype(np.float32)}
     for rule in rules:
@@ -58,12 +58,12 @@ def window(draw: st.DrawFn, n: int) -> dict[str, Any]:
 def test_convolutions(data: st.DataObject) -> None:
     draw = data.draw
     n, limit = draw(st.sampled_from([1, 2, 2, 2, 3])), draw(st.integers(1, 3))
-    groups, read, made = (draw(st.integers(1, 3)) for _ in range(3))
+    groups, ins, outs = (draw(st.integers(1, 3)) for _ in range(3))
     attrs = {**window(draw, n), "groups": groups}
     if draw(st.booleans()):
         attrs["stride"] = attrs["stride"][:1] * n
-    w = weights(groups * made, read, *ints(draw, n, 1, 5))
-    b = weights(groups * made) if draw(st.booleans()) else None
+    w = weights(groups * outs, ins, *ints(draw, n, 1, 5))
+    b = weights(groups * outs) if draw(st.booleans()) else None
     rules = [
         replace.split_groups(depthwise=True),
         replace.widen_groups(draw(st.integers(1, 4))),
@@ -82,7 +82,7 @@ def test_convolutions(data: st.DataObject) -> None:
         replace.drop_spatial_axis,
         replace.conv3d_as_conv2d,
     ]
-    shape = (2, groups * read, *ints(draw, n, 1, 9))
+    shape = (2, groups * ins, *ints(draw, n, 1, 9))
     keeps(lambda x: ops.conv(x, w, b, **attrs), shape, rules)
 
 
@@ -90,18 +90,18 @@ def test_convolutions(data: st.DataObject) -> None:
 @given(st.data())
 def test_transposed_convolutions(data: st.DataObject) -> None:
     draw = data.draw
-    n, groups, read, made = draw(st.integers(1, 2)), *(draw(st.integers(1, 2)) for _ in range(3))
+    n, groups, ins, outs = draw(st.integers(1, 2)), *(draw(st.integers(1, 2)) for _ in range(3))
     attrs = {**window(draw, n), "groups": groups, "output_pad": ints(draw, n, 0, 2)}
     attrs["stride"] = attrs["stride"][:1] * n if draw(st.booleans()) else attrs["stride"]
-    w = weights(groups * read, made, *ints(draw, n, 1, 5))
+    w = weights(groups * ins, outs, *ints(draw, n, 1, 5))
     rules = [
         replace.conv_transpose_as_conv,
         replace.conv_transpose_as_depth_to_space,
         replace.conv_transpose_as_resize,
         replace.add_spatial_axis,
     ]
-    shape = (2, groups * read, *ints(draw, n, 1, 5))
-    keeps(lambda x: ops.conv_transpose(x, w, weights(groups * made), **attrs), shape, rules)
+    shape = (2, groups * ins, *ints(draw, n, 1, 5))
+    keeps(lambda x: ops.conv_transpose(x, w, weights(groups * outs), **attrs), shape, rules)
 
 
 @EXAMPLES

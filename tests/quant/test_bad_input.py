@@ -134,14 +134,14 @@ def test_one_line_and_exit_code_2(
     ("data", "words"),
     [(filled(0.0), "'x' is always 0: it gets scale 1"), (filled(3.0), "'x' is always 3")],
 )
-def test_constant_tensors_are_told_and_do_no_harm(data: Array, words: str):
+def test_constant_tensors_are_reported_and_quantised(data: Array, words: str):
     made = calibrate(net(), data)
     facts = report.check(made, "cpu", lambda *progress: None)
     assert any(words in said for said in facts["accuracy"]["warnings"])
     assert min(o["cosine"] for o in facts["accuracy"]["outputs"]) > 0.999
 
 
-def test_constant_tensors_are_told_without_a_comparison():
+def test_constant_tensors_are_reported_without_a_comparison():
     said = report.text(report.facts(calibrate(net(), filled(0.0))))
     assert "'x' is always 0: it gets scale 1" in said
 
@@ -158,7 +158,7 @@ def test_channels_of_zeros_are_stored_as_zeros():
     assert not made.floats
 
 
-def test_a_layer_in_the_options_that_the_model_lacks_is_told():
+def test_unknown_layers_in_the_options_are_reported():
     with pytest.warns(UserWarning, match="options: no layer is called 'zzz'"):
         calibrate(net(), numbers(), options=Options(layers={"zzz": "f32"}))
     with pytest.raises(BadInput, match="layer 'a': cpu cannot compute layers in int7"):

@@ -44,7 +44,7 @@ def test_the_scheme_works(tmp_path: Path, images: np.ndarray):
 
 @pytest.fixture
 def folder(tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the programs of the page find what they read."""
+    """A folder with the files that the programs of the page read."""
     whole = intaglio.load(DIGITS / "digits.onnx", dims={"batch": 1})
     intaglio.save_onnx(whole, tmp_path / "model.onnx")
     from PIL import Image
@@ -65,7 +65,7 @@ def test_the_program_works(folder: Path):
     assert (folder / "model_qdq.onnx").exists()
 
 
-def test_the_simulation_is_what_runs(folder: Path, images: np.ndarray):
+def test_the_simulation_equals_the_runtime(folder: Path, images: np.ndarray):
     _, code = blocks("python")
     lines = code.replace('"input"', '"image"').splitlines()
     quantise, *ways = lines[lines.index("") + 2 :]  # without import and np.load
@@ -76,7 +76,7 @@ def test_the_simulation_is_what_runs(folder: Path, images: np.ndarray):
     assert np.abs(numpy - floats).max() < 0.05
 
 
-def test_what_is_listed_is_what_there_is():
+def test_the_lists_are_complete():
     listed = re.findall(r"^\| `(\w+)` \|", TEXT.split("## Ranges")[1].split("## ")[0], re.MULTILINE)
     assert sorted(listed) == sorted(METHODS)
     words = TEXT.split("A **precision** is")[1].split(".")[0]

@@ -53,14 +53,14 @@ def net() -> Graph:
         ("mse", 0.999),
     ],
 )
-def test_what_comes_out_is_close_to_the_floats(method, least):
+def test_outputs_are_close_to_float(method, least):
     made = calibrate(net(), SAMPLES, options=Options(method=method))
     assert not made.floats
     for sample in SAMPLES:
         assert cosine(run(made.graph, sample)[0], run(net(), sample)[0]) > least
 
 
-def test_the_model_that_is_given_stays_as_it_is():
+def test_the_given_model_is_not_changed():
     g = net()
     before = str(g)
     intaglio.quantize(g, SAMPLES)
@@ -97,7 +97,7 @@ def test_the_scheme_names_every_quantised_tensor_and_layer():
     assert set(made.scheme.layers.values()) == {"int8"}
 
 
-def test_a_tensor_that_integers_and_floats_read_is_rounded_for_both():
+def test_a_tensor_with_integer_and_float_readers_is_rounded_for_both():
     x = image()
     a = ops.relu(conv(x, seed=1))
     made = calibrate(graph(x, conv(a, seed=2), ops.softmax(a, axis=1)), SAMPLES)
@@ -107,7 +107,7 @@ def test_a_tensor_that_integers_and_floats_read_is_rounded_for_both():
     assert soft.inputs[0].producer.op == "dequantize_linear"
 
 
-def test_parts_of_different_ranges_are_kept_apart_by_the_weights():
+def test_concat_parts_of_different_ranges_are_separated_by_rescaled_weights():
     """Boxes in hundreds of pixels beside scores below 1, read by one convolution."""
     x = image()
     boxes = ops.mul(ops.relu(conv(x, seed=1)), constant(100.0, dtype="f32"))
@@ -141,12 +141,12 @@ def test_separating_a_concat_repeats_no_step(monkeypatch: pytest.MonkeyPatch):
     assert len(stored) == len(observed) == 1
 
 
-def test_steps_have_names_of_their_own():
+def test_names_of_steps_are_unique():
     names = [s.name for s in STEPS]
     assert len(names) == len(set(names))
 
 
-def test_parts_that_others_read_are_kept_apart_in_floats():
+def test_concat_parts_with_other_readers_are_separated_in_floats():
     x = image()
     boxes = ops.mul(ops.relu(conv(x, seed=1)), constant(1000.0, dtype="f32"))
     both = ops.concat(boxes, ops.sigmoid(conv(x, seed=2)), axis=1)
@@ -155,7 +155,7 @@ def test_parts_that_others_read_are_kept_apart_in_floats():
     assert "in floats" in made.notes[0]
 
 
-def test_nothing_to_quantise_is_said():
+def test_nothing_to_quantise_is_refused():
     x = image()
     with pytest.raises(BadInput, match="nothing to quantise"):
         intaglio.quantize(graph(x, ops.relu(x)), SAMPLES)
@@ -207,7 +207,7 @@ def test_no_samples_are_refused():
 
 
 @pytest.mark.parametrize(("groups", "dtype", "levels"), [(1, "i16", 1022), (8, "i8", 255)])
-def test_nothing_is_spent_on_what_a_function_makes_constant(groups, dtype, levels):
+def test_the_range_ends_where_a_function_is_constant(groups, dtype, levels):
     """Swish of all that is far below 0 is 0; sums that a table is looked up by have ten bits."""
     x = image()
     w = np.random.default_rng(1).standard_normal((8, 8 // groups, 3, 3)).astype(np.float32)
@@ -221,7 +221,7 @@ def test_nothing_is_spent_on_what_a_function_makes_constant(groups, dtype, level
     assert 0.8 * seen.high < scheme.scale[0] * levels < seen.high + 20
 
 
-def test_functions_that_no_table_holds_in_fine_steps_keep_bytes():
+def test_functions_too_wide_for_a_fine_table_keep_int8():
     """Swish comes back to 0 far below what was seen: in fine steps that is too far for a table."""
     x = image()
     w = np.random.default_rng(1).standard_normal((8, 8, 3, 3)).astype(np.float32)
@@ -232,7 +232,7 @@ def test_functions_that_no_table_holds_in_fine_steps_keep_bytes():
     assert not any(n.op == "swish" for n in intaglio.optimize(made.graph).nodes())
 
 
-def test_large_pages_are_as_before_after_calibration():
+def test_huge_pages_are_restored_after_calibration():
     switch = np._core.multiarray._set_madvise_hugepage
     for before in (True, False):
         usual = switch(before)

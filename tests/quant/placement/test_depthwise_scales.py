@@ -25,7 +25,7 @@ def numbers(*shape):
 
 
 def network(between=relu, outputs=("y",)):
-    """A convolution, a depthwise one that evens out channels of unlike size, and one more."""
+    """A convolution, a depthwise one that equalises channels of very different ranges, another."""
     x = Value(Type("f32", (1, 3, 10, 10)), "x")
     size = (2.0 ** np.arange(-6, 2)).astype(np.float32).reshape(-1, 1, 1, 1)
     w, d = numbers(8, 3, 3, 3) * size, numbers(8, 1, 3, 3) / size
@@ -47,7 +47,7 @@ def samples(n=80):
 
 
 def steps(graph):
-    """The scales of all tensors that are no weights."""
+    """The scales of all activations."""
     return [n.inputs[1] for n in graph.nodes() if n.op == "quantize_linear"]
 
 
@@ -56,7 +56,7 @@ def error(made, graph, data):
 
 
 @pytest.mark.parametrize("between", [relu, clamped, lambda x: x])
-def test_channels_have_steps_of_their_own(between, monkeypatch):
+def test_channels_have_their_own_scales(between, monkeypatch):
     graph, data, more = network(between), samples(), samples(20)
     made = calibrate(graph, data, options=PLAIN, limit=80)
     own = made.scheme.tensors["a"]
@@ -70,7 +70,7 @@ def test_channels_have_steps_of_their_own(between, monkeypatch):
     assert fine < 0.7 * error(one, graph, more)
 
 
-def test_nothing_of_it_is_left_when_the_model_runs():
+def test_channel_scales_are_folded_when_compiling():
     made = calibrate(network(clamped), samples(), options=PLAIN, limit=80)
     assert all(s.type.size == 1 for s in steps(made.graph))
     compiled = intaglio.optimize(made.graph, level=3)
@@ -82,12 +82,12 @@ def test_nothing_of_it_is_left_when_the_model_runs():
 
 
 @pytest.mark.parametrize("count", [8, 16, 80])
-def test_channels_have_scales_whatever_the_number_of_samples(count):
+def test_channel_scales_do_not_need_many_samples(count):
     made = calibrate(network(), samples(count), options=PLAIN)
     assert made.scheme.tensors["a"].axis == 1
 
 
-def test_a_scheme_keeps_them_whatever_samples_come(tmp_path):
+def test_a_scheme_keeps_channel_scales_for_other_samples(tmp_path):
     graph, data = network(clamped), samples()
     first = calibrate(graph, data, options=PLAIN, limit=80)
     first.scheme.save(tmp_path / "scheme.yaml")
@@ -102,12 +102,12 @@ def test_a_scheme_keeps_them_whatever_samples_come(tmp_path):
 
 
 @pytest.mark.parametrize("graph", [network(sigmoid), network(outputs=("y", "a"))])
-def test_other_functions_and_outputs_are_left(graph):
+def test_other_functions_and_outputs_keep_one_scale(graph):
     graph = prepare(graph)
     assert not depthwise_scales.find(graph, place(graph, {}))
 
 
-def test_ranges_that_cut_large_channels_leave_small_ones_whole():
+def test_clipping_large_channels_does_not_clip_small_ones():
     graph = network()
     made = calibrate(
         graph, samples(), options=Options(method="percentile:90", accuracy=None), limit=80
@@ -120,7 +120,7 @@ def test_ranges_that_cut_large_channels_leave_small_ones_whole():
     assert (reach[small] > seen.channels.high[small]).all()
 
 
-def test_the_report_compares_what_is_comparable():
+def test_the_report_compares_rescaled_tensors():
     graph, data = network(clamped), samples()
     made = calibrate(graph, data, options=PLAIN, limit=80)
     found = compare(made.float_graph, made.graph, data[:8])
@@ -130,7 +130,7 @@ def test_the_report_compares_what_is_comparable():
 
 
 @pytest.mark.parametrize("target", ["rk3588", "k230"])
-def test_chips_that_have_scales_by_channel_take_them(target):
+def test_chips_fold_channel_scales_too(target):
     made = calibrate(network(clamped), samples(), options=PLAIN, limit=80, target=target)
     assert all(s.type.size == 1 for s in steps(made.graph))
     assert error(made, made.float_graph, samples(8)) < 0.05

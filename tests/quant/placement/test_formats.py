@@ -58,7 +58,7 @@ def ops_of(graph: Graph) -> set[str]:
     return {n.op for n in intaglio.optimize(graph, level=3).nodes()}
 
 
-# ---- what is asked for ---------------------------------------------------------------------------
+# ---- options -------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("how", "least"),
     [
@@ -78,7 +78,7 @@ def ops_of(graph: Graph) -> set[str]:
     ],
     ids=str,
 )
-def test_every_format_computes_nearly_the_same_and_the_same_bits_everywhere(how, least):
+def test_every_format_is_close_to_float_with_equal_bits_everywhere(how, least):
     made = quantized(**how, accuracy=None)
     usual = {"activations": "int8", "weights": "int8", "per": "channel", "weight_zeros": False}
     want = usual | how
@@ -117,7 +117,7 @@ def test_a_transpose_before_the_first_layer_has_its_bits():
 
 @pytest.mark.parametrize("activations", ["int8", "uint8"])
 @pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512", "avx512vnni"])
-def test_the_simulation_gives_every_byte_that_runs(activations, isa):
+def test_the_simulation_gives_the_bytes_of_the_runtime(activations, isa):
     if bits_of(isa) & ~native.machine():
         pytest.skip(f"this CPU has no {isa}")
     graph = quantized(activations=activations, accuracy=None).graph
@@ -148,12 +148,12 @@ def test_the_simulation_gives_every_byte_that_runs(activations, isa):
     ],
     ids=str,
 )
-def test_what_the_cpu_lacks_is_refused_in_words(how, words):
+def test_formats_that_the_cpu_lacks_are_refused(how, words):
     with pytest.raises(BadInput, match=words):
         quantized(**how)
 
 
-def test_what_a_scheme_may_not_say():
+def test_invalid_schemes_are_refused():
     blocks = TensorScheme("i8", (0.1,) * 16, (0,), axis=0, block=8)
     weights = next(n for n, t in quantized().scheme.tensors.items() if len(t.scale) == 10)
     with pytest.raises(BadInput, match=r"cpu does not take a tensor of uint16; it takes int8"):
@@ -166,7 +166,7 @@ def test_what_a_scheme_may_not_say():
 
 # ---- floats of 16 bits ---------------------------------------------------------------------------
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
-def test_layers_of_16_bit_floats_round_what_they_read(dtype):
+def test_layers_of_16_bit_floats_round_their_inputs(dtype):
     if dtype not in {p.name for p in CPU.precisions}:
         pytest.skip("this CPU has no AVX512-BF16")
     made = quantized(scheme=Scheme(rules=[Override(dtype, op="matmul")]))
@@ -185,7 +185,7 @@ def test_layers_of_16_bit_floats_round_what_they_read(dtype):
 
 
 @pytest.mark.parametrize("target", ["cpu", "rk3588"])
-def test_what_f16_does_not_hold_is_not_promoted_to_it(target):
+def test_layers_beyond_the_range_of_f16_are_not_promoted_to_it(target):
     graph = network(True)
     first, second, _ = (n.inputs[1] for n in graph.nodes() if n.op == "conv")
     first.data, second.data = first.data * 100, second.data / 100
@@ -205,7 +205,7 @@ def test_f16_that_overflows_is_named():
         calibrate(net(), big, scheme=scheme)
 
 
-def test_a_scheme_with_halves_comes_back(tmp_path):
+def test_a_scheme_with_16_bit_floats_round_trips(tmp_path):
     path = tmp_path / "s.yaml"
     quantized(scheme=Scheme(rules=[Override("f16", op="matmul")])).scheme.save(path)
     assert "f16" in Scheme.load(path).layers.values()
@@ -213,7 +213,7 @@ def test_a_scheme_with_halves_comes_back(tmp_path):
 
 
 # ---- targets -------------------------------------------------------------------------------------
-def test_a_chip_without_zero_points_and_floats_gets_what_it_takes():
+def test_a_chip_without_zero_points_and_floats_gets_symmetric_int8():
     made = quantized(chip(INT8))
     assert all(t.zero[0] == 0 for t in made.scheme.tensors.values())
     assert {t.dtype for t in made.scheme.tensors.values()} == {"i8"}
@@ -224,7 +224,7 @@ def test_a_chip_without_zero_points_and_floats_gets_what_it_takes():
     assert concat not in made.scheme.layers, "the chip has no concat"
 
 
-def test_what_a_chip_does_not_compute_is_told():
+def test_layers_that_a_chip_does_not_compute_are_reported():
     def no_large(node: Node) -> str | None:
         return "it has no matmul" if node.op == "matmul" else None
 
@@ -246,7 +246,7 @@ def test_what_a_chip_does_not_compute_is_told():
     ],
     ids=str,
 )
-def test_what_a_chip_lacks_is_refused(how, words):
+def test_formats_that_a_chip_lacks_are_refused(how, words):
     with pytest.raises(BadInput, match=words):
         quantized(chip(INT8), **how)
 
@@ -264,7 +264,7 @@ def test_precisions_that_a_chip_lacks_are_refused():
             intaglio.quantize(net(), mode=mode, target=chip(INT8))
 
 
-def test_the_cheapest_precision_that_helps_is_taken():
+def test_the_cheapest_sufficient_precision_is_chosen():
     assert formats(CPU).wider == ("f32",), "int16 costs more than floats"
     half = floats("f16", 4.0)
     assert formats(chip(INT8, half, INT16)).wider == ("int16", "f16")
@@ -280,7 +280,7 @@ def test_the_cheapest_precision_that_helps_is_taken():
     assert any("in int16" in words for words in made.notes)
 
 
-def test_a_chip_with_nothing_wider_says_what_was_missed():
+def test_a_chip_without_a_wider_format_reports_it():
     made = calibrate(network(True), uneven_samples(), target=chip(INT8))
     assert set(made.scheme.layers.values()) == {"int8"}
     assert any("npu has nothing wider than int8" in words for words in made.notes)

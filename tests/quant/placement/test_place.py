@@ -35,7 +35,7 @@ def quantized(made) -> set[str]:
     return {v.producer.op if v.producer else v.name for v in made.tensors}
 
 
-def test_a_clamp_is_a_part_of_the_product_before_it():
+def test_a_clamp_is_fused_into_the_product_before_it():
     x = image()
     y = conv(ops.relu(conv(x)))
     made = placed(x, y)
@@ -44,7 +44,7 @@ def test_a_clamp_is_a_part_of_the_product_before_it():
 
 
 def test_a_chain_of_functions_is_rounded_once_however_long_it_is():
-    """As hardswish, factor and summand of PP-LCNet: one table holds them all."""
+    """One table holds hardswish, multiplication and addition, as in PP-LCNet."""
     x = image()
     half, one = (constant(np.float32(c)) for c in (0.5, 1.0))
     y = conv(ops.tanh(ops.add(ops.mul(ops.hardswish(conv(x)), half), one)))
@@ -53,7 +53,7 @@ def test_a_chain_of_functions_is_rounded_once_however_long_it_is():
     assert quantized(made) == {"x", "conv", "tanh"}
 
 
-def test_functions_of_what_is_clamped_with_a_product_start_from_its_bytes():
+def test_functions_after_a_fused_clamp_start_from_its_bytes():
     x = image()
     made = placed(x, conv(ops.tanh(ops.hardswish(ops.relu(conv(x))))))
     assert quantized(made) == {"x", "relu", "tanh"}
@@ -86,14 +86,14 @@ def test_a_residual_is_added_before_rounding():
     assert [v.producer.op for v in made.tensors if v.producer] == ["relu", "relu"]
 
 
-def test_of_two_sums_that_meet_one_is_rounded():
+def test_one_of_two_added_products_is_rounded():
     x = image()
     a = ops.relu(conv(x))
     made = placed(x, conv(ops.add(conv(a, seed=1), conv(a, seed=2))))
     assert [v.producer.op for v in made.tensors if v.producer] == ["relu", "conv", "add"]
 
 
-def test_what_one_float_feeds_stays_in_floats():
+def test_an_add_with_a_float_operand_stays_in_floats():
     x = image()
     a = ops.softmax(conv(x), axis=1)
     made = placed(x, conv(ops.add(conv(x), a)))
@@ -120,7 +120,7 @@ def test_a_layer_can_be_asked_to_stay_in_floats():
     assert list(made.floats.values()) == ["f32 was asked for"]
 
 
-def test_the_bias_of_a_linear_layer_is_a_part_of_it():
+def test_the_bias_of_a_linear_layer_is_fused_into_it():
     x = Value(Type("f32", (1, 4, 8)), "x")
     w = constant(np.ones((8, 8), np.float32))
     a = ops.add(ops.matmul(x, w), constant(np.ones(8, np.float32)))
@@ -129,7 +129,7 @@ def test_the_bias_of_a_linear_layer_is_a_part_of_it():
 
 
 @pytest.mark.parametrize("dtype", ["f16", "f64"])
-def test_other_floats_are_left_alone(dtype):
+def test_f16_and_f64_are_not_quantised(dtype):
     x = Value(Type(dtype, (1, 8, 8, 8)), "x")
     w = constant(np.ones((8, 8, 3, 3)), dtype=dtype)
     assert not placed(x, ops.conv(x, w, None, **SAME)).nodes

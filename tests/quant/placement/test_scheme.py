@@ -34,7 +34,7 @@ def test_one_zero_point_serves_every_scale():
         ({"dtype": "i8", "scale": (1.0,), "zero": (0,), "axis": 0, "block": -1}, "block is -1"),
     ],
 )
-def test_refuses_in_words(wrong: dict[str, object], words: str):
+def test_invalid_fields_are_refused(wrong: dict[str, object], words: str):
     with pytest.raises(BadInput, match=words):
         TensorScheme(**{**asdict(TensorScheme("f32")), **wrong})  # type: ignore[arg-type]
 
@@ -82,7 +82,7 @@ def test_the_file_loses_nothing(tmp_path: Path):
     assert max(map(len, path.read_text().splitlines())) <= 100
 
 
-def test_what_people_write_by_hand(tmp_path: Path):
+def test_files_written_by_hand(tmp_path: Path):
     path = tmp_path / "hand.yaml"
     path.write_text("""
 overrides:
@@ -176,7 +176,7 @@ def wanted(scheme: Scheme, graph: Graph) -> tuple[dict[str, str], list[str]]:
     return scheme.wanted(graph, said.append), said
 
 
-def test_later_wishes_win(graph: Graph):
+def test_later_rules_win(graph: Graph):
     rules = [
         Override("f32", pattern="/stem/*"),
         Override("int16", op="conv"),

@@ -21,14 +21,14 @@ def quantized(scheme: Scheme | str | Path | None = None) -> Quantized:
 
 
 def parameters(graph: Graph, name: str) -> tuple[str, float, int]:
-    """Type, scale and zero point of what is dequantised into the tensor of that name."""
+    """Type, scale and zero point from which the tensor of that name is dequantised."""
     (node,) = [n for n in graph.nodes() if n.outputs[0].name == name]
     assert node.op == "dequantize_linear"
     stored, scale, zero = node.inputs
     return stored.dtype, float(scale.data), int(zero.data)  # type: ignore[union-attr, arg-type]
 
 
-def test_a_scheme_that_is_exported_and_given_back_changes_nothing(tmp_path: Path):
+def test_an_exported_scheme_reproduces_the_model(tmp_path: Path):
     made = quantized()
     made.scheme.save(tmp_path / "scheme.yaml")
     again = quantized(Scheme.load(tmp_path / "scheme.yaml", strict=True))
@@ -49,7 +49,7 @@ def test_layers_by_op_are_left_in_floats():
     assert set(made.scheme.layers.values()) == {"int8", "f32"}
 
 
-def test_a_tensor_gets_what_the_file_says(tmp_path: Path):
+def test_a_tensor_follows_the_scheme(tmp_path: Path):
     path = tmp_path / "scheme.yaml"
     path.write_text("tensors: {x: {type: u8, range: [0, 2.55]}}")
     dtype, scale, zero = parameters(quantized(path).graph, "x_dequantized")
@@ -64,7 +64,7 @@ def test_a_tensor_can_stay_in_floats():
     assert made.scheme.tensors["x"] == TensorScheme("f32")
 
 
-def test_weights_get_what_the_scheme_says():
+def test_weights_follow_the_scheme():
     names = quantized().scheme.tensors
     weights = next(n for n, t in names.items() if t.axis is not None)
     whole = TensorScheme("i8", (0.5,), (0,))
@@ -76,7 +76,7 @@ def test_weights_get_what_the_scheme_says():
     assert list(made.floats.values()) == ["f32 was asked for"]
 
 
-def test_unknown_names_are_told(tmp_path: Path):
+def test_unknown_names_are_reported(tmp_path: Path):
     path = tmp_path / "scheme.yaml"
     path.write_text("layers: {nothing: f32}")
     with pytest.warns(UserWarning, match="no layer is called 'nothing'"):

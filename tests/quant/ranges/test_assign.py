@@ -38,7 +38,7 @@ def test_a_tiny_range_does_not_underflow():
     assert affine(0.0, 1e-45).scale == (1.0,)
 
 
-def test_what_keeps_its_numbers_keeps_their_scale():
+def test_a_max_pool_keeps_the_scale_of_its_input():
     x = image()
     pooled = ops.max_pool(conv(x), kernel=(2, 2), stride=(2, 2), pad=(0,) * 4, dilation=(1, 1))
     made = placed(x, conv(pooled[0] if isinstance(pooled, list) else pooled))
@@ -47,7 +47,7 @@ def test_what_keeps_its_numbers_keeps_their_scale():
     assert before == after
 
 
-def test_parts_of_a_concatenation_share_its_scale_unless_that_costs_others_bits():
+def test_parts_of_a_concat_share_its_scale_unless_other_readers_lose_precision():
     x = image()
     near, far = ops.relu(conv(x, seed=1)), ops.relu(conv(x, seed=2))
     made = placed(x, conv(ops.concat(near, far, axis=1)), conv(far))
@@ -73,7 +73,7 @@ def test_weights_have_a_scale_for_each_channel_and_no_zero():
 
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("dtype", ["i4", "u4"])
-def test_one_scale_for_all_is_cut_where_that_loses_least(dtype, zeros):
+def test_a_scale_per_tensor_clips_for_the_least_error(dtype, zeros):
     w = np.random.default_rng(0).standard_normal((8, 4, 3, 3)).astype(np.float32)
     w[0, 0, 0, 0] = 12.0
     scheme = weight_scheme(w, None, dtype, zeros)

@@ -86,7 +86,7 @@ def test_one_sample_is_measured_exactly(shape, axis):
         assert not measure(x, 64, axis).finite
 
 
-def test_a_pass_keeps_the_results_of_samples_that_are_asked_for():
+def test_a_pass_keeps_the_outputs_of_requested_samples():
     graph, x, y, _ = conv_graph()
     data = samples()
     for limit in (1, 1 << 20):  # in several passes, and in one
@@ -100,7 +100,7 @@ def test_a_pass_keeps_the_results_of_samples_that_are_asked_for():
             np.testing.assert_allclose(made["z"], wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_several_passes_see_the_same_as_one():
+def test_several_passes_observe_the_same_as_one():
     graph, x, y, z = conv_graph()
     data = samples()
     one = observe(graph, [x, y, z], data)
@@ -140,7 +140,7 @@ def test_moving_average_follows_the_samples():
     assert o.range("moving") == pytest.approx((-0.1, 1.1))
 
 
-def test_every_method_keeps_zero_inside_and_says_what_is_constant():
+def test_every_method_includes_zero_and_reports_constants():
     for method in ("minmax", "moving", "percentile", "kl", "mse"):
         for symmetric in (False, True):
             lo, hi = observed(np.full(100, 3.0)).range(method, "i8", symmetric)
@@ -165,7 +165,7 @@ def quantisation_error(x, lo, hi, levels=256):
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
-def test_mse_finds_what_a_search_over_the_data_finds(symmetric):
+def test_mse_equals_a_search_over_the_data(symmetric):
     x = RNG.standard_t(3, 20_000).astype(np.float32) + (0 if symmetric else 1)
     shares = np.linspace(0.05, 1, 40)
     if symmetric:
@@ -181,7 +181,7 @@ def test_mse_finds_what_a_search_over_the_data_finds(symmetric):
     assert best < 0.5 * quantisation_error(x, *whole, levels).mean()
 
 
-def test_kl_and_percentile_cut_outliers_but_not_plain_data():
+def test_kl_and_percentile_clip_outliers_only():
     plain = RNG.uniform(-1, 1, 100_000).astype(np.float32)
     outlier = np.concatenate([plain, [10.0]])
     for method in ("kl", "percentile"):
@@ -192,7 +192,7 @@ def test_kl_and_percentile_cut_outliers_but_not_plain_data():
     assert observed(outlier).range("mse", "i16")[1] == 10  # so many steps that nothing need go
 
 
-def test_wide_integers_keep_everything():
+def test_wide_integers_are_not_clipped():
     o = observed(RNG.standard_normal(1000))
     assert o.range("kl", "i16") == o.range("minmax", "i16")
 
@@ -206,7 +206,7 @@ def test_unknown_methods_are_refused(method):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_a_number_is_named_with_its_layer(value):
+def test_nan_and_infinity_are_reported_with_their_layer(value):
     x = Value(Type("f32", (4,)), "x")
     y = log(x)
     z = add(div(x, y), constant(1.0))
@@ -225,7 +225,7 @@ def test_what_is_not_a_number_is_named_with_its_layer(value):
         observe(graph, [x], [{"x": np.full(4, value, np.float32)}])
 
 
-def test_bad_requests_are_refused_in_words():
+def test_bad_requests_are_refused():
     graph, x, y, _ = conv_graph()
     with pytest.raises(BadInput, match="no samples"):
         observe(graph, [y], [])

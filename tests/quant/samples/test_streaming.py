@@ -39,7 +39,7 @@ def run(graph: Graph) -> np.ndarray:
 @pytest.mark.parametrize(
     "how", [{}, {"mode": "dynamic"}, {"mode": "weights"}, {"mode": "weights", "weights": "int4"}]
 )
-def test_the_state_goes_on_and_the_report_knows_it(how):
+def test_the_state_is_carried_and_reported(how):
     want = run(net())
     mode = how.get("mode")
     made = without_data(net(), data=DATA, **how) if mode else calibrate(net(), DATA)
@@ -59,7 +59,7 @@ def test_strategies_are_compared_on_the_stream():
     assert list(found.best.graph.state) == ["state.s"]
 
 
-def test_the_command_asks_for_inputs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_command_needs_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(intaglio, "load", lambda *args, **how: net())
     np.save("x.npy", np.stack(DATA))

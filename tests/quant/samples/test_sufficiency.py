@@ -44,7 +44,7 @@ def samples(count, growth=0.0):
 
 
 @pytest.mark.parametrize("count", [1, 2, 64, 100, 101])
-def test_every_beginning_is_spread_evenly(count):
+def test_every_prefix_is_spread_evenly(count):
     order = spread(count)
     assert sorted(order) == list(range(count))
     for n in (8, 24):
@@ -73,7 +73,7 @@ def test_a_block_beyond_the_ranges_is_not_enough():
 
 
 def test_the_first_ranges_are_judged_strictly():
-    """Few samples made them: what is little later is not little yet."""
+    """After few samples a smaller growth of the ranges is required to stop than later."""
     values = np.linspace(-1, 1, 5001)
     for growth, early in ((1.005, True), (1.01, False)):
         seen, judge = [Observation("a")], Sufficiency()
@@ -100,7 +100,7 @@ def test_settled_ranges_end_calibration():
     assert few == pytest.approx(all_of_them, rel=0.15)
 
 
-def test_ranges_that_grow_take_all_samples():
+def test_growing_ranges_use_all_samples():
     said = []
     assert calibrate(network(), samples(80, 30.0), warn=said.append).samples == 80
     assert not said
@@ -112,7 +112,7 @@ def test_few_samples_are_all_used():
     assert not said
 
 
-def test_a_model_compiled_ahead_tries_what_others_try():
+def test_a_precompiled_trial_equals_others():
     graph, data = prepare(network()), samples(6)
     placement, options = place(graph, {}), Options()
     seen = calibrate(graph, data, options=Options(accuracy=None, method="minmax"))
@@ -142,7 +142,7 @@ def test_a_model_compiled_ahead_tries_what_others_try():
         assert plain.errors({})["y"] > 0
 
 
-def test_a_few_samples_tell_an_error_that_is_far_below_what_is_asked_for():
+def test_few_samples_suffice_for_an_error_far_below_the_bound():
     graph, data = prepare(network()), samples(24)
     placement = place(graph, {})
     weights = store_all(placement, Options(), {})

@@ -20,7 +20,7 @@ def sentence(*words):
     return {"ids": np.array([padded]), "mask": np.array([[int(w > 0) for w in padded]])}
 
 
-def test_frames_stay_and_words_vary():
+def test_special_tokens_stay_and_words_vary():
     graph, given = net(), [sentence(7, 8, 9, 10), sentence(11, 12), sentence(7, 13, 14)]
     assert word_inputs(graph) == {"ids": 50}
     made = with_random_words(graph, given, 40)
@@ -45,7 +45,7 @@ def test_enough_samples_and_other_inputs_stay_as_they_are():
     ]
 
 
-def test_padding_is_what_fills_sentences_up():
+def test_padding_is_found_in_short_sentences():
     given = [sentence(7, 8, 9, 10), sentence(11, 12), sentence(7)]
     kept = padding_masks(net(), given)
     assert [int(k.sum()) for k in kept] == [6, 4, 3]

@@ -60,7 +60,7 @@ def test_bytes_give_the_same_bits_as_normalised_floats(last, mean, std):
     assert "quantize_linear" not in ops_left
 
 
-def test_channels_that_share_their_numbers_are_one_part():
+def test_channels_with_equal_normalisation_are_one_group():
     graph = net()
     graph = calibrate(graph, [normalized(p) for p in PICTURES], warn=print).graph
     assert preprocess(graph, input_type="uint8", mean=[127.5], std=[127.5]) == ["x"]
@@ -92,7 +92,7 @@ def test_bytes_in_another_layout_than_the_model(shape, takes):
         ({"input_type": "int7"}, "input_type is 'int7'"),
     ],
 )
-def test_what_does_not_fit_is_said_before_the_work(how, words):
+def test_mismatches_are_reported_before_calibration(how, words):
     with pytest.raises(BadInput, match=words):
         calibrate(net(), [normalized(p) for p in PICTURES], **how)
 

@@ -52,7 +52,7 @@ def cosine(made, data):
     return min(m.cosine for m in Reference.of(made.float_graph, data).compare(made.graph))
 
 
-def test_a_model_that_int8_suits_stays_int8():
+def test_a_model_that_is_accurate_in_int8_stays_int8():
     graph, data = network(False), samples()
     made = calibrate(graph, data)
     assert set(made.scheme.layers.values()) == {"int8"}
@@ -60,7 +60,7 @@ def test_a_model_that_int8_suits_stays_int8():
     assert not made.notes
 
 
-def test_what_int8_ruins_is_promoted_and_told():
+def test_layers_that_int8_ruins_are_promoted_and_reported():
     graph, data = network(True), samples()
     plain = calibrate(graph, data, options=Options(method="minmax", accuracy=None))
     assert cosine(plain, data) < 0.9
@@ -88,7 +88,7 @@ def test_weights_of_promoted_layers_are_not_rounded_in_trials():
     assert not any("was asked for" in note for note in most.notes)
 
 
-def test_what_other_options_found_is_not_taken_for_these(tmp_path):
+def test_results_of_other_options_are_not_reused(tmp_path):
     graph, data, file = network(False), samples(), str(tmp_path / "tried.json")
     calibrate(graph, data, options=Options(resume=file))
     for change in ({"weights": "int4"}, {"bias_correction": False}, {"per": "tensor"}):
@@ -99,7 +99,7 @@ def test_what_other_options_found_is_not_taken_for_these(tmp_path):
         assert again.scheme == plain.scheme
 
 
-def test_trials_are_what_the_built_model_does():
+def test_trials_predict_the_error_of_the_integer_model():
     """A trial predicts the outputs of the integer model to a small part of their error."""
     graph, data = prepare(network(False)), samples(6)
     made = calibrate(
@@ -137,14 +137,14 @@ def test_choosing_ranges_beats_the_worst_method():
     assert figures["auto"] > min(figures.values())
 
 
-def test_no_other_method_is_tried_where_the_first_is_fine():
+def test_no_other_method_is_tried_if_the_first_suffices():
     graph, data = network(False), samples()
     said = []
     calibrate(graph, data, progress=lambda what, n, of: said.append((what, n)))
     assert sum(what.startswith("trying") for what, n in said) == 2  # the ranges, the result
 
 
-def test_a_search_goes_on_where_it_was_stopped(tmp_path):
+def test_a_stopped_search_resumes(tmp_path):
     class Counting:
         def __init__(self):
             self.count = 0
@@ -166,7 +166,7 @@ def test_a_search_goes_on_where_it_was_stopped(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"name": "my settings"}', '{"searches": 3}'])
-def test_a_file_that_is_no_search_is_left_alone(tmp_path, text):
+def test_a_file_of_another_kind_is_not_overwritten(tmp_path, text):
     path = tmp_path / "package.json"
     path.write_text(text)
     with pytest.raises(BadInput, match="holds no search"):
@@ -229,7 +229,7 @@ def chosen_methods(allowed=0.0):
     return found, search.count
 
 
-def test_a_block_of_tensors_gets_another_method_where_that_helps():
+def test_a_block_of_tensors_gets_another_method_if_that_helps():
     assert chosen_methods() == ({"t0", "t1"}, 4 + 6 * 3)
 
 

@@ -55,7 +55,7 @@ def mixed(costs, cosine=0.995, parts=None, layers=5):
     return MixedPrecision(search, schemes, {}, cosine), trial
 
 
-def test_only_what_costs_is_promoted():
+def test_only_layers_with_a_large_error_are_promoted():
     made = mixed({"t0": 1e-4, "t1": 0.03, "t2": 1e-4, "t3": 0.004, "t4": 1e-4})[0].meet()
     assert made.layers == {"t2": "f32"}  # the one that reads t1
     assert "'t1' is too coarse in int8" in made.notes[0]
@@ -64,7 +64,7 @@ def test_only_what_costs_is_promoted():
     assert made.curve[0].cosine == pytest.approx(1 - 0.0343 / 2)
 
 
-def test_nothing_is_promoted_where_nothing_need_be():
+def test_nothing_is_promoted_if_the_error_is_small():
     held, trial = mixed({"t0": 1e-3, "t1": 2e-3})
     assert not held.meet().layers
     assert trial.runs == 1
@@ -87,13 +87,13 @@ def test_the_worst_part_of_the_outputs_decides():
     assert set(made.layers) == {"t2"}
 
 
-def test_a_layer_takes_time_for_its_output():
+def test_the_time_of_a_layer_includes_its_output():
     """A convolution with few channels multiplies little, but is not free."""
     held = mixed({"t1": 0.03})[0].promotions
     assert held.work["t2"] == POLICY.macs_per_output * 4 * 8 * 8 > held.macs["t2"]
 
 
-def test_what_is_moved_out_of_a_tensor_is_rounded_with_it():
+def test_a_slice_of_a_tensor_shares_its_rounding():
     x = Value(Type("f32", (1, 4, 8, 8)), "x")
 
     def conv(v, name):
@@ -131,7 +131,7 @@ def seen(*largest):
     return Observation("x", low=0.0, high=max(largest), samples=len(largest), largest=[*largest])
 
 
-def test_headroom_is_for_tensors_whose_range_depends_on_the_samples():
+def test_headroom_is_for_ranges_that_vary_between_samples():
     v, u = (Value(Type("f32", (2,)), n) for n in "vu")
     observed = {v: seen(1, 2, 3, 8), u: seen(6, 6, 6, 6)}
     ranges = {v: (-1.0, 8.0), u: (0.0, 6.0)}
@@ -139,12 +139,12 @@ def test_headroom_is_for_tensors_whose_range_depends_on_the_samples():
     assert headroom.with_headroom(ranges, observed, 1.0) == ranges
 
 
-def test_headroom_is_a_factor():
+def test_headroom_below_one_is_refused():
     with pytest.raises(BadInput, match=r"headroom is 0\.5"):
         Options(headroom=0.5)
 
 
-def test_weights_are_rounded_by_data_where_they_stand_in_the_way():
+def test_weights_are_rounded_by_data_if_they_limit_the_accuracy():
     rng = np.random.default_rng(0)
     x = Value(Type("f32", (1, 16, 8, 8)), "x")
     w = constant(rng.standard_normal((16, 16, 1, 1)).astype(np.float32))

@@ -1,4 +1,4 @@
-"""Scores are found by the sigmoid or softmax that they end in, however outputs are put together."""
+"""Scores are found by their sigmoid or softmax, however the outputs are concatenated."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_boxes_and_scores_in_one_tensor():
 
 
 def test_levels_of_cells_by_row():
-    """YOLOX: maps of three sizes, one after the other, transposed to rows."""
+    """YOLOX: maps of three sizes, concatenated and transposed to rows."""
     x = image()
     parts = []
     for end in (8, 4):
@@ -63,8 +63,8 @@ def test_scores_on_both_sides_of_the_boxes():
     assert score_columns(Graph([x], [y], ["y"])) == {"y": (1, (4, 5, 6))}
 
 
-def test_places_that_are_moved_by_a_sigmoid_are_no_scores():
-    """Darknet's boxes: the cell plus a sigmoid, all of them between 0 and 1."""
+def test_box_offsets_from_a_sigmoid_are_no_scores():
+    """Darknet's boxes are the cell plus a sigmoid, which is between 0 and 1 too."""
     x = image()
     place, score = maps(x, 2, 1)
     y = ops.concat(ops.add(ops.sigmoid(place), np.float32(0.0)), ops.sigmoid(score), axis=1)
@@ -79,7 +79,7 @@ def test_whole_outputs():
 
 
 @pytest.mark.parametrize("with_graph", [False, True])
-def test_scores_are_judged_where_other_numbers_stand_beside_them(with_graph):
+def test_scores_are_judged_if_there_are_other_outputs(with_graph):
     boxes = np.full((1, 4, 2, 2), 50.0, np.float32)
     scores = np.full((1, 3, 2, 2), 0.5, np.float32)
     x = image(2)
@@ -94,8 +94,8 @@ def test_scores_are_judged_where_other_numbers_stand_beside_them(with_graph):
     assert list(one.highest) == ["y[:,4-6]"]
 
 
-def test_background_stands_by_itself():
-    """Background is nearly 1 everywhere, and would hide the faces."""
+def test_the_background_class_is_a_group_of_its_own():
+    """The background score is nearly 1 everywhere and would hide the error of the faces."""
     faces = np.full((1, 50, 1), 0.02, np.float32)
     faces[0, 3] = 0.9
     boxes = np.full((1, 50, 4), 30.0, np.float32)

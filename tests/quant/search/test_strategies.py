@@ -16,7 +16,7 @@ from intaglio.quant.search.output_error import Reference
 from intaglio.quant.search.strategies import auto, until
 
 
-def test_the_best_strategy_is_kept_and_all_are_told():
+def test_the_best_strategy_is_kept_and_all_are_listed():
     graph, data = network(False), samples(8)
     steps = (
         ("minmax", {"method": "minmax"}),
@@ -32,7 +32,7 @@ def test_the_best_strategy_is_kept_and_all_are_told():
     assert found.to_dict()["tried"][0]["strategy"] == "default"
 
 
-def test_a_metric_of_ones_own_decides():
+def test_the_users_metric_decides():
     graph, data = network(False), samples(4)
     figures = iter([0.5, 0.9, 0.7])
     steps = (("minmax", {"method": "minmax"}), ("kl", {"method": "kl"}))
@@ -56,8 +56,8 @@ def test_more_layers_in_floats_are_not_better():
 
 
 @pytest.mark.parametrize("activations", ["int8", "int16"])
-def test_time_is_that_of_the_layers_as_they_are(monkeypatch, activations):
-    """Not of promotions that were taken back."""
+def test_time_does_not_count_undone_promotions(monkeypatch, activations):
+    """The time of layers that were promoted and then demoted is that of int8."""
 
     def with_a_detour(*args, **how):
         made = calibrate(*args, **how)
@@ -74,8 +74,8 @@ def test_time_is_that_of_the_layers_as_they_are(monkeypatch, activations):
     assert half.tried[0].time != 1
 
 
-def test_what_has_nothing_to_act_on_is_not_tried():
-    """Convolutions one after the other, and no norm."""
+def test_strategies_without_effect_are_not_tried():
+    """A chain of convolutions has no norm that could be smoothed."""
     steps = (("smooth", {"smooth": True}), ("equalize", {"equalize": True}))
     found = auto(network(False), samples(4), strategies=steps)
     assert [t.name for t in found.tried] == ["default", "equalize"]
@@ -97,7 +97,7 @@ def test_layers_are_widened_until_a_metric_is_met():
         until(graph, data, lambda g: None, 0.5)
 
 
-def test_a_metric_that_is_no_number_is_the_worst():
+def test_a_metric_of_nan_is_the_worst():
     graph, data = network(False), samples(4)
     steps = (("minmax", {"method": "minmax"}),)
     figures = iter([0.5, float("nan")])
@@ -108,7 +108,7 @@ def test_a_metric_that_is_no_number_is_the_worst():
         auto(graph, data, metric=lambda g: float("nan"), strategies=steps, accuracy=None)
 
 
-def test_a_file_is_read_as_it_is_asked_for(tmp_path):
+def test_a_file_is_loaded_with_its_options(tmp_path):
     x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 8])
     y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 8])
     w = onnx.numpy_helper.from_array(np.eye(8, dtype=np.float32), "w")

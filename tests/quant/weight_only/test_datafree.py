@@ -49,7 +49,7 @@ def test_outputs_stay_close(options: dict[str, object], least: float):
     assert least < cosine(g, made) < 1
 
 
-def test_four_bits_have_groups_unless_told_otherwise():
+def test_four_bits_have_groups_by_default():
     def scales(**options: object) -> int:
         made = without_data(net(), "weights", weights="int4", **options)  # type: ignore[arg-type]
         node = next(n for n in made.graph.nodes() if n.op == "dequantize_linear")
@@ -58,7 +58,7 @@ def test_four_bits_have_groups_unless_told_otherwise():
     assert (scales(), scales(group=64), scales(group=0)) == (2 * 64, 64, 64)
 
 
-def test_nothing_is_faster_by_stored_weights_alone():
+def test_weight_only_models_predict_no_speedup():
     said = facts(without_data(net(), "weights"))
     assert said["layers"] == {"int8 weights": 2}
     assert "predicted" not in said, "they compute in floats"
@@ -88,12 +88,12 @@ def test_layers_can_stay_in_floats():
         ({"mode": "weights", "group": 3}, "a group of 3 weights"),
     ],
 )
-def test_refuses_in_words(options: dict[str, object], words: str):
+def test_bad_options_are_refused(options: dict[str, object], words: str):
     with pytest.raises(BadInput, match=words):
         intaglio.quantize(net(), **options)  # type: ignore[arg-type]
 
 
-def test_nothing_to_quantise_is_said():
+def test_nothing_to_quantise_is_refused():
     x = image()
     with pytest.raises(BadInput, match='nothing to quantise in mode="dynamic"'):
         intaglio.quantize(Graph([x], [conv(x)], ["y"]), mode="dynamic")

@@ -62,7 +62,7 @@ def cosine(made: Quantized) -> float:
 @pytest.mark.parametrize("linear", [True, False])
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 @pytest.mark.parametrize("op", ["lstm", "gru"])
-def test_states_become_rows_of_bytes(op, direction, linear):
+def test_recurrent_layers_become_dynamic_int8(op, direction, linear):
     made = calibrate(net(op, linear, direction), SAMPLES)
     assert f"dynamic_{op}" in {n.op for n in made.graph.nodes()}
     assert made.scheme.layers["states"] == "int8"
@@ -78,7 +78,7 @@ def test_a_layer_that_costs_too_much_stays_in_floats():
     assert {n.op for n in made.graph.nodes()} >= {"lstm"}
 
 
-def test_of_two_layers_the_harmless_one_is_taken():
+def test_only_the_layer_with_a_small_error_is_quantised():
     graph = net(linear=False)
     (first,) = [n for n in graph.nodes() if n.op == "lstm"]
     small = ops.mul(first.outputs[0], constant(1e-4, dtype="f32"))
@@ -90,7 +90,7 @@ def test_of_two_layers_the_harmless_one_is_taken():
         hidden_size=HIDDEN,
     )
     second.name = "quiet"
-    # What the second makes of it hardly shows beside the first.
+    # The second layer hardly changes the output.
     whole = ops.add(first.outputs[0], ops.mul(second, constant(1e-6, dtype="f32")))
     both = Graph(graph.inputs, [whole], ["y"])
     made = calibrate(both, SAMPLES, options=Options(accuracy=0.9999999))
@@ -98,7 +98,7 @@ def test_of_two_layers_the_harmless_one_is_taken():
     assert made.scheme.layers["states"] == "f32"
 
 
-def test_floats_can_be_asked_for_and_what_is_exported_comes_back(tmp_path: Path):
+def test_schemes_can_keep_floats_and_round_trip(tmp_path: Path):
     made = calibrate(net(), SAMPLES, scheme=Scheme(rules=[Override("f32", op="lstm")]))
     assert "lstm" in {n.op for n in made.graph.nodes()}
     made = calibrate(net(), SAMPLES)
@@ -108,7 +108,7 @@ def test_floats_can_be_asked_for_and_what_is_exported_comes_back(tmp_path: Path)
     assert str(again.graph) == str(made.graph)
 
 
-def test_a_target_that_cannot_keeps_floats():
+def test_a_target_without_dynamic_int8_keeps_floats():
     chip = replace(targets.find("cpu"), dynamic=())
     made = calibrate(net(), SAMPLES, target=chip)
     assert "lstm" in {n.op for n in made.graph.nodes()}
@@ -131,7 +131,7 @@ def test_onnx_gets_the_stored_weights(op, direction, tmp_path: Path):
 
 @pytest.mark.parametrize("op", ["lstm", "gru"])
 def test_states_are_the_same_on_every_vector_unit(op):
-    """Sums are whole numbers; gates are f32, which only plain C rounds otherwise, by a last bit."""
+    """Sums are exact integers; gates are f32, and plain C rounds their last bit differently."""
     made = calibrate(net(op, linear=False), SAMPLES)
     found = {}
     for isa in ("scalar", "avx2", "avx512", "avx512vnni"):

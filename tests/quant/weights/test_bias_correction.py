@@ -77,7 +77,7 @@ def test_transposed_convolutions_and_linear_layers():
         np.testing.assert_allclose(found, -(x @ (rough - w).T).mean(0), atol=1e-5)
 
 
-def test_a_bias_is_found_or_missed():
+def test_a_bias_is_shifted_if_there_is_one():
     value = Value(Type("f32", (7, 5)))
     lone = matmul(value, constant(numbers(5, 6)))
     assert not bias_correction.shift_bias(lone.producer, np.ones(6))
@@ -128,7 +128,7 @@ def test_quantize_corrects_by_default(net):
     assert error[True] < 0.5 * error[False]
 
 
-def test_rounding_errs_less_together_than_each_to_the_nearest():
+def test_joint_rounding_has_a_smaller_output_error_than_nearest():
     x = Value(Type("f32", (1, 8, 12, 12)), "x")
     attrs = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
     y = conv(x, constant(numbers(32, 8, 3, 3), "w"), constant(numbers(32)), **attrs)

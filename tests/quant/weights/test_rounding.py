@@ -9,7 +9,7 @@ RNG = np.random.default_rng(3)
 
 
 def layer(groups, outputs, inputs, rows=2000):
-    """Weights, scales of a 4-bit format, and the Gram matrix of inputs that go together."""
+    """Weights, scales of a 4-bit format, and the Gram matrix of correlated inputs."""
     mix = RNG.standard_normal((groups, inputs, inputs))
     x = np.maximum(RNG.standard_normal((groups, rows, inputs)) @ mix, 0)
     w = RNG.standard_normal((groups, outputs, inputs))
@@ -28,7 +28,7 @@ def test_rounding_by_data_lowers_the_output_error(groups, outputs, inputs):
     assert mine.sum() < 0.8 * theirs.sum()
 
 
-def test_inputs_that_are_never_there_do_no_harm():
+def test_inputs_that_are_always_zero():
     w, scale, gram = layer(1, 4, 20)
     gram[:, 5], gram[:, :, 5] = 0, 0
     q = rounding.round_weights(w, scale, -7, 7, gram)
@@ -38,7 +38,7 @@ def test_inputs_that_are_never_there_do_no_harm():
 
 
 def moved_one_by_one(w, scale, low, high):
-    """What `squant` means: the weight that minds it least is moved, until a sum is within half."""
+    """The definition of `squant`: move the weight with the least added error, until sums fit."""
     exact = w.astype(np.float64) / scale[:, None, None]
     q = np.clip(np.rint(exact), low, high)
 
@@ -60,7 +60,7 @@ def moved_one_by_one(w, scale, low, high):
 
 @pytest.mark.parametrize("shape", [(6, 10, 9), (3, 40, 1), (4, 1, 25), (2, 300, 3), (1, 1, 1)])
 @pytest.mark.parametrize("clipped", [1.0, 0.3])
-def test_squant_moves_the_weights_that_mind_it_least(shape, clipped):
+def test_squant_moves_the_weights_with_the_least_added_error(shape, clipped):
     w = np.random.default_rng(7).standard_normal(shape).astype(np.float32)
     scale = (np.abs(w).max((1, 2)) / 7 * clipped).astype(np.float32)
     q = rounding.squant(w, scale, -7, 7)
@@ -116,7 +116,7 @@ def test_fitting_scales_and_integers_in_turn_errs_less():
     assert error(plain, better) < error(plain, scale)
 
 
-def test_moments_of_no_numbers_do_not_stop_rounding():
+def test_an_indefinite_gram_matrix_does_not_stop_rounding():
     """Cancellation in sums over few samples can leave a matrix that is not positive definite."""
     rng = np.random.default_rng(3)
     w = rng.standard_normal((4, 8))

@@ -31,7 +31,7 @@ def uneven(n):
 
 
 def chain():
-    """Convolution, relu, depthwise, relu, max pooling, convolution; channels of unlike size."""
+    """Convolution, relu, depthwise, relu, max pooling, convolution; channels of unequal range."""
     x = Value(Type("f32", (1, 3, 12, 12)), "x")
     s, t = uneven(8), uneven(8)
     w1, w2, w3 = numbers(8, 3, 3, 3), numbers(8, 1, 3, 3), numbers(4, 8, 3, 3)
@@ -76,7 +76,7 @@ def test_equalising_keeps_the_function_and_helps(by_data):
     assert error[1] < 0.5 * error[0]
 
 
-def test_what_is_not_homogeneous_or_read_by_others_is_left():
+def test_other_functions_and_shared_tensors_are_not_equalised():
     x = Value(Type("f32", (1, 3, 12, 12)), "x")
     a = sigmoid(conv(x, constant(numbers(8, 3, 3, 3)), groups=1, **ATTRS))
     b = relu(conv(a, constant(numbers(8, 8, 3, 3)), groups=1, **ATTRS))

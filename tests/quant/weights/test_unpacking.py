@@ -19,7 +19,7 @@ SCALE = RNG.uniform(0.001, 0.02, 8).astype(np.float32)
 
 
 def whole(moved: bool = True) -> Graph:
-    """A convolution of integers by its file: as TFLite has it, the tensor is turned before it."""
+    """A convolution that is quantised in the file, with a transpose before it as in TFLite."""
     x = Value(Type("f32", (1, 8, 8, 8)), "x")
     one = (constant(np.float32(0.1)), constant(np.int8(0)))
     y = ops.dequantize_linear(ops.quantize_linear(x, *one, dtype="i8"), *one)
@@ -34,7 +34,7 @@ def whole(moved: bool = True) -> Graph:
 
 
 @pytest.mark.parametrize("moved", [False, True])
-def test_a_model_of_integers_is_left_to_the_compiler(moved: bool):
+def test_a_quantised_model_is_refused(moved: bool):
     words = "nothing to quantise.*the model is quantised already"
     with pytest.raises(BadInput, match=words):
         calibrate(whole(moved), [np.ones((1, 8, 8, 8), np.float32)])
@@ -43,7 +43,7 @@ def test_a_model_of_integers_is_left_to_the_compiler(moved: bool):
             without_data(whole(moved), mode)
 
 
-def test_a_bias_that_is_computed_has_no_place_for_a_correction():
+def test_a_computed_bias_is_not_corrected():
     x = Value(Type("f32", (1, 8, 8, 8)), "x")
     w = constant(RNG.standard_normal((8, 8, 3, 3)).astype(np.float32))
     bias = ops.reduce_mean(x, axes=(0, 2, 3), keepdims=False)
@@ -75,7 +75,7 @@ def hybrid(quantised_input: bool = False) -> Graph:
     return Graph([x], [y], ["y"])
 
 
-def test_stored_weights_of_floats_come_to_the_same_integers():
+def test_stored_weights_keep_their_integers():
     data = [RNG.standard_normal((1, 8, 8, 8)).astype(np.float32) for _ in range(4)]
     made = calibrate(hybrid(), data)
     assert [p for n, p in made.scheme.layers.items() if "conv" in n] == ["int8", "int8"]
@@ -84,16 +84,16 @@ def test_stored_weights_of_floats_come_to_the_same_integers():
     assert all(np.array_equal(k, STORED) for k in kept)
 
 
-def test_weights_beside_dequantised_activations_stay_as_they_are():
+def test_weights_of_quantised_layers_are_not_unpacked():
     graph = hybrid(quantised_input=True)
     unpack_weights(graph)
     left = [
         n for n in graph.nodes() if n.op == "dequantize_linear" and n.inputs[0].data is not None
     ]
-    assert len(left) == 1  # of the first convolution, whose file means integers
+    assert len(left) == 1  # the first convolution, which is quantised in the file
 
 
-def test_a_tensor_of_integers_keeps_the_scale_of_its_file():
+def test_a_quantised_tensor_keeps_the_scale_of_its_file():
     x = Value(Type("f32", (1, 8, 8, 8)), "x")
     one = (constant(np.float32(0.125)), constant(np.int8(-7)))
     t = ops.dequantize_linear(ops.quantize_linear(x, *one, dtype="i8"), *one)

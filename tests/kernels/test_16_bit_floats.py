@@ -1,4 +1,4 @@
-"""Products, convolutions and pools of f16 and bf16: stored in 16 bits, summed up in f32."""
+"""Products, convolutions and pools of f16 and bf16: stored in 16 bits, summed in f32."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def floats(*shape: int, dtype: Any = F32) -> np.ndarray:
 
 
 def packed(w: np.ndarray, dtype: Any) -> np.ndarray:
-    """In panels; the rows of bf16 lie in pairs, as its instructions want them."""
+    """Weights in panels; bf16 instructions multiply pairs of rows, so these are interleaved."""
     panels = packing.pack.body(w.astype(dtype), tile=packing.PANEL)
     if dtype is not BF16:
         return panels
@@ -109,8 +109,8 @@ def test_pool_of_f16(kind):
 @HALVES
 @pytest.mark.parametrize("op", ["cpu.gemm", "cpu.conv", "cpu.depthwise"])
 @pytest.mark.parametrize("wider", [True, False], ids=["to f32", "from f32"])
-def test_products_make_the_other_type(op, half, wider):
-    """By whole panels, halves and single columns."""
+def test_outputs_of_the_other_width(op, half, wider):
+    """Outputs of f32 from 16-bit inputs and vice versa; whole and half panels, single columns."""
     of, to = (half, F32) if wider else (F32, half)
     made = np.dtype(to).name.replace("bfloat", "bf").replace("float", "f")
     window = {"stride": (1, 1), "pad": (1,) * 4, "dilation": (1, 1)}
@@ -130,7 +130,7 @@ def test_products_make_the_other_type(op, half, wider):
         check(op, x, w, bias, rest, floats(n), made=made, act="prelu", **attrs)
 
 
-def test_what_is_refused_in_words():
+def test_refusals():
     with pytest.raises(BadInput, match="pairs along k"):
         cpu_gemm.gemm(floats(2, 3, dtype=F16), floats(1, 3, 16, dtype=F16), n=16)
     with pytest.raises(BadInput, match="pairs along k"):
@@ -141,8 +141,8 @@ def test_what_is_refused_in_words():
         cpu_gemm.gemm(np.ones((2, 2)), packing.pack.body(np.ones((2, 3)), tile=16), n=3, made="f32")
 
 
-def test_the_kernels_are_there():
-    ways = [("f16", isa) for isa in ("scalar", "avx2", "avx512")] + [("bf16", "avx512bf16")]
-    for types, isa in ways:
-        there = {k.op.name for k in native.kernels() if (k.types, k.isa) == (types, isa)}
-        assert there >= PRODUCTS, (types, isa)
+def test_every_instruction_set_has_the_kernels():
+    forms = [("f16", isa) for isa in ("scalar", "avx2", "avx512")] + [("bf16", "avx512bf16")]
+    for types, isa in forms:
+        names = {k.op.name for k in native.kernels() if (k.types, k.isa) == (types, isa)}
+        assert names >= PRODUCTS, (types, isa)
