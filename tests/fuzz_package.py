@@ -36,20 +36,24 @@ def build_driver() -> Path:
     """The sanitizer build of the driver, in a build directory of its own, with the kernels of every
     instruction set that this machine has."""
     folder = Path(os.environ.get("INTAGLIO_SANITIZE_BUILD", ROOT / "build-sanitize"))
+    isas = [name for name, bits in cpu_isa.BITS.items() if bits and not bits & ~native.machine()]
+    build(folder, "-DINTAGLIO_SANITIZE=ON", f"-DINTAGLIO_ISAS={';'.join(isas)}")
+    return folder / "fuzz_driver"
+
+
+def build(folder: Path, *options: str, targets: Sequence[str] = ("all",)) -> None:
+    """Build the C library and its tests with these options of CMake."""
     places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     cmake, ninja = shutil.which("cmake", path=places), shutil.which("ninja", path=places)
     if cmake is None:
         raise RuntimeError("cmake is missing; pip install cmake ninja")
     generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else []
-    options = [*generator, "-DINTAGLIO_SANITIZE=ON", "-DINTAGLIO_TESTS=ON"]
-    isas = [name for name, bits in cpu_isa.BITS.items() if bits and not bits & ~native.machine()]
-    options += [f"-DINTAGLIO_ISAS={';'.join(isas)}"]
+    configure = [cmake, "-S", ROOT, "-B", folder, *generator, "-DINTAGLIO_TESTS=ON", *options]
     folder.mkdir(exist_ok=True)
     with open(folder / ".lock", "w") as lock:  # parallel test runs must not build at the same time
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for command in ([cmake, "-S", ROOT, "-B", folder, *options], [cmake, "--build", folder]):
+        for command in (configure, [cmake, "--build", folder, "--target", *targets]):
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return folder / "fuzz_driver"
 
 
 def run_driver(driver: Path, files: Sequence[bytes]) -> tuple[str, str, int]:

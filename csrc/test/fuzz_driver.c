@@ -92,7 +92,8 @@ static void run_plan(const itg_model *model, uint32_t plan, uint32_t threads, un
   free(weights);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+  const uint32_t threads = argc > 1 ? (uint32_t)atoi(argv[1]) : 0;  // 0: now and then two
   signal(SIGALRM, too_slow);
   uint64_t size, count = 0;
   unsigned refused = 0, ran = 0, failures = 0;
@@ -112,7 +113,7 @@ int main(void) {
       if (!*error.words) return 5;
     } else {
       for (uint32_t plan = 0; plan < itg_model_plans(model); plan++)
-        run_plan(model, plan, count % 16 == 15 ? 2 : 1, &ran, &failures);
+        run_plan(model, plan, threads ? threads : count % 16 == 15 ? 2 : 1, &ran, &failures);
       itg_model_close(model);
     }
     alarm(0);

@@ -100,6 +100,30 @@ def test_bounds_keep_nan(tile: int) -> None:
     assert not np.isnan(y[0, 8:, 8:]).any()
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("row", [5, 7])
+@pytest.mark.parametrize("tile", TILES)
+def test_a_nan_reaches_only_tiles_that_read_it(tile: int, row: int, bad: float) -> None:
+    """What docs/kernels.md says: all other tiles keep their bits."""
+    x, w, pad = floats(1, 26, 26, 16), packed(taps(16, 16), tile), (1, 1, 1, 1)
+    ruined = x.copy()
+    ruined[0, row, row, 5] = bad
+    reads = [tile * i - 1 <= row < tile * i + tile + 1 for i in range(-(-26 // tile))]
+    band = np.repeat(reads, tile)[:26]
+    attrs = {"tile": tile, "channels": 16, "pad": pad, "add_last": False}
+    for kernel in native.kernels():
+        if kernel.op.name != "cpu.winograd" or kernel.needs & ~native.machine():
+            continue
+        before, after = (
+            native.run_kernel(kernel, [a, w], {**attrs, "act": "none", "act_args": ()})[0][0]
+            for a in (x, ruined)
+        )
+        assert not np.isfinite(after[row - 1 : row + 2, row - 1 : row + 2]).any()
+        changed = (after.view(np.int32) != before.view(np.int32)).any(-1)
+        assert not changed[~np.outer(band, band)].any()
+        assert changed.sum() <= (2 * tile) ** 2  # of four neighbouring tiles
+
+
 @pytest.mark.parametrize(("tile", "bound"), [(2, 1e-6), (4, 4e-6), (6, 2e-5)])
 @pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512"])
 @pytest.mark.parametrize(("side", "deep", "channels"), [(28, 16, 64), (28, 64, 64), (14, 256, 128)])
