@@ -217,8 +217,12 @@ def test_models_without_pictures():
         x = Value(Type("f32", (1, 7, 9)), "x")
         return Graph([x], [ops.relu(x)], ["y"])
 
-    for how in ({"mean": 1}, {"input_type": "uint8"}, {"input_layout": "nhwc"}, {"swap_rb": True}):
-        with pytest.raises(BadInput, match="image"):
+    for how, why in (
+        ({"input_layout": "nhwc"}, "a permutation of the 3 axes"),
+        ({"swap_rb": True}, "swap_rb needs 3 or 4 channels"),
+        ({"letterbox": (4, 4)}, "letterbox is for images with four axes"),
+    ):
+        with pytest.raises(BadInput, match=why):
             preprocess(words(), **how)
     with pytest.raises(BadInput, match="no input shows the model"):
         preprocess(words(), output_layout="nhwc")
@@ -231,6 +235,57 @@ def test_models_without_pictures():
     bytes_in = Value(Type("u8", (1, 3, 8, 8)), "x")
     with pytest.raises(BadInput, match="takes integers that are not quantised"):
         preprocess(Graph([bytes_in], [bytes_in], ["y"]), mean=3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((1, 24), None),
+        ((5, 6), None),
+        ((12,), None),
+        ((3, 6, 8), 0),
+        ((6, 8, 3), 2),
+        ((1, 7, 9), 0),
+        ((2, 7, 9), None),
+        ((1, 3, 4, 6, 8), 1),
+        ((1, 4, 6, 8, 3), 4),
+        ((2, 5, 4, 6, 8), None),
+    ],
+)
+@pytest.mark.parametrize("quantised", [False, True])
+def test_bytes_of_other_ranks(shape: tuple[int, ...], axis: int | None, quantised: bool):
+    """One mean for all, or one per channel of pictures without a batch and of videos."""
+    count = 1 if axis is None else shape[axis]
+    mean, std = np.float32([101, 55, 7])[:count], np.float32([50, 60, 70])[:count]
+    given = RNG.integers(0, 256, shape).astype(np.uint8)
+    across = [1] * len(shape)
+    if axis is not None:
+        across[axis] = count
+    want = (given - mean.reshape(across)) / std.reshape(across)
+    x = Value(Type("f32", shape), "x")
+    y = x
+    if quantised:
+        step, zero = constant(0.0173, dtype="f32"), constant(3, dtype="u8")
+        y = ops.dequantize_linear(ops.quantize_linear(x, step, zero, dtype="u8"), step, zero)
+        want = (np.clip(np.rint(want / 0.0173) + 3, 0, 255) - 3) * 0.0173
+    graph = Graph([x], [ops.mul(y, np.float32(2))], ["y"])
+    assert preprocess(graph, input_type="uint8", mean=mean, std=std) == ["x"]
+    assert graph.inputs[0].type == Type("u8", shape)
+    np.testing.assert_allclose(run(graph, given), 2 * want, atol=0.036 if quantised else 1e-5)
+    x = Value(Type("f32", shape), "x")
+    ranged = Graph([x], [ops.relu(x)], ["y"])
+    preprocess(ranged, input_type="uint8", input_range=(0, 1))
+    np.testing.assert_allclose(run(ranged, given), given / 255, atol=1e-6)
+
+
+def test_several_inputs_that_are_no_pictures():
+    def pair() -> Graph:
+        a, b = (Value(Type("f32", (1, 7)), n) for n in "ab")
+        return Graph([a, b], [ops.sub(a, b)], ["y"])
+
+    with pytest.raises(BadInput, match=r'name the input, as in input_type={"a": ...}'):
+        preprocess(pair(), input_type="uint8")
+    assert preprocess(pair(), input_type={"b": "uint8"}, mean={"b": 9}) == ["b"]
 
 
 def test_state_is_no_picture():

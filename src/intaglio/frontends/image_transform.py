@@ -85,9 +85,10 @@ class ImageTransform:
         return ops.gather(x, constant(np.array(self._channel_order, np.int64)), axis=self.axis)
 
     def _per_channel(self, numbers: Array) -> Array:
-        assert self.axis is not None
+        if self.axis is None:
+            return np.asarray(numbers[0], np.float32)
         mine = numbers[self._channel_order] if self.swap else numbers
-        shape = [1] * 4
+        shape = [1] * self.old.type.rank
         shape[self.axis] = mine.size
         return np.ascontiguousarray(mine.reshape(shape), np.float32)
 
@@ -123,8 +124,7 @@ class ImageTransform:
         equal mean and std. The arithmetic is that of the calibration samples, because pixels minus
         127.5 are exactly halfway between two integers.
         """
-        assert self.axis is not None
-        count = self.old.shape[self.axis]
+        count = 1 if self.axis is None else self.old.shape[self.axis]
         low, high = self.bounds or (0.0, 255.0)
         step = np.float32((high - low) / 255)
         numbers = [
@@ -139,7 +139,9 @@ class ImageTransform:
         for c in range(1, count + 1):
             if c < count and numbers[c] == numbers[start]:
                 continue
-            part = ops.part(x, start, c, axis=self.axis) if c - start < count else x
+            part = x
+            if self.axis is not None and c - start < count:
+                part = ops.part(x, start, c, axis=self.axis)
             real = ops.dequantize_linear(part, constant(step), constant(0, dtype="u8"))
             real = ops.add(real, np.float32(low)) if low else real
             for op, number in zip((ops.sub, ops.div), numbers[start], strict=True):

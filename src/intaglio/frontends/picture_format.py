@@ -55,7 +55,7 @@ class PictureFormat:
         red and blue change places. `normal`: mean and std. `inner_size`: a letterbox to this size.
         """
         given = axis if perm is None else perm[axis]
-        made = replace(self, layout="nchw" if given == 1 else "nhwc")
+        made = replace(self, layout="nchw" if given <= 1 else "nhwc")
         if swap:
             made = made.swapped()
         if normal:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes, ops
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, option
 from intaglio.frontends import picture_format
 from intaglio.frontends.image_transform import ImageTransform
 from intaglio.frontends.picture_format import GREY
@@ -71,7 +71,9 @@ def preprocess(
     `letterbox` (height, width): images have this size; they are scaled to fit the model's size and
     padded with `pad_value`. `input_range` (0, 1): the values of bytes 0 and 255, before `mean` and
     `std`. `output_layout`: layout of outputs with four axes. `layout`: layout of the model itself.
-    These options may be mappings by input name, except the last two.
+    These options may be mappings by input name, except the last two. Otherwise they are for all
+    images [N, C, H, W] or [N, H, W, C], or for the only input, which may have any rank: one of
+    rank 3 or 5 may have channels too, and any other takes one `mean` and one `std`.
 
     `resize` ("stretch", "letterbox" or "crop") and `color` (the model's channel order, "rgb" or
     "bgr") do not change the graph. They are kept beside it for programs that give pictures to the
@@ -88,15 +90,21 @@ def preprocess(
         "letterbox": letterbox,
         "input_range": input_range,
     }
-    images = [n for n, t in inputs if channel_axis(t, layout) is not None]
+    pictures = [n for n, t in inputs if t.rank == 4 and channel_axis(t, layout) is not None]
+    names = [n for n, _ in inputs]
+    images = pictures or names * (len(names) == 1)
     wanted = {k: _by_name(k, v, inputs, images) for k, v in asked.items()}
     pads = _by_name("pad_value", pad_value, inputs, images)
-    means, stds = (per_input(k, v, inputs, images) for k, v in (("mean", mean), ("std", std)))
-    if not images and any(v is not None for v in (*asked.values(), mean, std)):
-        _only_permutations(asked, mean, std, inputs)
-    model_axis = next((channel_axis(t, layout) for _, t in inputs if channel_axis(t, layout)), None)
-    if images and any(g is not None for g in (resize, color, *asked.values(), mean, std)):
-        last = {n: channels_last(t, layout) is True for n, t in inputs if n in images}
+    means, stds = (
+        per_input(k, v, inputs, names if isinstance(v, Mapping) else images)
+        for k, v in (("mean", mean), ("std", std))
+    )
+    if not images:
+        _refuse_unnamed({**asked, "mean": mean, "std": std}, inputs)
+    axes = [channel_axis(t, layout) for _, t in inputs if t.rank == 4]
+    model_axis = next((a for a in axes if a is not None), None)
+    if pictures and any(g is not None for g in (resize, color, *asked.values(), mean, std)):
+        last = {n: channels_last(t, layout) is True for n, t in inputs if n in pictures}
         picture_format.describe(graph, last, resize=resize, color=color, pad_value=pads)
     formats = picture_format.formats_of(graph.metadata)
     changed = []
@@ -173,9 +181,10 @@ def _transposed(graph: Graph, v: Value) -> Value:
 
 
 def channel_axis(t: Type, layout: str = "auto") -> int | None:
-    """The channel axis of an image: 1 or 3; None if it is not an image."""
-    last = channels_last(t, layout) if t.rank == 4 else None
-    return None if last is None else 3 if last else 1
+    """The channel axis of an image, an image without a batch, or a video; None if it has none."""
+    image = t if t.rank != 5 else t.but(shape=(t.shape[0], t.shape[1], *t.shape[3:]))
+    last = channels_last(image, layout)
+    return None if last is None else t.rank - 1 if last else int(t.rank > 3)
 
 
 def channels_last(t: Type, layout: str) -> bool | None:
@@ -247,18 +256,16 @@ def per_channel(what: str, given: Any, name: str, channels: int) -> Array | None
     return np.broadcast_to(numbers, (channels,))
 
 
-def _only_permutations(
-    asked: Mapping[str, Any], mean: Any, std: Any, inputs: Sequence[tuple[str, Type]]
-) -> None:
-    """BadInput if no input is an image and options other than a permutation are given."""
-    given = asked["input_layout"] or {}
-    layouts = given.values() if isinstance(given, Mapping) else [given]
-    rest = [mean, std, *(v for k, v in asked.items() if k != "input_layout")]
-    if any(v is not None for v in rest) or any(str(t).lower() in LAYOUTS for t in layouts):
-        shapes = ", ".join(f"'{n}' {t}" for n, t in inputs)
-        raise BadInput(
-            f"no input is an image, [N, C, H, W] or [N, H, W, C] with 1, 3 or 4 channels: {shapes}"
-        )
+def _refuse_unnamed(asked: Mapping[str, Any], inputs: Sequence[tuple[str, Type]]) -> None:
+    """BadInput if an option is given for no input by name, and no input is an image."""
+    for what, given in asked.items():
+        if given is not None and not isinstance(given, Mapping):
+            shapes = ", ".join(f"'{n}' {t}" for n, t in inputs)
+            example = option(what, {inputs[0][0]: ...}) if inputs else option(what)
+            raise BadInput(
+                "no input is an image, [N, C, H, W] or [N, H, W, C] with 1, 3 or 4 channels: "
+                f"{shapes}; name the input, as in {example}"
+            )
 
 
 def _checked(v: Value, axis: int | None, of: Mapping[str, Any], mean: Any, std: Any) -> Any:
@@ -266,20 +273,15 @@ def _checked(v: Value, axis: int | None, of: Mapping[str, Any], mean: Any, std: 
     kind, name = str(of["input_type"] or "same").lower(), f"input '{v.name}' {v.type}"
     if kind not in INPUTS:
         raise BadInput(f"input_type is '{of['input_type']}'; use one of {', '.join(INPUTS)}")
-    rest = (of["input_type"], of["swap_rb"], of["letterbox"], of["input_range"], mean, std)
-    if axis is None and any(g is not None for g in rest):
-        raise BadInput(
-            f"{name} is not an image with 1, 3 or 4 channels; only a permutation of its axes can "
-            "be "
-            "given"
-        )
+    if of["letterbox"] is not None and (axis is None or v.type.rank != 4):
+        raise BadInput(f"letterbox is for images with four axes; {name} is not an image")
     whole = not dtypes.is_float(v.dtype)
     changes = mean is not None or std is not None or of["letterbox"] is not None
     if whole and v.type.quant is None and (changes or kind not in ("same", "uint8")):
         raise BadInput(
             f"{name} takes integers that are not quantised; leave out mean, std and letterbox"
         )
-    channels = 0 if axis is None else v.shape[axis]
+    channels = 1 if axis is None else v.shape[axis]
     if of["swap_rb"] and channels < 3:
         raise BadInput(f"swap_rb needs 3 or 4 channels; {name} has {channels}")
     dtype = INPUTS[kind] or ("f32" if whole and changes else v.dtype)
