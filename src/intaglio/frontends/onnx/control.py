@@ -11,6 +11,7 @@ from intaglio.errors import BadInput, option
 from intaglio.frontends.onnx.dynamic_shapes import estimates
 from intaglio.frontends.onnx.importer import NeedsValue, OnnxNode, importer, scalar
 from intaglio.frontends.onnx.shape import sliced
+from intaglio.frontends.onnx.value_bounds import upper_bound
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.ops.cast import cast
 from intaglio.ops.control import UNBOUNDED, if_, loop, scan
@@ -177,8 +178,13 @@ def _max_trips(n: OnnxNode) -> int | None:
     if n.is_const(0):
         count = int(scalar(n.const(0)))
         return max(count, 0) if count < MAX_TRIPS else None
-    found = None if n.input(0) is None else estimates(n.required(0))
-    return None if found is None else max(int(scalar(a)) for a in found)
+    if n.input(0) is None:
+        return None
+    found = estimates(n.required(0))
+    if found is None:
+        bound = upper_bound(n.required(0))
+        return None if bound is None else max(bound, 0)
+    return max(int(scalar(a)) for a in found)
 
 
 def _declared_length(n: OnnxNode, first: int) -> int:

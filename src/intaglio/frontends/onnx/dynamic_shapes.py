@@ -12,6 +12,7 @@ import numpy as np
 
 from intaglio.errors import BadInput, Unsupported
 from intaglio.frontends.onnx.importer import OnnxNode
+from intaglio.frontends.onnx.value_bounds import MAX_BOUND, interval
 from intaglio.ir import Array, Type, Value, constant
 from intaglio.ops.registry import evaluate_node
 from intaglio.ops.shape import reshape
@@ -67,14 +68,15 @@ def constant_if_fixed(value: Value) -> Value:
 
 
 def output_bound(
-    n: OnnxNode, i: int, shape: Callable[[Array], Sequence[int]]
+    n: OnnxNode, i: int, shape: Callable[[Array], Sequence[int]], *, grows: bool = False
 ) -> tuple[Shape, Shape]:
     """Upper bound and dynamic axes of output 0, whose shape depends on operand `i`.
 
-    `shape` computes the output's shape from a value of that operand. Without an estimate, the
-    declared shape is used; without that, an error says how to bind the operand.
+    `shape` computes the output's shape from a value of that operand; `grows` says that larger
+    values give larger shapes, so that intervals bound it too. Without an estimate, the declared
+    shape is used; without that, an error says how to bind the operand.
     """
-    found = estimates(n.required(i))
+    found = estimates(n.required(i)) or (_ends(n.required(i)) if grows else None)
     if found is not None:
         high, low = tuple(shape(found[0])), tuple(shape(found[1]))
         return high, tuple(k for k, (a, b) in enumerate(zip(high, low, strict=True)) if a != b)
@@ -83,6 +85,14 @@ def output_bound(
         n.const(i)  # raises with the remedy
         raise AssertionError("a constant operand needs no bound")
     return declared.shape, tuple(range(declared.rank))
+
+
+def _ends(value: Value) -> tuple[Array, Array] | None:
+    """The largest and the smallest integers that `value` may hold, if they are known."""
+    low, high = interval(value)
+    if not np.isfinite(low).all() or not (high <= MAX_BOUND).all():
+        return None
+    return high.astype(np.int64), low.astype(np.int64)
 
 
 def steps_between(start: Value, stop: Value) -> tuple[int, ...] | None:

@@ -12,6 +12,7 @@ from intaglio import dtypes
 from intaglio.errors import BadInput
 from intaglio.frontends.onnx.dynamic_shapes import (
     constant_if_fixed,
+    estimates,
     output_bound,
     reshaped,
     resolved,
@@ -19,6 +20,7 @@ from intaglio.frontends.onnx.dynamic_shapes import (
 )
 from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
 from intaglio.frontends.onnx.tensors import element_type
+from intaglio.frontends.onnx.value_bounds import MAX_BOUND, bounds
 from intaglio.ir import Array, Value, constant
 from intaglio.ops.cast import cast
 from intaglio.ops.compare import equal, where
@@ -128,7 +130,9 @@ def import_transpose(n: OnnxNode) -> Value:
 def import_expand(n: OnnxNode) -> Value:
     x = n.required(0)
     if not n.is_const(1):
-        bound, dynamic = output_bound(n, 1, lambda s: np.broadcast_shapes(x.shape, ints(s)))
+        bound, dynamic = output_bound(
+            n, 1, lambda s: np.broadcast_shapes(x.shape, ints(s)), grows=True
+        )
         return expand_to(x, i64(n.required(1)), bound=bound, dynamic=dynamic)
     shape = ints(n.const(1))
     if x.type.dynamic:
@@ -309,7 +313,7 @@ def constant_of_shape(n: OnnxNode) -> Value:
     value = np.asarray(n.attr("value", np.zeros(1, np.float32))).reshape(-1)[:1]
     if n.is_const(0):  # a large one stays an expand node
         return expand(constant(value[0]), shape=ints(n.const(0)))
-    bound, dynamic = output_bound(n, 0, ints)
+    bound, dynamic = output_bound(n, 0, ints, grows=True)
     return expand_to(constant(value), i64(n.required(0)), bound=bound, dynamic=dynamic)
 
 
@@ -333,15 +337,34 @@ def import_range(n: OnnxNode) -> Value:
         if step == 0:
             raise BadInput("delta is 0")
         return range_(*scalars, bound=(max(math.ceil((last - first) / step), 0),))
-    if unknown == [1]:
-
-        def count(limit: Array) -> tuple[int]:
-            first, step = scalar(n.const(0)), scalar(n.const(2))
-            return (max(math.ceil((scalar(limit) - first) / step), 0),)
-
-        return range_(*scalars, bound=output_bound(n, 1, count)[0])
+    found = _longest_range(n)
+    if found is not None:
+        return range_(*scalars, bound=(found,))
     declared = n.declared(0)
     if declared is None:
         n.const(unknown[0])
         raise AssertionError("const() raises if the operand is not constant")
     return range_(*scalars, bound=declared.shape)
+
+
+def _longest_range(n: OnnxNode) -> int | None:
+    """The most numbers that a range may have, if its operands tell it."""
+    start, limit = n.required(0), n.required(1)
+    if not n.is_const(2) or not (step := scalar(n.const(2))):
+        return None
+    steps = steps_between(start, limit) if step > 0 else None
+    if steps is not None:
+        return math.ceil(steps[0] / step)
+    ends = [
+        (float(scalar(a.data)),) * 2 if a.data is not None else _ends(a) for a in (start, limit)
+    ]
+    span = ends[1][1] - ends[0][0] if step > 0 else ends[1][0] - ends[0][1]
+    return max(math.ceil(span / step), 0) if span / step <= MAX_BOUND else None
+
+
+def _ends(v: Value) -> tuple[float, float]:
+    """The smallest and the largest value of a scalar, by extents or by intervals."""
+    found = estimates(v)
+    if found is None:
+        return bounds(v)
+    return min(float(scalar(a)) for a in found), max(float(scalar(a)) for a in found)
