@@ -33,6 +33,13 @@ def test_missed_goals_are_reported():
     assert "- intaglio: no such op" in calibration.report(failed)
 
 
+def test_detectors_have_a_limit_in_seconds():
+    for seconds, verdict in ((20.0, "met"), (40.0, "NOT MET")):
+        said = calibration.report(found([seconds], [10.0]) | {"model": "nudenet"})
+        assert f"{seconds:.1f} s (allowed 30 on two quiet cores): {verdict}" in said
+        assert "of onnxruntime's time" not in said
+
+
 def test_pictures_are_the_same_every_time(tmp_path):
     pytest.importorskip("PIL")
     for name in ("a", "b"):

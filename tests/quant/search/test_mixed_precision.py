@@ -1,5 +1,7 @@
 """Mixed precision promotes the layers that cost the outputs most for their time, and no others."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -46,11 +48,12 @@ class Costs:
         return list(range(count))
 
 
-def mixed(costs, cosine=0.995, parts=None, layers=5):
+def mixed(costs, cosine=0.995, parts=None, layers=5, **policy):
     graph = chain(layers)
     trial = Costs(costs, parts or {"y": 0.0})
     chip = cpu.target("avx512vnni")
-    search = Search(graph, place(graph, {}, chip), trial, lambda methods: {})
+    placed = place(graph, {}, chip)
+    search = Search(graph, placed, trial, lambda methods: {}, policy=replace(POLICY, **policy))
     schemes = {n: TensorScheme("i8", (1.0,), (0,)) for n in costs}
     return MixedPrecision(search, schemes, {}, cosine), trial
 
@@ -124,6 +127,18 @@ def test_few_trials_find_one_tensor_among_many():
     held, trial = mixed(costs, layers=64)
     assert held.meet().layers == {"t38": "f32"}
     assert trial.runs < 20
+
+
+@pytest.mark.parametrize(("passes", "most"), [(1, 64), (3, 4)])
+def test_what_is_left_is_searched_again_if_promotions_were_too_few(passes, most):
+    """Trials for the two large errors leave none to find the two small ones, which matter too."""
+    small, large = {"t40": 0.012, "t50": 0.011}, {"t10": 5.0, "t20": 3.0}
+    costs = {f"t{i}": 1e-6 for i in range(64)} | small | large
+    held, _ = mixed(costs, layers=64, trial_budget=18, passes=passes)
+    layers = held.meet().layers
+    assert {"t11", "t21"} <= set(layers)
+    assert 3 <= len(layers) <= most
+    assert (len(layers) > 4) == (passes == 1)
 
 
 # ---- headroom ------------------------------------------------------------------------------------

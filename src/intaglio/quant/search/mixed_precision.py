@@ -54,9 +54,6 @@ class MixedPrecision:
         )
         self.roundings = shared_roundings(search.placement, schemes)
         self.allowed = allowed_error(cosine)
-        self.hardest: list[int] = []  # the samples on which sensitivities are measured
-        self.hardest_base: Errors = {}  # the errors of rounded weights alone on these samples
-        self.scale: dict[str, float] = {}  # error on all samples / error on the hardest, by part
         self.exact = False  # trials keep the float weights of promoted layers: one compile a trial
 
     @functools.cached_property
@@ -75,45 +72,37 @@ class MixedPrecision:
         return self.over(self.search.errors({})) > self.policy.rounding_share
 
     # ---- sensitivity -----------------------------------------------------------------------------
-    def sensitivities(self, all_of_them: Errors) -> tuple[Errors, dict[str, Errors]]:
-        """The errors by rounded weights alone, and the error that each tensor adds to them.
+    def sensitivities(
+        self, base: Errors, chosen: list[Unit]
+    ) -> tuple[dict[str, Errors], dict[str, Errors]]:
+        """The error that each tensor adds to `base`, the error of rounded weights alone, with
+        `chosen` promoted; apart from them tensors of groups that there were no trials to split.
 
         The group with the largest error is split in two until its error is negligible. Groups are
         tried on the samples with the largest part of the error, and the results are scaled to all.
         """
-        base = self.search.errors({})
-        whole = _less(all_of_them, base)
-        self.hardest = self.search.trial.hardest(self.schemes, self.policy.sensitivity_samples)
-        self.hardest_base = self.search.errors({}, only=self.hardest)
-        there = self.added(list(self.roundings))
-        self.scale = {p: e / there[p] if there[p] else 1.0 for p, e in whole.items()}
+        left = self.kept(self.schemes, self.layers(chosen))
+        whole = _less(self.search.errors(left), base)
+        groups = Groups(self, left, whole)
         found: dict[str, Errors] = {}
+        unsplit: dict[str, Errors] = {}
         count = 0
-        heap = [(-self.over(whole), 0, list(self.roundings), whole)]
+        heap = [(-self.over(whole), 0, groups.every, whole)]
         while heap:
             size, _, group, added = heapq.heappop(heap)
-            if (
-                len(group) == 1
-                or count >= self.policy.trial_budget
-                or -size < self.policy.negligible
-            ):
-                found |= {n: {p: e / len(group) for p, e in added.items()} for n in group}
+            fine = len(group) <= 1 or -size < self.policy.negligible
+            if fine or count >= self.policy.trial_budget:
+                each = {n: {p: e / len(group) for p, e in added.items()} for n in group}
+                (found if fine else unsplit).update(each)
                 continue
             half, rest = group[: len(group) // 2], group[len(group) // 2 :]
-            one = self.added(half)
+            one = groups.added(half)
             small = max(added.values()) < self.policy.additive
-            other = _less(added, one) if small else self.added(rest)
+            other = _less(added, one) if small else groups.added(rest)
             count += 1 if small else 2
             for part, e in ((half, one), (rest, other)):
                 heapq.heappush(heap, (-self.over(e), 2 * count + (part is half), part, e))
-        return base, found
-
-    def added(self, tensors: list[str]) -> Errors:
-        """The error that rounding these tensors adds to the error of rounded weights."""
-        names = {n for t in tensors for n in self.roundings[t]}
-        part = {n: t for n, t in self.schemes.items() if n in names}
-        made = self.search.errors(part, only=self.hardest)
-        return {p: e * self.scale.get(p, 1.0) for p, e in _less(made, self.hardest_base).items()}
+        return found, unsplit
 
     # ---- promotion -------------------------------------------------------------------------------
     def meet(self) -> Found:
@@ -122,26 +111,11 @@ class MixedPrecision:
         found = Found(cosine=_cosine(now), curve=[Point((), 0.0, _cosine(now), True)])
         if self.over(now) <= 1:
             return found
-        self.search.expect("trying tensors in floats", 2 * self.policy.trial_budget)
-        base, single = self.sensitivities(now)
-        self.search.expect("trying layers in floats")
+        base, costs = self.search.errors({}), dict[str, Errors]()
         self.exact = self.over(base) > self.policy.exact_share
-        ranked = self.ranked(base, single) if self.promotions.level else []
-        count = self.enough(base, single, ranked)
-        chosen, step, short = list[Unit](), 1, 0
-        while len(chosen) < len(ranked) and self.over(now) > 1:
-            short, chosen = len(chosen), ranked[:count]
-            now = self.measured(chosen, found)
-            count, step = min(count + step, len(ranked)), 2 * step
-        while self.exact and self.over(now) <= 1 and len(chosen) - short > 1:
-            fewer = ranked[: (short + len(chosen)) // 2]
-            after = self.measured(fewer, found)
-            if self.over(after) <= 1:
-                chosen, now = fewer, after
-            else:
-                short = len(fewer)
+        chosen, now = self.promoted(base, now, costs, found)
         if self.over(now) <= 1:
-            chosen, now = self.without_needless(chosen, single, now, found)
+            chosen, now = self.without_needless(chosen, costs, now, found)
         layers = self.layers(chosen)
         for level in self.how.wider[1:]:  # the first wider precision was not enough
             if self.over(now) > 1:
@@ -152,16 +126,71 @@ class MixedPrecision:
             replace(p, kept=set(p.layers) == set(layers) and p.cosine == found.cosine)
             for p in sorted(found.curve, key=lambda p: p.time)
         ]
-        found.notes = [self.words(u, single) for u in chosen]
+        found.notes = [self.words(u, costs) for u in chosen]
         if self.over(now) > 1:
             found.notes.insert(0, self.missed(found.cosine))
         return found
 
-    def ranked(self, base: Errors, single: Mapping[str, Errors]) -> list[Unit]:
-        """Units in order: each removes the most error for its price beside those before it."""
-        units = self.promotions.units(self.roundings, self.schemes)
-        made = list[Unit]()
-        freed, done = set[str](), set[str]()
+    def promoted(
+        self, base: Errors, now: Errors, costs: dict[str, Errors], found: Found
+    ) -> tuple[list[Unit], Errors]:
+        """Units that are enough, and the errors with them; `costs` gets the error by tensor.
+
+        If the units that should be enough are not, the tensors that are left are searched again.
+        """
+        chosen, ranked, short = list[Unit](), list[Unit](), 0
+        for _ in range(self.policy.passes if self.promotions.level else 0):
+            self.search.expect("trying tensors in floats", 2 * self.policy.trial_budget)
+            single = self.to_blame(base, chosen, costs)
+            self.search.expect("trying layers in floats")
+            ranked, short = self.ranked(base, single, chosen), len(chosen)
+            chosen = ranked[: self.enough(base, single, ranked, short)]
+            if not chosen:
+                break
+            now = self.measured(chosen, found)
+            if self.over(now) <= 1 or len(chosen) == len(ranked):
+                break
+        return self.shortest(ranked, short, chosen, now, found)
+
+    def to_blame(
+        self, base: Errors, chosen: list[Unit], costs: dict[str, Errors]
+    ) -> dict[str, Errors]:
+        """The error by tensor with `chosen` promoted. Groups that were not split count only if
+        single tensors are not to blame."""
+        single, unsplit = self.sensitivities(base, chosen)
+        costs |= single | unsplit
+        none = dict.fromkeys(self.roundings, dict.fromkeys(base, 0.0))
+        if self.over(self._remaining(base, none | single, chosen)) <= self.policy.aim:
+            single |= unsplit
+        return none | single
+
+    def shortest(
+        self, ranked: list[Unit], short: int, chosen: list[Unit], now: Errors, found: Found
+    ) -> tuple[list[Unit], Errors]:
+        """The first units of `ranked` that are enough: more if `chosen` are not, and no more than
+        needed. The first `short` are too few."""
+        step, sufficient = 1, self.over(now) <= 1
+        while self.over(now) > 1 and len(chosen) < len(ranked):
+            short, chosen = len(chosen), ranked[: len(chosen) + step]
+            now, step = self.measured(chosen, found), 2 * step
+        if sufficient and not self.exact:  # predicted well: seldom too many
+            return chosen, now
+        while self.over(now) <= 1 and len(chosen) - short > 1:
+            fewer = ranked[: (short + len(chosen)) // 2]
+            after = self.measured(fewer, found)
+            if self.over(after) <= 1:
+                chosen, now = fewer, after
+            else:
+                short = len(fewer)
+        return chosen, now
+
+    def ranked(self, base: Errors, single: Mapping[str, Errors], chosen: list[Unit]) -> list[Unit]:
+        """All units, `chosen` first: each removes the most error for its price beside those
+        before it."""
+        freed = {n for u in chosen for n in u.frees}
+        done = {n for u in chosen for n in u.layers}
+        every = self.promotions.units(self.roundings, self.schemes)
+        units, made = [u for u in every if not u.frees <= freed], list(chosen)
         while units:
             remain = self._remaining(base, single, made)
             bad = {p for p, e in remain.items() if e > self.policy.aim * self.allowed} or set(base)
@@ -174,9 +203,11 @@ class MixedPrecision:
             units = [u for u in units if not u.frees <= freed]
         return made
 
-    def enough(self, base: Errors, single: Mapping[str, Errors], ranked: list[Unit]) -> int:
-        """How many of the units should do, predicted from the sensitivities."""
-        for count in range(1, len(ranked)):
+    def enough(
+        self, base: Errors, single: Mapping[str, Errors], ranked: list[Unit], short: int
+    ) -> int:
+        """How many of the units should do, predicted from the sensitivities; more than `short`."""
+        for count in range(short + 1, len(ranked)):
             if self.over(self._remaining(base, single, ranked[:count])) <= self.policy.aim:
                 return count
         return len(ranked)
@@ -281,6 +312,26 @@ class MixedPrecision:
             else f"{chip} has nothing wider than {self.how.precision}"
         )
         return f"the outputs match by {cosine:.6g} only; {self.cosine:g} was asked for: {why}"
+
+
+class Groups:
+    """Groups of the tensors that are `left` to round, tried on the samples that err most."""
+
+    def __init__(self, of: MixedPrecision, left: Schemes, whole: Errors):
+        self.search, self.left, self.roundings = of.search, left, of.roundings
+        self.every = [n for n, members in of.roundings.items() if not members.isdisjoint(left)]
+        self.samples = self.search.trial.hardest(left, of.policy.sensitivity_samples)
+        self.base = self.search.errors({}, only=self.samples)
+        self.scale = dict.fromkeys(whole, 1.0)  # error on all samples / error on these
+        there = self.added(self.every)
+        self.scale = {p: e / there[p] if there[p] else 1.0 for p, e in whole.items()}
+
+    def added(self, tensors: list[str]) -> Errors:
+        """The error that rounding these tensors adds to the error of rounded weights."""
+        names = {n for t in tensors for n in self.roundings[t]}
+        part = {n: t for n, t in self.left.items() if n in names}
+        added = _less(self.search.errors(part, only=self.samples), self.base)
+        return {p: e * self.scale[p] for p, e in added.items()}
 
 
 def allowed_error(cosine: float) -> float:

@@ -41,7 +41,8 @@ class Policy:
     macs_per_output: int = 25  # a layer takes at least as long as this many MACs an output element
     # Effort:
     sensitivity_samples: int = 8  # samples on which sensitivities are measured: the worst ones
-    trial_budget: int = 60  # most trials to find the tensors that cause the error
+    passes: int = 3  # times that sensitivities are measured: again if the promotions were too few
+    trial_budget: int = 60  # most trials of a pass to find the tensors that cause the error
     negligible: float = 0.05  # share of the allowed error below which a group is not split
     additive: float = 0.1  # errors below this add up: one half of a group tells the other's error
     aim: float = 0.8  # share of the allowed error that a prediction must reach
