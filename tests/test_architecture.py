@@ -28,6 +28,7 @@ LAYERS = [
     ("tune",),
     ("compile_options",),
     ("compiler", "export"),
+    ("open_dimensions",),
     ("quant",),
     ("analysis", "vision"),
     ("matmul",),

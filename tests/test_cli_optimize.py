@@ -173,7 +173,6 @@ def test_a_wrong_rule_is_caught_and_named(
     ("args", "words"),
     [
         (["missing.onnx"], "missing.onnx"),
-        ([DIGITS], "--dim batch="),
         ([DIGITS, "--dim", "batch=1", "--disable", "swich"], "'swich'; did you mean swish"),
         ([DIGITS, "--dim", "batch=1", "--level", "4"], "--level"),
         ([DIGITS, "--dim", "batch=1", "--opset", "3"], "opset is 3"),

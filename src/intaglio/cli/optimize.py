@@ -81,6 +81,8 @@ def command(
 ) -> None:
     """Optimise MODEL and write it as ONNX.
 
+    Open dimensions of an ONNX model stay open, unless --dim or --shape binds them.
+
     \b
     intaglio optimize model.onnx -o small.onnx            all optimisations
     intaglio optimize model.onnx --explain                statistics of each rule
@@ -88,32 +90,28 @@ def command(
     intaglio optimize model.onnx -o m.onnx --disable swish
     intaglio optimize model.onnx -o m.onnx --contrib      for onnxruntime only
     """
-    import intaglio
     from intaglio.analysis.rules import explain as explained
     from intaglio.analysis.rules import table
-    from intaglio.compiler import trace_optimize
+    from intaglio.open_dimensions import Settings, find_open
 
     if out and Path(out).suffix == ".itg":
         raise BadInput(
             f"cannot write '{out}': the optimised model is ONNX; give a name that ends in .onnx; "
             "`intaglio compile` writes packages"
         )
+    settings = Settings(level, disable, opset, contrib, dump_dir)
     with progress_line.shown():
         progress.report("reading the model")
-        graph = intaglio.load(model, **options.load_arguments(**model_options))
-        made = trace_optimize(graph, level, disable, dump_dir)
-        small, records = made.graph, made.records
-        progress.report("writing ONNX")
-        written = intaglio.to_onnx(small, opset, contrib=contrib)
-        facts = {**_facts(model, graph, small, written), "pruned": made.pruned}
+        arguments = options.load_arguments(**model_options)
+        source = find_open(model, arguments)
+        work = _Open(source, settings) if source else _Fixed(model, arguments, settings)
+        facts = work.facts(model)
         if check:
-            feeds = options.read_feeds(data, {v.name: v.type for v in graph.inputs}, None)
             with progress.inside("comparing outputs"):
-                found = _Check(graph, level, disable, engine, seed, feeds).of(written, records)
-            facts["check"] = found
+                facts["check"] = work.check(engine, seed, data)
         if out:
-            intaglio.save_onnx(small, out, opset, contrib=contrib)
-    reports = explained(records)
+            work.save(out)
+    reports = explained(work.records)
     if as_json:
         facts["rules"] = [r.to_dict() for r in reports]
         facts["pruned"] = facts["pruned"].to_dict() if facts["pruned"] else None
@@ -125,6 +123,101 @@ def command(
     if out:
         size = Path(out).stat().st_size / 1e6
         click.echo(f"{out}: {size:.2f} MB, opset {facts['opset']}")
+
+
+class _Fixed:
+    """A model whose dimensions are all bound."""
+
+    def __init__(self, model: str, arguments: dict[str, Any], settings: Any):
+        import intaglio
+        from intaglio.compiler import trace_optimize
+
+        self.settings = settings
+        self.graph = intaglio.load(model, **arguments)
+        made = trace_optimize(self.graph, settings.level, settings.disable, settings.dump_dir)
+        self.small, self.records, self.pruned = made.graph, made.records, made.pruned
+        progress.report("writing ONNX")
+        self.written = intaglio.to_onnx(self.small, settings.opset, contrib=settings.contrib)
+
+    def facts(self, model: str) -> dict[str, Any]:
+        made = _facts(model, self.graph, self.small, self.written)
+        return {**made, "pruned": self.pruned}
+
+    def check(self, engine: str, seed: int, data: tuple[str, ...]) -> dict[str, Any]:
+        import intaglio
+
+        feeds = options.read_feeds(data, {v.name: v.type for v in self.graph.inputs}, None)
+        check = Check(self.graph, self.settings.level, self.settings.disable, engine, seed, feeds)
+        return check.of(intaglio.load(self.written), self.records)
+
+    def save(self, out: str) -> None:
+        import intaglio
+
+        intaglio.save_onnx(self.small, out, self.settings.opset, contrib=self.settings.contrib)
+
+
+class _Open:
+    """A model whose open dimensions stay open."""
+
+    def __init__(self, source: Any, settings: Any):
+        from intaglio.open_dimensions import optimize_open
+
+        self.source, self.settings = source, settings
+        self.made = optimize_open(source, settings)
+        self.records = self.made.optimized.records
+        self.written = self.made.to_onnx()
+        self.sizes = self.made.sizes
+        self.checked = list(self.sizes.checks(source.model, source.options))
+
+    def _named(self, extents: list[int]) -> str:
+        pairs = zip(self.sizes.dims, extents, strict=True)
+        return ", ".join(f"{d}={e}" for d, e in pairs)
+
+    def _after(self, extents: list[int]) -> Graph:
+        import intaglio
+
+        shapes = {v.name: v.shape for v in self.source.at(self.sizes, extents).inputs}
+        return intaglio.load(self.written, shapes=shapes)
+
+    def facts(self, model: str) -> dict[str, Any]:
+        size = self.checked[0]
+        graph = self.source.at(self.sizes, size)
+        made = _facts(model, graph, self._after(size), self.written)
+        opened = {
+            "dims": [str(d) for d in self.sizes.dims],
+            "macs_at": self._named(size),
+            "level": self.made.level,
+            "left": self.made.kept,
+        }
+        return {**made, "pruned": self.made.optimized.pruned, "open": opened}
+
+    def check(self, engine: str, seed: int, data: tuple[str, ...]) -> dict[str, Any]:
+        """Compare at two sizes, or at that of the data."""
+        results = []
+        sizes = [self._size_of(data)] if data else self.checked
+        for extents in sizes:
+            graph = self.source.at(self.sizes, extents)
+            feeds = options.read_feeds(data, {v.name: v.type for v in graph.inputs}, None)
+            level, disable = self.made.level, self.settings.disable
+            check = Check(graph, level, disable, engine, seed, feeds)
+            results.append(check.of(self._after(extents), self.records))
+        worst = max(results, key=lambda r: max((d["error"] for d in r["outputs"]), default=0))
+        words = " and ".join(self._named(extents) for extents in sizes)
+        return {**worst, "words": f"at {words}: {worst['words']}"}
+
+    def _size_of(self, data: tuple[str, ...]) -> list[int]:
+        types = {v.name: v.type for v in self.source.at(self.sizes, self.checked[0]).inputs}
+        feeds = options.read_feeds(data, types, None)
+        found = []
+        for d in self.sizes.dims:
+            name, axis = d.places[0]
+            if name not in feeds or feeds[name].ndim <= axis:
+                raise BadInput(f"--data has no array for input '{name}', which decides {d}; add it")
+            found.append(feeds[name].shape[axis])
+        return found
+
+    def save(self, out: str) -> None:
+        self.made.save(out)
 
 
 def _facts(model: str, graph: Graph, small: Graph, written: Any) -> dict[str, Any]:
@@ -140,16 +233,30 @@ def _facts(model: str, graph: Graph, small: Graph, written: Any) -> dict[str, An
 
 
 def _print(facts: dict[str, Any]) -> None:
+    opened = facts.get("open")
     for key, title in (("nodes", "nodes"), ("parameters", "parameters"), ("macs", "MACs")):
         before, after = facts[key]
-        click.echo(f"{title:11} {before:,} -> {after:,}")
+        at = f" at {opened['macs_at']}" if opened and key == "macs" else ""
+        click.echo(f"{title:11} {before:,} -> {after:,}{at}")
+    if opened:
+        _print_open(opened)
     if facts["pruned"]:
         click.echo(f"{'pruned':11} {facts['pruned']}")
     if "check" in facts:
         click.echo(f"{'checked':11} {facts['check']['words']}")
 
 
-class _Check:
+def _print_open(opened: dict[str, Any]) -> None:
+    click.echo(f"{'open':11} {', '.join(opened['dims'])}; these dimensions stay open")
+    left = opened["left"]
+    if left:
+        some = "; ".join(f"{name}: {why}" for name, why in list(left.items())[:3])
+        click.echo(f"{'left':11} {len(left)} nodes as they are in the file ({some})")
+    if opened["level"] < 3:
+        click.echo(f"{'level':11} {opened['level']}")
+
+
+class Check:
     """Compares the outputs of the model before and after optimisation."""
 
     def __init__(
@@ -179,19 +286,18 @@ class _Check:
         run = self.tools.run_native if self.engine == "native" else intaglio.interpret
         return run(graph, feeds)
 
-    def of(self, written: Any, records: list[Any]) -> dict[str, Any]:
+    def of(self, after: Graph, records: list[Any]) -> dict[str, Any]:
         """The result of the comparison; BadInput if outputs differ, with the rule at fault."""
-        import intaglio
         from intaglio.passes.integer import ROUNDING
 
         fired = {e.rule for r in records for e in r.events if e.refusal is None}
-        rounding = sorted(fired & {r.name for r in ROUNDING})
-        after = intaglio.load(written)
+        every = {r.name for r in ROUNDING}
+        rounding = sorted(fired & every)
         if rounding:  # integer rules round differently: compare again without them
             for d in self._differences(after):
                 if d.rms > self.tools.ROUNDED:
                     self._refuse(d, fired)
-            after = self._optimized(rounding)
+            after = self._optimized(sorted(every))  # one that did not fire may, without another
         found = self._differences(after)
         for d in found:
             if not d.ok:

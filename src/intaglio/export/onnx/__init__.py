@@ -44,11 +44,15 @@ def save_onnx(
     Weights of 2 GiB or more go to an external file beside it, NAME.onnx.data; `external` forces or
     forbids that.
     """
+    write_model(*_assembled(graph, opset, ir_version, contrib), path, external)
+
+
+def write_model(model: Any, tensors: Any, path: str | Path, external: bool | None = None) -> None:
+    """Write a model without its constants, and its constants, atomically as a file."""
     from intaglio.export.onnx import model_proto
     from intaglio.files import write_atomically
 
     path = Path(file_path("save_onnx", path, 'a name such as "model.onnx"'))
-    model, tensors = _assembled(graph, opset, ir_version, contrib)
     separate = tensors.bytes >= EXTERNAL_FROM - (1 << 24) if external is None else external
     if separate:
         data = path.with_name(path.name + ".data")
@@ -89,4 +93,4 @@ def _assembled(
             f"ONNX models need the onnx package, which is missing; {install_command('onnx')}"
         ) from None
     spelled, opset = rewrite_for_onnx(graph, opset, contrib)
-    return assemble(spelled, opset, ir_version)
+    return assemble(spelled, opset, ir_version)[:2]

@@ -63,8 +63,11 @@ class _Names:
         return name
 
 
-def assemble(graph: Graph, opset: int, ir_version: int | None) -> tuple[Any, Tensors]:
-    """The model without its constants, and the constants. All nodes need a form in this opset."""
+def assemble(graph: Graph, opset: int, ir_version: int | None) -> tuple[Any, Tensors, list[str]]:
+    """The model without its constants, the constants, and the origin of each node.
+
+    All nodes need a form in this opset.
+    """
     inputs = [v.name for v in graph.inputs]
     names = _Names([*inputs, *graph.output_names])
     tensors = Tensors(names)
@@ -88,7 +91,7 @@ def assemble(graph: Graph, opset: int, ir_version: int | None) -> tuple[Any, Ten
     helper.set_model_props(
         model, {k: v for k, v in graph.metadata.items() if k not in PROTO_FIELDS}
     )
-    return model, tensors
+    return model, tensors, writer.sources
 
 
 def _info(name: str, t: Type, bounds: bool = False) -> Any:
@@ -115,6 +118,7 @@ class _Writer:
         self.made: dict[Onnx, str] = {}
         self.contrib = False
         self.nodes: list[Any] = []
+        self.sources: list[str] = []  # the origin of each node
         self.infos: list[Any] = []
 
     def graph(self, graph: Graph, inputs: list[Any], main: bool = False) -> Any:
@@ -143,6 +147,7 @@ class _Writer:
         if not name and v.producer is not None and self.known[v] not in used:
             return self.known[v]
         name = name or self.names.new(v.name or "output")
+        self.sources.append(v.producer.origin if v.producer else "")
         self.nodes.append(helper.make_node("Identity", [self._operand(v, name)], [name]))
         return name
 
@@ -152,7 +157,8 @@ class _Writer:
         schema = None if form.domain else find_schema(form.op_type, self.opset, "")
         outs = []
         for i, v in enumerate(node.outputs):
-            optional = i > 0 if schema is None else _may_miss(schema, i)
+            place = form.places[i] if form.places else i
+            optional = i > 0 if schema is None else _may_miss(schema, place)
             if optional and not v.uses:
                 outs.append("")
                 continue
@@ -166,12 +172,12 @@ class _Writer:
             outs = [placed.get(i, "") for i in range(max(form.places) + 1)]
         while not outs[-1]:
             outs.pop()
-        self._emit(form, outs, node.origin)
+        self._emit(form, outs, node.origin, node.origin)
 
-    def _emit(self, form: Onnx, outs: list[str], origin: str) -> None:
+    def _emit(self, form: Onnx, outs: list[str], origin: str, name: str = "") -> None:
         hint = next(o for o in outs if o)
-        inputs = [self._operand(x, hint) for x in form.inputs]
-        name = self.origins.new(origin or f"{hint}/{form.op_type}")
+        inputs = [self._operand(x, hint, origin) for x in form.inputs]
+        name = self.origins.new(name or f"{hint}/{form.op_type}")
         made = helper.make_node(form.op_type, inputs, outs, name, domain=form.domain or None)
         self.contrib |= form.domain == CONTRIB
         schema = None if form.domain else find_schema(form.op_type, self.opset, "")
@@ -179,14 +185,15 @@ class _Writer:
             if name not in form.silent or (schema and name in schema.attributes):
                 made.attribute.append(self._attribute(name, a, schema))
         self.nodes.append(made)
+        self.sources.append(origin)
 
-    def _operand(self, x: Operand, hint: str) -> str:
+    def _operand(self, x: Operand, hint: str, origin: str = "") -> str:
         if x is None:
             return ""
         if isinstance(x, Onnx):
             if x not in self.made:
                 self.made[x] = self.names.new(f"{hint}_{x.op_type.lower()}")
-                self._emit(x, [self.made[x]], "")
+                self._emit(x, [self.made[x]], origin)
             return self.made[x]
         if not isinstance(x, Value):
             return self.tensors.add(np.asarray(x), f"{hint}_constant")
@@ -199,6 +206,8 @@ class _Writer:
         """An attribute of the type that the schema declares."""
         if isinstance(value, Body):
             return helper.make_attribute(name, self._body(value))
+        if isinstance(value, onnx.AttributeProto):
+            return value
         if schema is None:
             return helper.make_attribute(name, int(value) if isinstance(value, bool) else value)
         kind = int(schema.attributes[name].type.value)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import onnx
+
 from intaglio.export.onnx.elementwise import number, only
-from intaglio.export.onnx.expression import Forms, Onnx, make, writes
+from intaglio.export.onnx.expression import NEWEST, OLDEST, Forms, Onnx, make, writes
+from intaglio.frontends.onnx.open_shapes import means_the_same
 from intaglio.ir import Node, Value
 
 TO_THE_END = (1 << 63) - 1  # ONNX's slice end
@@ -73,6 +77,17 @@ def pad(n: Node) -> Onnx:
     given = number(value, x.dtype) if value and n.attrs["mode"] == "constant" else None
     pads = [*n.attrs["before"], *n.attrs["after"]]
     return make("Pad", x, pads, given, mode=n.attrs["mode"])
+
+
+@writes("onnx.node")
+def onnx_node(n: Node) -> Forms:
+    """A node of the file, in the opsets that mean the same by it."""
+    op_type, since = n.attrs["op_type"], n.attrs["since"]
+    protos = [onnx.AttributeProto.FromString(a) for a in n.attrs["attributes"]]
+    form = make(op_type, *n.inputs, **{a.name: a for a in protos})
+    form = replace(form, places=n.attrs["places"])
+    same = [v for v in range(OLDEST, NEWEST + 1) if means_the_same(op_type, since, v)]
+    return tuple(form.between(v, v) for v in same)
 
 
 @writes("range")

@@ -8,7 +8,7 @@ import pkgutil
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from intaglio.frontends.onnx.input_binding import (
     check_options,
     chosen_inputs,
 )
+from intaglio.frontends.onnx.open_shapes import OpenShapes, Seen
 from intaglio.frontends.onnx.scope import Model, Scope, declared_type
 from intaglio.frontends.onnx.topological_order import reads, sorted_nodes
 from intaglio.frontends.options import NO_OPTIONS, ImportOptions
@@ -44,11 +45,34 @@ def _import_families() -> None:
         importlib.import_module(f"{__name__}.{module.name}")
 
 
-def load_onnx(model: Any, options: ImportOptions = NO_OPTIONS) -> Graph:
-    """A Graph from an ONNX file, its bytes, or a ModelProto."""
-    proto, raws, folder = _parse(model)
+@dataclass(frozen=True)
+class OnnxModel:
+    """A parsed model: the message, large weights that were kept out of it, and its folder."""
+
+    proto: Any
+    raws: large_weights.RawWeights
+    folder: Path | None
+
+
+def parse_onnx(model: Any) -> OnnxModel:
+    """An ONNX file, its bytes, or a ModelProto; it can be loaded several times."""
+    return model if isinstance(model, OnnxModel) else OnnxModel(*_parse(model))
+
+
+def load_onnx(
+    model: Any,
+    options: ImportOptions = NO_OPTIONS,
+    seen: dict[str, Seen] | None = None,
+    opened: OpenShapes | None = None,
+) -> Graph:
+    """A Graph from an ONNX file, its bytes, a ModelProto, or a parsed model.
+
+    `seen` collects the types of every node; `opened`, made of two such collections, leaves the
+    dimensions that differ between them open.
+    """
+    parsed = parse_onnx(model)
     try:
-        return _load(proto, raws, folder, options)
+        return _load(parsed, options, seen, opened)
     except IntaglioError as e:
         e.args = (_one_line(str(e)), *e.args[1:])
         raise
@@ -64,9 +88,13 @@ def _one_line(words: str) -> str:
 
 
 def _load(
-    proto: Any, raws: large_weights.RawWeights, folder: Path | None, options: ImportOptions
+    model: OnnxModel,
+    options: ImportOptions,
+    seen: dict[str, Seen] | None = None,
+    opened: OpenShapes | None = None,
 ) -> Graph:
     _import_families()
+    proto, raws = model.proto, model.raws
     graph = proto.graph
     if not graph.output:
         raise BadFile("onnx: the graph has no outputs; the file is truncated or damaged")
@@ -75,14 +103,13 @@ def _load(
     functions = {(_domain(f.domain), f.name, f.overload): f for f in proto.functions}
     if functions and not options.allow_large:
         refuse_expansion(graph.node, functions)
-    scope = Scope(Model(folder, functions, raws), _opsets(proto))
+    scope = Scope(Model(model.folder, functions, raws, seen=seen), _opsets(proto))
+    scope.model.fold.open = opened
     scope.declare(graph)
     strings = {o.name for o in graph.output if o.type.tensor_type.elem_type == STRINGS}
     given = [o.name for o in graph.output]
     names = list(options.outputs or without_strings(given, strings.__contains__, "onnx"))
-    infos, new = chosen_inputs(
-        graph, options, lambda name: _type_of(name, proto, raws, folder, options)
-    )
+    infos, new = chosen_inputs(graph, options, lambda name: _type_of(name, model, options))
     if options.inputs is None:  # initialisers listed as inputs are constants by default
         infos = [i for i in infos if i.name not in scope.stored or i.name in options.values]
     needed = _names_needed(
@@ -143,14 +170,9 @@ def _names_needed(
     return {name for _, n in nodes for name in reads(n)} | set(outputs)
 
 
-def _type_of(
-    name: str,
-    proto: Any,
-    raws: large_weights.RawWeights,
-    folder: Path | None,
-    options: ImportOptions,
-) -> Type | None:
+def _type_of(name: str, model: OnnxModel, options: ImportOptions) -> Type | None:
     """The type of an inner tensor: declared, or inferred by importing the nodes before it."""
+    proto = model.proto
     for t in proto.graph.initializer:
         if t.name == name:
             return Type(tensors.element_type(t.data_type, f"tensor '{name}'"), tuple(t.dims))
@@ -161,7 +183,7 @@ def _type_of(
     known = {n: s for n, s in options.shapes.items() if n != name}
     try:
         cut = replace(options, shapes=known, inputs=None, outputs=[name])
-        part = _load(proto, raws, folder, cut)
+        part = _load(model, cut)
     except IntaglioError:
         return None
     return part.outputs[0].type.but(dynamic=())

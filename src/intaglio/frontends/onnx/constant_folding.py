@@ -7,8 +7,9 @@ computes the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from intaglio.frontends.onnx.open_shapes import OpenShapes
 from intaglio.ir import Array, Graph, Node, Type, Value, detach
 from intaglio.ops.registry import REGISTRY, evaluate_node
 
@@ -21,6 +22,7 @@ class Folder:
 
     def __init__(self) -> None:
         self._waiting: set[Value] = set()
+        self.open: OpenShapes | None = None  # of an import with open dimensions
 
     def settle(self, results: Iterable[Value | None], origin: str) -> None:
         """Set the origin of the nodes just made, and compute small constant results."""
@@ -31,6 +33,8 @@ class Folder:
                 _compute(node)
             elif all(v.data is not None or v in self._waiting for v in inputs):
                 self._waiting.update(node.outputs)
+            elif self.open is not None and (arrays := self.open.follow(node)) is not None:
+                _store(node, arrays)
 
     def force(self, value: Value | None) -> Array | None:
         """The array of a constant expression; None if `value` is not constant or too large."""
@@ -77,7 +81,10 @@ def _cheap(node: Node) -> bool:
 
 def _compute(node: Node) -> None:
     """Turn the outputs of `node` into constants in place; readers keep the same Values."""
-    arrays = evaluate_node(node, [None if v is None else v.data for v in node.inputs])
+    _store(node, evaluate_node(node, [None if v is None else v.data for v in node.inputs]))
+
+
+def _store(node: Node, arrays: Sequence[Array]) -> None:
     for v, a in zip(node.outputs, arrays, strict=True):
         # a data-dependent extent is known now
         v.type, v.data, v.producer = Type(v.dtype, a.shape, v.type.quant), a, None

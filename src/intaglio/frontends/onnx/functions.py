@@ -130,3 +130,18 @@ def _input_types(n: OnnxNode) -> list[bytes]:
                 t.tensor_type.shape.dim.add().dim_value = d
         types.append(t.SerializeToString())
     return types
+
+
+def without_absent(nodes: Sequence[Any], absent: set[str]) -> list[Any]:
+    """The nodes of a function body, without the inputs that the caller omitted."""
+    if not absent:
+        return list(nodes)
+    out = []
+    for proto in nodes:
+        if absent.intersection(proto.input):
+            copy = type(proto)()
+            copy.CopyFrom(proto)
+            copy.input[:] = ["" if name in absent else name for name in proto.input]
+            proto = copy
+        out.append(proto)
+    return out

@@ -135,14 +135,22 @@ class OnnxNode:
 
     def is_const(self, i: int) -> bool:
         """Whether operand `i` is present and constant."""
-        return self.scope.model.fold.force(self.input(i)) is not None
+        return self._array(i) is not None
+
+    def _array(self, i: int) -> Array | None:
+        """The array of operand `i`; None if it is absent or not constant."""
+        v, model = self.input(i), self.scope.model
+        data = model.fold.force(v)
+        if data is None and v is not None and model.open is not None:
+            data = model.open.constant(self, i, v)
+        return data
 
     def const(self, i: int, default: Any = None) -> Any:
         """The array of constant operand `i`; `default` if the operand is absent."""
         v = self.input(i)
         if v is None:
             return default
-        data = self.scope.model.fold.force(v)
+        data = self._array(i)
         if data is None:
             self.needs_value(v, f"operand {i} ('{v.name}')")
         return data

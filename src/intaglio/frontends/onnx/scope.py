@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,9 @@ from typing import Any
 from intaglio.errors import BadInput, IntaglioError, Unsupported, option
 from intaglio.frontends.onnx import tensors
 from intaglio.frontends.onnx.constant_folding import Folder
-from intaglio.frontends.onnx.functions import MAX_DEPTH, Function, find_function
+from intaglio.frontends.onnx.functions import MAX_DEPTH, Function, find_function, without_absent
 from intaglio.frontends.onnx.importer import OnnxNode, find_importer
+from intaglio.frontends.onnx.open_shapes import OpenShapes, Seen, seen_node
 from intaglio.frontends.onnx.schema import check_schema
 from intaglio.frontends.onnx.topological_order import names_read, sorted_nodes
 from intaglio.frontends.onnx.unsupported_ops import (
@@ -37,6 +38,12 @@ class Model:
     mismatches: list[str] = field(default_factory=list)
     origins: set[str] = field(default_factory=set)
     fold: Folder = field(default_factory=Folder)
+    seen: dict[str, Seen] | None = None  # every node, for a later import with open dimensions
+
+    @property
+    def open(self) -> OpenShapes | None:
+        """What is known of open dimensions; None if all are fixed."""
+        return self.fold.open
 
 
 class Scope:
@@ -222,9 +229,14 @@ class Scope:
         ]
         domain = self.domain_of(proto)
         n = OnnxNode(proto, self, inputs, origin, self.opsets.get(domain, 1))
+        seen = self.model.seen
+        if seen is not None:
+            seen[origin] = seen_node(n, self.model.fold.force)
         try:
             results = self._results(n)
             self._bind(n, results)
+            if seen is not None:
+                seen[origin].add_results(results)
         except IntaglioError as e:
             if str(e).startswith("onnx: "):
                 raise
@@ -247,8 +259,7 @@ class Scope:
         check_schema(n)
         found = find_importer(n.domain, n.op_type, n.opset)
         if found is not None:
-            got = found(n)
-            return [got] if isinstance(got, Value) else got
+            return self._imported(n, found)
         body = find_function(n)
         if body is not None:
             return self.call(body, n)
@@ -258,6 +269,22 @@ class Scope:
             f"{near_op(n.domain, n.op_type)}; cut the graph around it with {option('inputs')} and "
             f"{option('outputs')}, or re-export the model without it"
         )
+
+    def _imported(self, n: OnnxNode, found: Callable[[OnnxNode], Any]) -> Sequence[Value | None]:
+        """The results of an importer; with open dimensions, the node itself if it fixes one."""
+        opened = self.model.open
+        if opened is not None and opened.must_keep(n):
+            return opened.keep(n)
+        try:
+            got = found(n)
+        except IntaglioError:
+            if opened is None:
+                raise
+            return opened.keep(n)
+        results = [got] if isinstance(got, Value) else got
+        if opened is not None and not opened.same_types(n, results):
+            return opened.keep(n)
+        return results
 
     def _bind(self, n: OnnxNode, results: Sequence[Value | None]) -> None:
         """Name the node's results, set their origin, and fold constants."""
@@ -303,7 +330,7 @@ class Scope:
                 body.values[name] = v
         absent = set(function.inputs) - set(body.values)
         wanted = [name if n.wants(i) else "" for i, name in enumerate(function.outputs)]
-        nodes = _without_absent(function.nodes, absent)
+        nodes = without_absent(function.nodes, absent)
         body.run(nodes, [name for name in wanted if name])
         return [body.values[name] if name else None for name in wanted]
 
@@ -366,18 +393,3 @@ def declared_type(proto: Any, dims: Mapping[str, int]) -> Type | None:
             return None
         shape.append(extent)
     return Type(tensors.ELEMENTS[t.elem_type][0], tuple(shape))
-
-
-def _without_absent(nodes: Sequence[Any], absent: set[str]) -> list[Any]:
-    """The nodes of a function body, without the inputs that the caller omitted."""
-    if not absent:
-        return list(nodes)
-    out = []
-    for proto in nodes:
-        if absent.intersection(proto.input):
-            copy = type(proto)()
-            copy.CopyFrom(proto)
-            copy.input[:] = ["" if name in absent else name for name in proto.input]
-            proto = copy
-        out.append(proto)
-    return out
