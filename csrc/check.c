@@ -228,7 +228,8 @@ static itg_status check_step(const itg_model *m, uint32_t plan, uint32_t i, itg_
   bool typed_by_input = s->n_in && in[0] != ITG_NONE;
   if (!typed_by_input && !s->n_out) BAD("step %u (%s) has neither an input nor an output", i, name);
   uint8_t dtype = m->tens[typed_by_input ? in[0] : out[0]].dtype;
-  if (!(m->kernels[i] = itg_find_kernel(op, itg_dtype_name(dtype), m->isa)))
+  const uint32_t isa = op->flags & ITG_ANY_ISA ? itg_cpu_isa() : m->isa;
+  if (!(m->kernels[i] = itg_find_kernel(op, itg_dtype_name(dtype), isa)))
     return itg_fail(e, ITG_UNSUPPORTED, "step %u: op %s has no kernel for %s; update intaglio", i,
                     name, itg_dtype_name(dtype));
   if (op->flags & ITG_CONTROL) return itg_check_control(m, plan, s, e);

@@ -60,6 +60,8 @@ enum itg_op_flags {
       32,  // infer reads values of inputs (reshape_to, range, ...): it is asked again on every run
   ITG_ROUNDS = 64,  // runs once for every index of output 0's first axis; all shares of a round end
                     // before the next
+  ITG_ANY_ISA = 128,  // no weights are packed for it, and every kernel gives the same bits: the
+                      // CPU's best kernel runs it, for whichever ISA the package is packed
 };
 
 typedef struct itg_op {

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from intaglio import progress
-from intaglio.cli import model_files, options, progress_line
+from intaglio.cli import model_files, options, progress_line, runs_on
 
 
 @click.command("bench", cls=options.ModelCommand)
@@ -41,6 +41,9 @@ def command(
     intaglio bench model.itg                   minimum and median in 2 s
     intaglio bench model.itg --threads 1,2     one thread against two
     intaglio bench model.itg --layers          time of every step
+
+    A package for a CPU runs on the processor. A package for a chip with an NPU is simulated: its
+    times are the simulator's, and the predicted time of the chip is printed beside them.
     """
     rows = []
     package = model_files.read_package(model, model_options)
@@ -49,9 +52,15 @@ def command(
         for i, n in enumerate(counts):
             progress.report(f"measuring for {seconds:g} s, thread count", i, len(counts))
             rows.append(_measure(package, n, seconds, layers))
+    chip, predicted = runs_on.chip_of(package), runs_on.predicted_ms(package)
     if as_json:
-        click.echo(json.dumps(rows, indent=1))
+        where = {"simulated": chip is not None, "predicted_ms": predicted}
+        click.echo(json.dumps([row | where for row in rows], indent=1))
         return
+    if chip:
+        click.echo(f"these are times of the simulator on this PC, not of {chip}")
+    if predicted is not None:
+        click.echo(f"{chip}: {predicted:.3f} ms, {runs_on.PREDICTED}")
     for row in rows:
         click.echo(
             f"{row['threads']} thread{'s' if row['threads'] > 1 else ''}: "

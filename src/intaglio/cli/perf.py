@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from intaglio import progress
-from intaglio.cli import model_files, options, progress_line
+from intaglio.cli import model_files, options, progress_line, runs_on
 from intaglio.cli.chip_names import CHIP, CHIPS
 from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable
@@ -95,6 +95,8 @@ def command(
 ) -> None:
     """Predict the speed of MODEL, a package (.itg) or a model file, on a chip.
 
+    Nothing is measured: times come from a model of the chip, without the chip itself.
+
     A float model is first quantised for the chip with random samples, which is enough for speed.
 
     \b
@@ -162,6 +164,7 @@ def _one(
         click.echo(json.dumps(plain, indent=1))
         return
     click.echo(performance_text.text(found))
+    click.echo(f"{runs_on.PREDICTED}; no part of this ran on {found.chip}")
     if words:
         click.echo(f"\n{words}")
 
@@ -303,6 +306,8 @@ def _compare(rows: list[tuple[str, Any]], as_json: bool) -> None:
     for n, why in rows:
         if not isinstance(why, Performance):
             click.echo(f"{n}: {why}")
+    if good:
+        click.echo(f"times are {runs_on.PREDICTED}")
 
 
 def _difference(usual: Any, found: Any, what: Any) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from intaglio.cli import runs_on
 from intaglio.cli.chip_names import TARGET
 from intaglio.targets import chip
 from intaglio.targets.chip import ESTIMATE, Chip
@@ -106,7 +107,8 @@ def _list(as_json: bool) -> None:
             f"{c.name:10}{c.family:8} {c.cores:5} {c.tops():8.2f}  {memory:25}  "
             f"{c.ddr:4.1f} GB/s  {' '.join(c.types)}{note}"
         )
-    click.echo("\nTOPS: int8, a multiply-add counts as two. Sources: `intaglio targets NAME`")
+    click.echo(f"\n{runs_on.TARGETS}")
+    click.echo("TOPS: int8, a multiply-add counts as two. Sources: `intaglio targets NAME`")
 
 
 def _cpu(as_json: bool) -> None:

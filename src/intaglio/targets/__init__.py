@@ -79,8 +79,9 @@ def known_precision(name: str) -> str:
 def find(name: str | Target, isa: str | int | None = None, precision: str | None = None) -> Target:
     """The target called `name`: "cpu", a chip, or a TOML file that describes one; or the one given.
 
-    `isa` is for CPUs, also for those next to an NPU; None means this machine's. `precision` None
-    means f32. A Target object has both already: other ones than its own are refused.
+    `isa` is for CPUs, also for those next to an NPU. None means this machine's CPU, and plain C
+    (scalar) next to an NPU. `precision` None means f32. A Target object has both already: other
+    ones than its own are refused.
     """
     if isinstance(name, Target):
         _refuse_other(name, isa, precision)

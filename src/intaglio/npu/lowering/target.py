@@ -13,7 +13,11 @@ MAX_TABLE_BITS = 10  # a table in the epilogue of a product has at most 2^10 ent
 
 
 def npu_target(chip: Chip, isa: str | int | None = None, precision: str = "f32") -> Target:
-    """`chip` with a CPU beside it, by default this machine's, which runs the other ops."""
+    """`chip` with the CPU beside it, which runs the other ops.
+
+    That CPU is not this machine's: by default its steps are packed for plain C, which runs on any
+    CPU, so also beside the simulator.
+    """
     if precision == "f16" and "f16" not in chip.types:
         has = ", ".join(map(name_of, chip.types))
         raise BadInput(
@@ -21,7 +25,7 @@ def npu_target(chip: Chip, isa: str | int | None = None, precision: str = "f32")
             "or compile it for another chip"
         )
     rules = lowering_rules(chip, precision == "f16")
-    host = cpu.target(isa, "f32" if precision == "f16" else precision)
+    host = cpu.target("scalar" if isa is None else isa, "f32" if precision == "f16" else precision)
     return Target(
         chip.name,
         why_not(chip, rules),

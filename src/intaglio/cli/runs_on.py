@@ -1,0 +1,43 @@
+"""Where a package runs: on this machine's processor, or in the simulator of a chip with an NPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from intaglio.errors import IntaglioError
+
+if TYPE_CHECKING:
+    from intaglio.package import Package
+
+TARGETS = (
+    "cpu runs on the processor. All other targets are simulated: their packages run in a\n"
+    "simulator on this PC, not on the chip, and `intaglio perf` predicts the chip's speed."
+)
+PREDICTED = "predicted from figures of the chip, not measured on it"
+
+
+def chip_of(package: Package) -> str | None:
+    """The chip whose NPU a package is simulated for; None for a package that needs only a CPU."""
+    target = str(package.meta.get("target", "cpu"))
+    has_programs = any(s.op == "npu.run" for p in package.plan.walk() for s in p.steps)
+    return target if target != "cpu" or has_programs else None
+
+
+def words(package: Package) -> str:
+    """One line: silicon or simulation."""
+    cpu = "any CPU" if package.isa == "scalar" else f"CPUs with {package.isa}"
+    if chip := chip_of(package):
+        return f"{chip} is simulated on this PC, not run; steps beside the NPU are for {cpu}"
+    return f"runs on the processor; for {cpu}"
+
+
+def predicted_ms(package: Package) -> float | None:
+    """The predicted time on the chip; None for a CPU, or if the package has no report."""
+    from intaglio.analysis.performance import performance
+
+    if chip_of(package) is None:
+        return None
+    try:
+        return performance(package).milliseconds
+    except IntaglioError:  # a stripped package
+        return None
