@@ -11,9 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.package.networks import packages
 from tests.package.samples import SAMPLES
 
+from intaglio import native
+
 ROOT = Path(__file__).parents[1]
+BUILD = Path(native.library()._name).parent
 INCLUDES = [f"-I{ROOT / folder}" for folder in ("csrc", "csrc/include", "csrc/kernels")]
 # gcc's name of a machine, its emulator, the folder of its C library, the loader there
 I686 = ("i686-linux-gnu", "", "/usr/i686-linux-gnu/lib/ld-linux.so.2")
@@ -88,6 +92,14 @@ def test_a_32_bit_build_passes_the_c_tests_and_runs_packages(machine, tmp_path: 
     done = subprocess.run([*run, tmp_path / "fuzz_driver"], input=stream, capture_output=True)
     assert done.returncode == 0, done.stderr
     assert f"files {len(files)} refused 0" in done.stdout.decode()
+    for i, data in enumerate(packages()):  # the same numbers as here, to the digits shown
+        (tmp_path / f"{i}.itg").write_bytes(data)
+        here, there = (
+            subprocess.run([*how, tmp_path / f"{i}.itg"], capture_output=True, text=True).stdout
+            for how in ([BUILD / "example_run"], [*run, tmp_path / "example_run"])
+        )
+        assert "largest is" in here
+        assert there == here
 
 
 @pytest.mark.slow

@@ -13,20 +13,20 @@ from tests.package.samples import SAMPLES
 import intaglio
 
 
-def stream() -> bytes:
-    """All packages for plain C as csrc/test/fuzz_driver.c reads them."""
-    files = [make().package().bytes for make in SAMPLES.values()] + list(packages())
+def stream(isa: str = "scalar") -> bytes:
+    """All packages for an instruction set as csrc/test/fuzz_driver.c reads them."""
+    files = [make().package().bytes for make in SAMPLES.values()] + list(packages(isa))
     return b"".join(struct.pack("<Q", len(d)) + d for d in files)
 
 
 @functools.cache
-def packages() -> tuple[bytes, ...]:
+def packages(isa: str = "scalar") -> tuple[bytes, ...]:
     """A network of convolutions, pools, resizes and products, in floats and in int8."""
     graph = intaglio.load(network())
     rng = np.random.default_rng(0)
     samples = [{"x": rng.normal(size=(1, 8, 24, 24)).astype(np.float32)} for _ in range(2)]
     quantized = intaglio.quantize(graph, data=samples, accuracy=None)
-    made = [intaglio.compile(g, isa="scalar") for g in (graph, quantized)]
+    made = [intaglio.compile(g, isa=isa) for g in (graph, quantized)]
     return tuple(package.bytes for package in made)
 
 
