@@ -110,6 +110,17 @@ def test_options_replace_what_the_package_says():
         intaglio.compile(adder(), color="grb")
 
 
+def test_exports_of_ultralytics_need_no_options():
+    """The metadata of their ONNX files is told by the name of the author."""
+    graph = adder()
+    graph.metadata |= {"author": "Ultralytics", "task": "detect"}
+    with intaglio.open(intaglio.compile(graph)) as session:
+        predictor = vision.Predictor(session)
+    assert predictor.describe() == "letterbox to 24x16, RGB, std 255"
+    assert predictor.stored
+    np.testing.assert_allclose(predictor.preprocess(PIXELS)[0, 1], PIXELS[..., 1] / 255, rtol=1e-6)
+
+
 def test_damaged_metadata_is_refused():
     graph = adder()
     graph.metadata[picture_format.KEY] = '{"x": {"layout": "nchw", "mean": "many"}}'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -211,8 +211,20 @@ def _format(
     asked = {k: v for k, v in given.items() if v is not None}
     if unknown := [k for k in asked if k not in ("mean", "std", "color", "resize", "pad_value")]:
         raise TypeError(f"Predictor() got an unexpected keyword argument '{unknown[0]}'")
-    base = stored or PictureFormat("nhwc" if channels_last(t, "auto") else "nchw")
-    return replace(base, **asked), stored is not None or bool(asked)
+    known = _of_exporter(session.meta.get("metadata") or {}) if dtypes.is_float(t.dtype) else {}
+    plain = PictureFormat("nhwc" if channels_last(t, "auto") else "nchw")
+    made = replace(stored or replace(plain, **known), **asked)
+    return made, stored is not None or bool(asked or known)
+
+
+def _of_exporter(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The preprocessing that every model of an exporter wants; empty if it is not known."""
+    if metadata.get("author") != "Ultralytics":
+        return {}
+    return {
+        "std": (255.0,),
+        "resize": "crop" if metadata.get("task") == "classify" else "letterbox",
+    }
 
 
 def _taker(name: str, t: Type, f: PictureFormat) -> Picture:
