@@ -32,6 +32,7 @@ Start here:
   intaglio inspect model.onnx                 inputs, outputs, operations
   intaglio compile model.onnx -o model.itg    a package for this machine's CPU
   intaglio quantize model.onnx --data images/ --std 255    an int8 package
+  intaglio run model.itg a.jpg --draw b.png   boxes or classes of a picture
   intaglio run model.itg x=x.npy -o out.npz   print and save the outputs
   intaglio bench model.itg --layers           time of every layer
   intaglio targets                            supported chips
