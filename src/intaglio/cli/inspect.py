@@ -54,13 +54,7 @@ def command(
 
 
 def _model(file: str, show_graph: bool, as_json: bool, model_options: dict[str, Any]) -> None:
-    import intaglio
-    from intaglio.analysis import summary
-
-    with progress_line.shown():
-        progress.report("reading the model")
-        graph = intaglio.load(file, **options.load_arguments(**model_options))
-    facts = summary.of_graph(graph)
+    facts, graph = _facts(file, options.load_arguments(**model_options))
     if as_json:
         click.echo(json.dumps(facts, indent=1))
         return
@@ -70,10 +64,40 @@ def _model(file: str, show_graph: bool, as_json: bool, model_options: dict[str, 
     _ports(facts)
     megabytes = facts["parameter_bytes"] / 1e6
     click.echo(f"parameters  {facts['parameters']:,} ({megabytes:.2f} MB)")
-    click.echo(f"work        {facts['macs'] / 1e6:,.2f} million multiply-accumulates per run")
+    _work(facts)
     _ops(facts, f"{facts['nodes']} nodes")
+    if show_graph and graph is None:
+        raise BadInput(
+            f"{file} leaves dimensions open; bind them with --dim or --shape for --graph"
+        )
     if show_graph:
         click.echo(f"\n{graph}")
+
+
+def _facts(file: str, arguments: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """The contents of a model, and its graph if it can be imported."""
+    import intaglio
+    from intaglio.analysis import summary
+    from intaglio.open_dimensions import find_open
+
+    with progress_line.shown():
+        progress.report("reading the model")
+        source = find_open(file, arguments)
+        if source is None:
+            graph = intaglio.load(file, **arguments)
+            return summary.of_graph(graph), graph
+        from intaglio.analysis.open_summary import of_open
+
+        return of_open(source)
+
+
+def _work(facts: dict[str, Any]) -> None:
+    if facts["macs"] is None:
+        click.echo("work        depends on open dimensions; bind them with --dim or --shape")
+        return
+    sizes = ", ".join(f"{name}={extent}" for name, extent in facts.get("open", {}).items())
+    at = f" at {sizes}" if sizes else ""
+    click.echo(f"work        {facts['macs'] / 1e6:,.2f} million multiply-accumulates per run{at}")
 
 
 def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> None:
@@ -136,7 +160,8 @@ def _ports(facts: dict[str, Any]) -> None:
     for title in ("inputs", "outputs", "state"):
         for i, (name, t) in enumerate(facts[title].items()):
             dynamic = t.get("dynamic", [])
-            dims = "x".join(
+            named = any(isinstance(d, str) for d in t["shape"])  # a symbol may hold an x
+            dims = (", " if named else "x").join(
                 ("<=" if k in dynamic else "") + str(d) for k, d in enumerate(t["shape"])
             )
             click.echo(f"{title if i == 0 else '':11} {name}  {t['dtype']}[{dims}]")

@@ -131,7 +131,7 @@ def _load(
     if options.inputs is not None:
         order = list(options.inputs)
         kept.sort(key=lambda v: order.index(v.name))
-    return Graph(kept, results, names, graph.name, _metadata(proto))
+    return Graph(kept, results, names, graph.name, metadata_of(proto))
 
 
 def _may_be_left_out(info: Any, options: ImportOptions) -> bool:
@@ -299,7 +299,7 @@ def _warn_of(mismatches: Sequence[str]) -> None:
         )
 
 
-def _metadata(proto: Any) -> dict[str, str]:
+def metadata_of(proto: Any) -> dict[str, str]:
     """Producer, domain, version, description, opsets and metadata of the model."""
     own = {
         "producer": f"{proto.producer_name} {proto.producer_version}".strip(),
