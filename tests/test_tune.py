@@ -348,6 +348,7 @@ def test_a_busy_machine_does_not_decide(monkeypatch):
 
 def test_the_real_timer_measures_every_implementation(tmp_path):
     traced = trace(network(), tune=tuning(tmp_path, seconds=5.0, threads=2))
+    assert traced.decisions
     for d in traced.decisions:
         assert set(d.microseconds) == {DIRECT, TWO, FOUR, SIX}
         assert all(0 < t < 1e6 for t in d.microseconds.values())

@@ -58,6 +58,7 @@ def test_a_model_is_calibrated_by_both():
     ):
         pytest.skip("needs onnxruntime and ../shared")
     made = calibration.run("mobilenet_v2_fp32", count=4)
+    assert set(made["taken"]) == {peers.OURS, calibration.ORT}
     for runs in made["taken"].values():
         assert runs[0]["seconds"] > 0
         assert runs[0]["megabytes"] > 10

@@ -49,7 +49,7 @@ def test_reshape() -> None:
 @pytest.mark.parametrize(("start", "end"), [(1, 4), (-3, 2**63 - 1), (9, -(2**63)), (-20, -2)])
 def test_slice(start: int, end: int, step: int) -> None:
     if step < 0 and end > 2**62:
-        return  # onnxruntime reads "backwards to the largest integer" as "to the beginning"
+        pytest.skip('onnxruntime reads "backwards to the largest integer" as "to the beginning"')
     x = f(4, 6)
     same("Slice", [x, i(start), i(end), i(1), i(step)], version=13)
     same("Slice", [x, i(start, 1), i(end, 3), i(-1, 0), i(step, 1)], version=10)

@@ -47,6 +47,7 @@ class T:
     resource: bool = False  # the handle of a variable
     strings: bool = False  # elements are strings
     sparse: Sparse | None = None  # then `data` has the stored values and `shape` the dense shape
+    name: str = ""  # usually t and its number
 
     def __post_init__(self) -> None:
         if self.data is not None:
@@ -117,7 +118,7 @@ def _graph(b: Any, g: G, number: int, codes: list[str], buffers: list[int]) -> i
     for i, t in enumerate(g.tensors):
         if t.data is not None:
             buffers.append(_buffer(b, t.data))
-        made.append(_tensor(b, t, f"t{i}", len(buffers) - 1 if t.data is not None else 0))
+        made.append(_tensor(b, t, t.name or f"t{i}", len(buffers) - 1 if t.data is not None else 0))
     steps = [_operator(b, o, codes) for o in g.operators]
     return _table(
         b,
