@@ -49,12 +49,12 @@ class Arena:
         """Allocate the next `size` bytes."""
         start = self.end
         self.end += -(-size // ALIGN) * ALIGN
-        made = self.memory[start : start + size]
+        result = self.memory[start : start + size]
         if self.end > len(self.memory):
-            made = empty((size,), np.uint8)
-            self._elsewhere.append(made)
-        self.places[made.ctypes.data] = start, size
-        return made
+            result = empty((size,), np.uint8)
+            self._elsewhere.append(result)
+        self.places[result.ctypes.data] = start, size
+        return result
 
     def __enter__(self) -> Arena:
         _current.arenas.append(self)
@@ -94,16 +94,16 @@ def empty(shape: Sequence[int], dtype: Any) -> Array:
     if size < MIN_BLOCK_ARRAY:
         return np.empty(shape, kind)
     if size > MAX_BLOCK_ARRAY:
-        made: Array = own_block(size).view(kind).reshape(shape)
-        return made
+        result: Array = own_block(size).view(kind).reshape(shape)
+        return result
     block = _current.block() if _current.block is not None else None
     if block is None or _current.end + size > len(block) - PAGE:
         block = np.empty(BLOCK + PAGE, np.uint8)
         _current.block, _current.end = weakref.ref(block), -block.ctypes.data % PAGE
     start = _current.end
     _current.end += -(-size // ALIGN) * ALIGN
-    made = block[start : start + size].view(kind).reshape(shape)
-    return made
+    result = block[start : start + size].view(kind).reshape(shape)
+    return result
 
 
 def package_array(shape: Sequence[int], dtype: Any) -> Array:
@@ -112,8 +112,8 @@ def package_array(shape: Sequence[int], dtype: Any) -> Array:
     size = math.prod(shape) * kind.itemsize
     if size < MIN_BLOCK_ARRAY or not _current.arenas:
         return empty(shape, kind)
-    made: Array = _current.arenas[-1].take(size).view(kind).reshape(shape)
-    return made
+    result: Array = _current.arenas[-1].take(size).view(kind).reshape(shape)
+    return result
 
 
 def own_block(size: int) -> Array:

@@ -238,14 +238,14 @@ class Graph:
         inputs = [of(v) for v in self.inputs]
         for node in self.nodes():
             attrs = {k: a.copy() if isinstance(a, Graph) else a for k, a in node.attrs.items()}
-            made = Node(
+            result = Node(
                 node.op,
                 [of(v) for v in node.inputs],
                 attrs,
                 [v.type for v in node.outputs],
                 node.origin,
             )
-            for v, w in zip(node.outputs, made.outputs, strict=True):
+            for v, w in zip(node.outputs, result.outputs, strict=True):
                 w.name, new[v] = v.name, w
         outputs = [of(v) for v in self.outputs]
         names, about = self.output_names, self.metadata

@@ -328,10 +328,10 @@ def _weigh(node: Node, new: Sequence[Value], known: set[Node], cost: Cost) -> tu
     comes: set[Node] = set()
     stack = [v.producer for v in new]
     while stack:
-        made = stack.pop()
-        if made is not None and made not in known and made not in comes:
-            comes.add(made)
-            stack.extend(v.producer for v in made.inputs if v is not None)
+        result = stack.pop()
+        if result is not None and result not in known and result not in comes:
+            comes.add(result)
+            stack.extend(v.producer for v in result.inputs if v is not None)
     return sum(map(cost, goes)), sum(map(cost, comes))
 
 
@@ -340,14 +340,14 @@ def _take_over(graph: Graph, node: Node, new: Sequence[Value], known: set[Node])
     around: dict[Node, None] = {}
     stack = [v.producer for v in new]
     while stack:
-        made = stack.pop()
-        if made is None or made in around:
+        result = stack.pop()
+        if result is None or result in around:
             continue
-        around[made] = None
-        if made not in known:  # the rule has just made it
-            known.add(made)
-            made.origin = made.origin or node.origin or node.op
-            stack.extend(v.producer for v in made.inputs if v is not None)
+        around[result] = None
+        if result not in known:  # the rule has just made it
+            known.add(result)
+            result.origin = result.origin or node.origin or node.op
+            stack.extend(v.producer for v in result.inputs if v is not None)
     readers = [user for v in node.outputs for user in v.uses]
     for old, value in zip(node.outputs, new, strict=True):
         graph.replace(old, value)

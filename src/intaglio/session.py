@@ -351,8 +351,8 @@ def _refuse_model_file(path: Path) -> None:
     except BadFile:
         return
     if kind != "ONNX" or path.suffix == ".onnx":  # what is nothing else is taken for ONNX
-        made = path.with_suffix(".itg").name
+        result = path.with_suffix(".itg").name
         raise BadFile(
             f"'{path}' is {named(kind)} model, not a package; compile it first: "
-            f'intaglio.compile("{path}").save("{made}")'
+            f'intaglio.compile("{path}").save("{result}")'
         )

@@ -19,10 +19,10 @@ def verify(graph: Graph, where: str = "graph") -> None:
         raise BrokenGraph(f"{where}: two inputs have the same name: {graph.inputs}")
     if len(graph.output_names) != len(graph.outputs):
         raise BrokenGraph(f"{where}: {len(graph.outputs)} outputs, {graph.output_names} names")
-    made = dict(zip(graph.output_names, graph.outputs, strict=True))
+    results = dict(zip(graph.output_names, graph.outputs, strict=True))
     read = {v.name: v for v in graph.inputs}
     for name in graph.state:
-        ends = read.get(name), made.get(name)
+        ends = read.get(name), results.get(name)
         if None in ends or len({v.type.but(quant=None) for v in ends if v}) != 1:
             raise BrokenGraph(
                 f"{where}: state '{name}' is the input {ends[0]} and the output {ends[1]}; "

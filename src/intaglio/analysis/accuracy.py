@@ -168,18 +168,18 @@ def with_layers(
     """
     graph = float_graph.copy()
     known = {v.name: v for v in graph.values() if v.data is None}
-    made: dict[str, Value] = {}
+    results: dict[str, Value] = {}
     for name, v in tensors:
         layer = _Layer(known)
         value = layer.copy(v)
         if layer.quantizes:
-            made[name] = value
+            results[name] = value
     whole = Graph(
         graph.inputs,
-        [*graph.outputs, *made.values()],
-        [f"o{i}" for i in range(len(graph.outputs) + len(made))],
+        [*graph.outputs, *results.values()],
+        [f"o{i}" for i in range(len(graph.outputs) + len(results))],
     )
-    return whole, made
+    return whole, results
 
 
 class _Layer:
@@ -222,8 +222,8 @@ class _Layer:
         self.quantizes |= node.op in ("quantize_linear", "dequantize_linear")
         attrs = {k: a.copy() if isinstance(a, Graph) else a for k, a in node.attrs.items()}
         inputs = [None if x is None else self.new[x] for x in node.inputs]
-        made = Node(node.op, inputs, attrs, [o.type for o in node.outputs], node.origin)
-        for a, b in zip(node.outputs, made.outputs, strict=True):
+        result = Node(node.op, inputs, attrs, [o.type for o in node.outputs], node.origin)
+        for a, b in zip(node.outputs, result.outputs, strict=True):
             self.new.setdefault(a, b)
 
 

@@ -39,16 +39,16 @@ def sample(t: Type, seed: int = 0, fill: str = "random") -> Array:
     kind, numpy = dtypes.TABLE[t.dtype].kind, dtypes.numpy_of(t.dtype)
     if fill == "zeros":
         return np.zeros(t.shape, numpy)
-    made: Array
+    result: Array
     rng = np.random.default_rng(seed)
     if kind == "f":
-        made = rng.standard_normal(t.shape, np.float32)
+        result = rng.standard_normal(t.shape, np.float32)
     elif kind == "b":
-        made = rng.integers(0, 2, t.shape)
+        result = rng.integers(0, 2, t.shape)
     else:
         low, high = dtypes.limits(t.dtype)
-        made = rng.integers(max(low, 0), min(high, 100) + 1, t.shape)
-    return made.astype(numpy)
+        result = rng.integers(max(low, 0), min(high, 100) + 1, t.shape)
+    return result.astype(numpy)
 
 
 def usable_inputs(graph: Graph, seed: int = 0) -> tuple[dict[str, Array], dict[str, Array]]:

@@ -143,16 +143,16 @@ def _box(s: Span, number: int, column: float, scale: float, high: float) -> str:
     x, width = LEFT + s.first * column, (s.last - s.first + 1) * column
     y, height = TOP + high - (s.offset + s.size) * scale, s.size * scale
     told = f"{s.name}: {s.size:,} bytes at {s.offset:,}, layers {s.first} to {s.last}"
-    made = (
+    result = (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width - 0.6, 0.5):.1f}" '
         f'height="{max(height - 0.6, 0.5):.1f}" fill="{SHADES[number % len(SHADES)]}">'
         f"<title>{escape(told)}</title></rect>"
     )
     letters = int((width - 8) / 6.2)  # that fit
     if height < 15 or letters < 6:
-        return made
+        return result
     shown = s.name if len(s.name) <= letters else "…" + s.name[1 - letters :]
-    return f'{made}<text x="{x + 4:.1f}" y="{y + 12:.1f}" fill="#fff">{escape(shown)}</text>'
+    return f'{result}<text x="{x + 4:.1f}" y="{y + 12:.1f}" fill="#fff">{escape(shown)}</text>'
 
 
 def _words(x: float, y: float, words: str, anchor: str, kind: str = "soft") -> str:

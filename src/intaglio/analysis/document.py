@@ -72,32 +72,32 @@ def sections() -> list[Section]:
         return found
 
     cpu = targets.find("cpu", "scalar")
-    made = []
+    results = []
     for p in [*passes.neutral(), *passes.lowering(cpu)]:
         if isinstance(p.run, passes.Rules) and not isinstance(p.run, passes.Legal):
-            made.append(Section(p.name, p.level, "", new(p.run.every)))
-        elif p.rule and p.rule not in {r.name for s in made for r in s.rules}:
+            results.append(Section(p.name, p.level, "", new(p.run.every)))
+        elif p.rule and p.rule not in {r.name for s in results for r in s.rules}:
             why = "A pass over the whole graph; `--disable` switches it off by this name."
-            made.append(Section(p.name, p.level, why, [Rule(ANY, p.run)]))
+            results.append(Section(p.name, p.level, why, [Rule(ANY, p.run)]))
     why = "Lower neutral ops to cpu.* ops, at every level."
-    made.append(Section("legalize for the CPU", None, why, new(cpu.lower)))
+    results.append(Section("legalize for the CPU", None, why, new(cpu.lower)))
     why = "Lower quantised graphs to npu.* ops, within the limits of the chip's units."
     npu = targets.find("rk3588", "scalar")
-    made.append(Section("lower to an NPU", None, why, new(npu.lower)))
+    results.append(Section("lower to an NPU", None, why, new(npu.lower)))
     why = "Applied with `--precision bf16`, at every level."
     bf16 = targets.find("cpu", "avx512bf16", "bf16")
-    made.append(Section("half precision: bf16", None, why, new((*bf16.choose, *bf16.narrow))))
+    results.append(Section("half precision: bf16", None, why, new((*bf16.choose, *bf16.narrow))))
     why = "Applied with `--precision fp16`; the rules that move casts are those of bf16."
-    made.append(
+    results.append(
         Section("half precision: f16", None, why, new(targets.find("cpu", "scalar", "f16").narrow))
     )
     why = "A target selects the rules it needs, with its own limits; see docs/compiler.md."
-    made.append(Section("library of replacements", None, why, new(replace.REPLACE)))
+    results.append(Section("library of replacements", None, why, new(replace.REPLACE)))
     why = "Applied at every level when a graph is written as ONNX."
-    made.append(Section("export to ONNX", None, why, new(EXPORT_RULES)))
+    results.append(Section("export to ONNX", None, why, new(EXPORT_RULES)))
     why = "onnxruntime's own operators, used with `--contrib`."
-    made.append(Section("export for onnxruntime", None, why, new(CONTRIB)))
-    return [s for s in made if s.rules]
+    results.append(Section("export for onnxruntime", None, why, new(CONTRIB)))
+    return [s for s in results if s.rules]
 
 
 def document() -> str:
@@ -184,10 +184,10 @@ def _picture(e: ast.expr) -> str:
     op = _called(e) if isinstance(e, ast.Call) else None
     if not isinstance(e, ast.Call) or op is None:
         return "…"
-    made = e.args
+    results = e.args
     if isinstance(e.func, ast.Name):  # the first argument is the operand, the rest are options
-        made = e.args[1:] if e.func.id == "rebuilt" else e.args[:1]
-    args = [_picture(a) for a in made]
+        results = e.args[1:] if e.func.id == "rebuilt" else e.args[:1]
+    args = [_picture(a) for a in results]
     args += [
         f"{k.arg}={k.value.value!s}"
         for k in e.keywords

@@ -33,10 +33,10 @@ def _int8_weights(w: Array) -> Value:
 
 
 def _dequantized(v: Value, scale: float, zero: int) -> Value:
-    made: Value = ops.dequantize_linear(
+    result: Value = ops.dequantize_linear(
         v, constant(scale, dtype="f32"), constant(zero, dtype="i8"), axis=0
     )
-    return made
+    return result
 
 
 # Layers of ops whose attributes have no defaults.

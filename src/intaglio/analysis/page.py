@@ -96,11 +96,11 @@ def _cards(facts: Mapping[str, Any]) -> str:
     if outputs:
         worst = min(outputs, key=lambda o: o["cosine"])
         cards.append(("worst output", f"{worst['cosine']:.5f}", f"cosine of {worst['output']}"))
-    made = "".join(
+    result = "".join(
         f'<div class="card"><span>{_text(a)}</span><b>{_text(b)}</b><span>{_text(c)}</span></div>'
         for a, b, c in cards
     )
-    return f'<div class="cards">{made}</div>'
+    return f'<div class="cards">{result}</div>'
 
 
 def _outputs(accuracy: Mapping[str, Any] | None) -> str:
@@ -166,14 +166,14 @@ def _words(title: str, words: Sequence[str]) -> str:
 # ---- pictures and tables -------------------------------------------------------------------------
 def bar(errors: Sequence[tuple[float | None, str]]) -> Drawing:
     """A bar for each error, stacked, on a logarithmic scale."""
-    made = []
+    results = []
     for i, (e, colour) in enumerate(errors):
         if e is None or not e > LEAST:  # None: not finite
             width = BAR if e is None else 0.0
         else:
             width = BAR * min(math.log(e / LEAST) / math.log(1 / LEAST), 1.0)
-        made.append(f'<rect y="{7 * i}" width="{width:.1f}" height="5" fill="{colour}"/>')
-    return Drawing(f'<svg width="{BAR}" height="{7 * len(errors)}">{"".join(made)}</svg>')
+        results.append(f'<rect y="{7 * i}" width="{width:.1f}" height="5" fill="{colour}"/>')
+    return Drawing(f'<svg width="{BAR}" height="{7 * len(errors)}">{"".join(results)}</svg>')
 
 
 def _curve(points: Sequence[Mapping[str, Any]]) -> str:
@@ -195,10 +195,10 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> str:
         share = (math.log10(loss) - first) / (last - first)
         return top + share * (high - top - bottom)
 
-    made = []
+    results = []
     for e in range(first, last + 1):
         y = y_at(10.0**e)
-        made.append(
+        results.append(
             f'<line x1="{left}" x2="{wide - right}" y1="{y:.1f}" y2="{y:.1f}" '
             f'stroke="#8a97a5" stroke-opacity=".3"/><text x="{left - 6}" '
             f'y="{y + 4:.1f}" text-anchor="end">'
@@ -206,21 +206,21 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> str:
         )
     places = [(x_at(t), y_at(loss)) for t, loss in zip(times, losses, strict=True)]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    made.append(f'<polyline points="{line}" fill="none" stroke="{WHOLE}"/>')
+    results.append(f'<polyline points="{line}" fill="none" stroke="{WHOLE}"/>')
     for (x, y), p in zip(places, points, strict=True):
         words = f"{len(p['layers'])} layers in wider types, cosine {p['cosine']:.5f}"
         size = 6 if p.get("kept") else 3.5
-        made.append(
+        results.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{WHOLE}">'
             f"<title>{words}</title></circle>"
         )
     for t in (min(times), max(times)):
-        made.append(
+        results.append(
             f'<text x="{x_at(t):.1f}" y="{high - bottom + 18}" text-anchor="middle">{t:.2f}</text>'
         )
     words = "predicted time of the products, relative to all in int8"
     middle = (left + wide - right) / 2
-    made.append(f'<text x="{middle}" y="{high - 6}" text-anchor="middle">{words}</text>')
+    results.append(f'<text x="{middle}" y="{high - 6}" text-anchor="middle">{words}</text>')
     head = ("*layers in wider types", "*share of the work", "*time", "*worst cosine", "")
     rows = [
         (
@@ -232,7 +232,7 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> str:
         )
         for p in points
     ]
-    svg = f'<svg width="{wide}" height="{high}" font-size="11">{"".join(made)}</svg>'
+    svg = f'<svg width="{wide}" height="{high}" font-size="11">{"".join(results)}</svg>'
     return f"<h2>Trade-off: the worst cosine against time</h2>{svg}{_table(head, rows)}"
 
 
@@ -242,15 +242,15 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], bad: Sequence[boo
     titles = "".join(
         f'<th class="{k}">{_text(t.lstrip("*"))}</th>' for t, k in zip(head, kinds, strict=True)
     )
-    made = [f"<tr>{titles}</tr>"]
+    results = [f"<tr>{titles}</tr>"]
     for i, row in enumerate(rows):
         cells = []
         for k, (cell, kind) in enumerate(zip(row, kinds, strict=True)):
             shown = cell if isinstance(cell, Drawing) else _text(cell)
             cells.append(f'<td class="{kind or ("name" if not k else "")}">{shown}</td>')
         shaded = ' class="bad"' if bad and bad[i] else ""
-        made.append(f"<tr{shaded}>{''.join(cells)}</tr>")
-    return f"<table>{''.join(made)}</table>"
+        results.append(f"<tr{shaded}>{''.join(cells)}</tr>")
+    return f"<table>{''.join(results)}</table>"
 
 
 def _figure(x: float | None) -> str:

@@ -51,11 +51,11 @@ def payoff(model: Model, target: str) -> dict[str, list[Row]]:
     }
     tables = {k: rows for k, rows in cases.items() if len(rows) > 1}
     total, done = sum(map(len, tables.values())), 0
-    made: dict[str, list[Row]] = {}
+    results: dict[str, list[Row]] = {}
     for kind, rows in tables.items():
-        made[kind] = _table(model, target, rows, done, total)
+        results[kind] = _table(model, target, rows, done, total)
         done += len(rows)
-    return made
+    return results
 
 
 def _cores(n: int) -> str:

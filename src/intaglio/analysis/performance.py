@@ -146,14 +146,14 @@ class Performance:
             "all_cores",
             "mac_use",
         )
-        made = {k: getattr(self, k) for k in names}
+        results = {k: getattr(self, k) for k in names}
         ranking = [
             dict(zip(("op", "count", "microseconds", "share"), r, strict=True))
             for r in self.ranking()
         ]
         layers = [asdict(r) | {"max_cycles": r.max_cycles} for r in self.layers]
         parts = [{"name": p.name, "begin": p.begin, "end": p.end} for p in self.parts]
-        return made | {
+        return results | {
             "bounds": self.bounds(),
             "ranking": ranking,
             "parts": parts,
@@ -245,7 +245,7 @@ def performance(
     programs = [s.inputs[0].data for s in steps if s.inputs[0] and s.inputs[0].data is not None]
     partition = Partition.from_dict(meta["partition"])
     cores = max((int(np.frombuffer(p, isa.PROGRAM, 1)["cores"][0]) for p in programs), default=1)
-    made = Performance(
+    result = Performance(
         found.name,
         found.clock,
         found.ddr,
@@ -257,11 +257,11 @@ def performance(
     on_cpu, now = list(partition.on_cpu), 0.0
     for m in partition.modules:
         if m.kind == "cpu":
-            rows = _on_cpu(on_cpu, m.microseconds, f"cpu{len(made.parts) - len(made.busy)}")
+            rows = _on_cpu(on_cpu, m.microseconds, f"cpu{len(result.parts) - len(result.busy)}")
             long, line = sum(r.microseconds for r in rows), None
-            made.cpu_milliseconds += long / 1e3
+            result.cpu_milliseconds += long / 1e3
         else:
-            number = len(made.busy)
+            number = len(result.busy)
             line = timeline(vendor.serial(programs[number]) if serial else programs[number], found)
             layers, loads, long = (
                 meta["npu"][number]["layers"],
@@ -272,15 +272,15 @@ def performance(
                 _row(r, layers[r["layer"]], f"npu{number}", line, loads[r["layer"]])
                 for r in line.layers()
             ]
-            made.busy.append(line.busy())
-            made.npu_milliseconds += line.milliseconds
+            result.busy.append(line.busy())
+            result.npu_milliseconds += line.milliseconds
         if rows:
-            made.parts.append(Part(rows[0].module, now, now + long, line))
-        made.layers += rows
+            result.parts.append(Part(rows[0].module, now, now + long, line))
+        result.layers += rows
         now += long
-    made.layers = [replace(r, id=i) for i, r in enumerate(made.layers)]
-    made.milliseconds = made.npu_milliseconds + made.cpu_milliseconds
-    return made
+    result.layers = [replace(r, id=i) for i, r in enumerate(result.layers)]
+    result.milliseconds = result.npu_milliseconds + result.cpu_milliseconds
+    return result
 
 
 def _row(
@@ -340,10 +340,10 @@ def _use(r: Mapping[str, Any], line: Timeline, dtype: str) -> float:
 
 def _on_cpu(rows: list[OnCpu], microseconds: float, module: str) -> list[LayerRow]:
     """Takes the next CPU ops from `rows`, up to a total of `microseconds`: those of one module."""
-    made: list[LayerRow] = []
-    while rows and sum(r.microseconds for r in made) < microseconds * (1 - 1e-9):
+    results: list[LayerRow] = []
+    while rows and sum(r.microseconds for r in results) < microseconds * (1 - 1e-9):
         r = rows.pop(0)
-        made.append(
+        results.append(
             LayerRow(
                 0,
                 module,
@@ -364,7 +364,7 @@ def _on_cpu(rows: list[OnCpu], microseconds: float, module: str) -> list[LayerRo
                 r.remedy or r.why,
             )
         )
-    return made
+    return results
 
 
 def _hint(r: Mapping[str, Any], layer: Mapping[str, Any], chip: Chip) -> str:

@@ -159,22 +159,22 @@ def _cards(p: Performance) -> str:
     if p.chip_cores > p.cores:
         words = f"with all {p.chip_cores} cores, at most"
         cards.append(("more cores", f"x{p.all_cores:.2f}", words))
-    made = (
+    result = (
         f'<div class="card"><span>{escape(a)}</span><b>{escape(b)}</b><span>{escape(c)}</span>'
         "</div>"
         for a, b, c in cards
     )
-    return f'<div class="cards">{"".join(made)}</div>'
+    return f'<div class="cards">{"".join(result)}</div>'
 
 
 def _bounds(p: Performance) -> str:
-    made = "".join(
+    result = "".join(
         f'<span style="width:{100 * v:.2f}%;background:{BOUND[k]}" title="{k} {v:.1%}">'
         f"{f'{k} {v:.0%}' if v > 0.08 else ''}</span>"
         for k, v in p.bounds().items()
     )
     words = ", ".join(f"{_dot(k)}{k} {v:.1%}" for k, v in p.bounds().items())
-    return f'<div class="stack">{made}</div><p class="sub">{words}</p>'
+    return f'<div class="stack">{result}</div><p class="sub">{words}</p>'
 
 
 def _dot(bound: str) -> str:

@@ -63,11 +63,11 @@ def of_plan(plan: Plan) -> dict[str, Any]:
 
 def _ports(plan: Plan) -> dict[str, Any]:
     """Inputs, outputs, and the state that a session carries between runs."""
-    read, made = {s.input for s in plan.states}, {s.output for s in plan.states}
+    read, result = {s.input for s in plan.states}, {s.output for s in plan.states}
     ins = [(i, t) for i, t in enumerate(plan.inputs) if t is not None]
     return {
         "inputs": {t.name: _type(t.type) for i, t in ins if i not in read},
-        "outputs": {t.name: _type(t.type) for i, t in enumerate(plan.outputs) if i not in made},
+        "outputs": {t.name: _type(t.type) for i, t in enumerate(plan.outputs) if i not in result},
         "state": {t.name: _type(t.type) for i, t in ins if i in read},
     }
 

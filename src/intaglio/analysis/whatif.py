@@ -97,13 +97,13 @@ class Model:
                 graph = batched(graph, what.batch)
             if what.sparse is not None:
                 graph = pruned(graph, what.sparse, chip)
-            made = intaglio.compile(
+            result = intaglio.compile(
                 graph,
                 target=npu_target(chip),
                 cores=what.cores,
                 by_layer=self._is_serial(chip) or self.by_layer,
             )
-            self._made[key] = made, chip
+            self._made[key] = result, chip
         return self._made[key]
 
     def _is_serial(self, chip: Chip) -> bool:
@@ -192,8 +192,8 @@ def batched(graph: Graph, batch: int) -> Graph:
         new[v] = Value(v.type.but(shape=(v.shape[0] * batch, *v.shape[1:])), v.name)
     for node in graph.nodes():
         inputs = [None if v is None else new.get(v, v) for v in node.inputs]
-        made = _with_batch(node, inputs, batch)
-        for old, v in zip(node.outputs, made.outputs, strict=True):
+        result = _with_batch(node, inputs, batch)
+        for old, v in zip(node.outputs, result.outputs, strict=True):
             v.name, new[old] = old.name, v
     outputs = [new.get(v, v) for v in graph.outputs]
     return Graph([new[v] for v in graph.inputs], outputs, graph.output_names, graph.name)

@@ -108,8 +108,8 @@ def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> 
     package = Package.load(file)
     plan = package.plan
     facts = {"target": package.meta.get("target", ""), "isa": package.isa, **summary.of_plan(plan)}
-    made = choices.of_package(package.meta)
-    facts["choices"] = made
+    results = choices.of_package(package.meta)
+    facts["choices"] = results
     facts["partition"] = package.meta.get("partition")
     if as_json:
         click.echo(json.dumps(facts, indent=1))
@@ -124,15 +124,15 @@ def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> 
     click.echo(f"internal    {facts['arena_bytes']:,} bytes; peak at '{facts['peak_step']}'")
     click.echo(f"work        {facts['macs'] / 1e6:,.2f} million multiply-accumulates per run")
     _ops(facts, f"{facts['steps']} steps")
-    if made:
-        measured = sum(bool(c.get("microseconds")) for c in made)
-        click.echo(f"choices     {measured} measured, {len(made) - measured} estimated")
+    if results:
+        measured = sum(bool(c.get("microseconds")) for c in results)
+        click.echo(f"choices     {measured} measured, {len(results) - measured} estimated")
     if facts["partition"]:
         click.echo(f"\n{Partition.from_dict(facts['partition'])}")
     if show_choices:
-        click.echo("\n" + choices.table(made))
+        click.echo("\n" + choices.table(results))
     if show_graph:
-        known = choices.labels(made)
+        known = choices.labels(results)
         click.echo()
         for i, s in enumerate(plan.steps):
             types = ", ".join(f"{t.name} {t.type}" for t in s.outputs)

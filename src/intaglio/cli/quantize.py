@@ -228,15 +228,15 @@ def command(
     warned: list[str] = []
     start = time.perf_counter()
     with progress_line.shown():
-        made, tried = _quantized(model, data, auto, how, warned.append, load)
+        result, tried = _quantized(model, data, auto, how, warned.append, load)
         with progress.inside(f"writing {path}"):
-            _write(made.graph, path, str(how.target))
-        facts = {"model": model, "mode": mode, **_facts(made, tried, how)}
+            _write(result.graph, path, str(how.target))
+        facts = {"model": model, "mode": mode, **_facts(result, tried, how)}
         if check or (check is None and not how.fast):
             with progress.inside("comparing with the float model"):
-                facts |= quantized.check(made, str(how.target), progress.report)
+                facts |= quantized.check(result, str(how.target), progress.report)
     if export_scheme:
-        made.scheme.save(export_scheme)
+        result.scheme.save(export_scheme)
     facts |= {"output": str(path), "seconds": time.perf_counter() - start}
     facts = _plain(facts)
     for words in dict.fromkeys(warned):

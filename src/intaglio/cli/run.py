@@ -145,9 +145,9 @@ def _several(session: Session, feeds: dict[str, Array], steps: int) -> dict[str,
     for name, a in frames.items():
         if len(a) < steps:
             raise BadInput(f"input '{name}' has {len(a)} frames; --steps {steps} needs {steps}")
-    made = [session.run({**feeds, **{n: a[i] for n, a in frames.items()}}) for i in range(steps)]
+    results = [session.run({**feeds, **{n: a[i] for n, a in frames.items()}}) for i in range(steps)]
     try:
-        return {n: np.stack([m[n] for m in made]) for n in made[0]}
+        return {n: np.stack([m[n] for m in results]) for n in results[0]}
     except ValueError:
         raise BadInput(
             "the outputs of the runs differ in shape; --steps cannot stack them"

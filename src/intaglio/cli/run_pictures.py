@@ -155,13 +155,13 @@ def run(
         if not as_json:
             click.echo(f"{model}: {_what(predictor)}; pictures: {predictor.describe()}")
         for frame in islice(source, asked["frames"]):
-            made = predictor(frame.content, frame.name)
-            _print(made, predictor, top, as_json)
-            _draw(made, asked["draw"], source, as_json)
+            result = predictor(frame.content, frame.name)
+            _print(result, predictor, top, as_json)
+            _draw(result, asked["draw"], source, as_json)
             if out:
                 from intaglio.cli.run import save_outputs
 
-                save_outputs(out, made.outputs)
+                save_outputs(out, result.outputs)
                 if not as_json:
                     click.echo(f"wrote {out}")
 
@@ -192,17 +192,17 @@ def _predictor(
     if top:
         given["top"] = top
     decode = None if raw else asked["decode"]
-    made = Predictor(session, labels=asked["labels"], decode=decode, **given, **preprocessing)
+    result = Predictor(session, labels=asked["labels"], decode=decode, **given, **preprocessing)
     if raw:
-        made.decoder = None
-    if not made.stored and dtypes.is_float(made.type.dtype):
+        result.decoder = None
+    if not result.stored and dtypes.is_float(result.type.dtype):
         warnings.warn(
             "the package does not say how pictures are prepared: they are resized to the input, "
             f"pixels from 0 to 255 in RGB; give {option('mean')}, {option('std')} and "
             f"{option('resize')} to intaglio compile or quantize, or here",
             stacklevel=2,
         )
-    return made
+    return result
 
 
 def _what(predictor: Predictor) -> str:

@@ -140,9 +140,11 @@ def _read_as(kind: str, model: Any, options: ImportOptions) -> Graph:
             f"{option('weights', str(options.weights))} out"
         )
     module, function = _LOADERS[kind]
-    made: Graph = getattr(importlib.import_module(f"{__name__}.{module}"), function)(model, options)
-    _refuse_other_types(made, options)
-    return made
+    result: Graph = getattr(importlib.import_module(f"{__name__}.{module}"), function)(
+        model, options
+    )
+    _refuse_other_types(result, options)
+    return result
 
 
 def _refuse_other_types(graph: Graph, options: ImportOptions) -> None:

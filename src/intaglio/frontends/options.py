@@ -60,8 +60,8 @@ class ImportOptions:
         shown = self.shapes if _is_shape(self.shapes) else (1, 3, 224, 224)
         by_name("shapes", self.shapes, "names of inputs to shapes", {"input": tuple(shown)})
         for name, shape in self.shapes.items():
-            made = extents(f"the shape of '{name}'", shape, least=0)
-            whole_number(f"the first extent of '{name}', its batch,", (*made, 1)[0], least=1)
+            results = extents(f"the shape of '{name}'", shape, least=0)
+            whole_number(f"the first extent of '{name}', its batch,", (*results, 1)[0], least=1)
         by_name("dims", self.dims, "names of open dimensions to extents", {"batch": 1})
         for name, extent in self.dims.items():  # only a past sequence may be empty
             is_batch = "batch" in name.lower() or name.lower() in ("n", "b", "bs")

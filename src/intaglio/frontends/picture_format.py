@@ -55,14 +55,14 @@ class PictureFormat:
         red and blue change places. `normal`: mean and std. `inner_size`: a letterbox to this size.
         """
         given = axis if perm is None else perm[axis]
-        made = replace(self, layout="nchw" if given <= 1 else "nhwc")
+        result = replace(self, layout="nchw" if given <= 1 else "nhwc")
         if swap:
-            made = made.swapped()
+            result = result.swapped()
         if normal:
-            made = replace(made, mean=None, std=None)
+            result = replace(result, mean=None, std=None)
         if inner_size:
-            made = replace(made, resize="letterbox", inner_size=inner_size)
-        return made
+            result = replace(result, resize="letterbox", inner_size=inner_size)
+        return result
 
     def swapped(self) -> PictureFormat:
         """With red and blue in the opposite order."""

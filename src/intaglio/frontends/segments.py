@@ -18,15 +18,15 @@ REDUCTIONS = {"Sum": "add", "Prod": "mul", "Max": "max", "Min": "min"}  # by the
 def replaced_negative(ids: Value, by: int) -> Value:
     """`ids` as i64 with negative ids replaced by `by`."""
     wide = ops.cast(ids, dtype="i64")
-    made: Value = ops.where(constant(by, dtype="i64"), wide, ops.less(wide, constant(0)))
-    return made
+    result: Value = ops.where(constant(by, dtype="i64"), wide, ops.less(wide, constant(0)))
+    return result
 
 
 def one_hot_rows(ids: Value, on: Value, off: Value, depth: int, axis: int) -> Value:
     """One-hot rows; an id outside of [0, depth) gives a row of off values."""
     pair = ops.concat(*(ops.reshape(v, shape=(1,)) for v in (off, on)), axis=0)
-    made: Value = ops.one_hot(replaced_negative(ids, depth), pair, depth=depth, axis=axis)
-    return made
+    result: Value = ops.one_hot(replaced_negative(ids, depth), pair, depth=depth, axis=axis)
+    return result
 
 
 def reduce_segments(x: Value, ids: Value, count: int, how: str) -> Value:
@@ -40,8 +40,8 @@ def reduce_segments(x: Value, ids: Value, count: int, how: str) -> Value:
         raise BadInput(f"{count} segments; at most {MAX_ELEMENTS} elements are supported")
     empty = constant(np.full(shape, _start(x.dtype, how), dtypes.numpy_of(x.dtype)))
     at = ops.reshape(replaced_negative(ids, count), shape=(*ids.shape, 1))
-    made: Value = ops.part(ops.scatter_nd(empty, at, x, reduction=how), 0, count, axis=0)
-    return made
+    result: Value = ops.part(ops.scatter_nd(empty, at, x, reduction=how), 0, count, axis=0)
+    return result
 
 
 def _start(dtype: str, how: str) -> Any:

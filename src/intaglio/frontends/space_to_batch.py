@@ -34,8 +34,8 @@ def space_to_batch(x: Value, block: Sequence[int], pads: Sequence[int]) -> Value
     y = ops.reshape(x, shape=(*split, *rest))
     inner, between = range(2, 2 * m + 1, 2), range(1, 2 * m, 2)
     y = ops.transpose(y, perm=(*inner, 0, *between, *range(2 * m + 1, y.type.rank)))
-    made: Value = ops.reshape(y, shape=(x.shape[0] * math.prod(block), *split[1::2], *rest))
-    return made
+    result: Value = ops.reshape(y, shape=(x.shape[0] * math.prod(block), *split[1::2], *rest))
+    return result
 
 
 def batch_to_space(x: Value, block: Sequence[int], crops: Sequence[int]) -> Value:
@@ -55,7 +55,7 @@ def batch_to_space(x: Value, block: Sequence[int], crops: Sequence[int]) -> Valu
     stop = tuple(d - e for d, e in zip(spatial, end, strict=True))
     if any(a > b for a, b in zip(begin, stop, strict=True)):
         raise BadInput(f"crops {tuple(crops)} are larger than the extents {spatial}")
-    made: Value = ops.slice_(
+    result: Value = ops.slice_(
         y, start=(0, *begin, *[0] * len(rest)), stop=(batch, *stop, *rest), step=(1,) * y.type.rank
     )
-    return made
+    return result

@@ -16,16 +16,16 @@ def find_both_files(
     same name, or is the only file with its suffix in the folder.
     """
     if path.suffix == numbers:
-        made = other or _beside(path, layers), path
+        results = other or _beside(path, layers), path
     else:
-        made = path, other or _beside(path, numbers)
-    for needed, holds in zip(made, ("layers", "weights"), strict=True):
+        results = path, other or _beside(path, numbers)
+    for needed, holds in zip(results, ("layers", "weights"), strict=True):
         if not needed.exists():
             raise BadFile(
                 f"{what}: '{path}' is one of two files: the {holds} are in '{needed}', "
                 f"which does not exist; name it with {option('weights', f'FILE{needed.suffix}')}"
             )
-    return made
+    return results
 
 
 def _beside(path: Path, ending: str) -> Path:

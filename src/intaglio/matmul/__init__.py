@@ -88,9 +88,9 @@ class Matmul:
         """A package with one plan per number of rows; all plans share the constants."""
         plans, isa = [], 0
         for m in self.rows:
-            made = trace(graph(self.spec, m, self._b, self.scales, self.cores))
-            plans.append(made.plan)
-            isa |= made.package.contents.isa
+            result = trace(graph(self.spec, m, self._b, self.scales, self.cores))
+            plans.append(result.plan)
+            isa |= result.package.contents.isa
         meta = {"name": "matmul", "types": ",".join(self.spec.types), "rows": list(self.rows)}
         return Package.build(plans, isa=isa, meta=meta)
 

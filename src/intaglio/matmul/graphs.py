@@ -24,14 +24,14 @@ def graph(s: Spec, m: int, b: Array | None, q: Scales, cores: int = 1) -> Graph:
     inputs = [a] if b is not None else [a, right]
     rows = a if len(a.shape) == 2 else ops.reshape(ops.transpose(a, perm=(1, 0, 2)), shape=(m, s.k))
     if s.chip is None:
-        made = _on_cpu(s, m, rows, right, b, q)
+        result = _on_cpu(s, m, rows, right, b, q)
     else:
-        made = _on_chip(s, m, rows, right, b, q, cores)
+        result = _on_chip(s, m, rows, right, b, q, cores)
     if s.layouts[2] == "native":
         blocks, _, side = s.c_shape(m)
-        made = ops.transpose(ops.reshape(made, shape=(m, blocks, side)), perm=(1, 0, 2))
-    made.name = "C"
-    return Graph(inputs, [made], ["C"], name="matmul")
+        result = ops.transpose(ops.reshape(result, shape=(m, blocks, side)), perm=(1, 0, 2))
+    result.name = "C"
+    return Graph(inputs, [result], ["C"], name="matmul")
 
 
 # ---- the CPU -------------------------------------------------------------------------------------
@@ -60,8 +60,8 @@ def _dequantized_b(s: Spec, right: Value, b: Array | None, q: Scales) -> Value:
     zero = q.b_zero.astype(dtypes.numpy_of(other.dtype))
     block = s.k // q.groups if q.groups else 0
     grain: dict[str, Any] = {"axis": 0, "block_size": block} if block else {"axis": 1}
-    made: Value = ops.dequantize_linear(other, constant(q.b_scale), constant(zero), **grain)
-    return made
+    result: Value = ops.dequantize_linear(other, constant(q.b_scale), constant(zero), **grain)
+    return result
 
 
 def _grouped_sums(s: Spec, m: int, rows: Value, right: Value, b: Array | None, q: Scales) -> Value:
@@ -72,8 +72,8 @@ def _grouped_sums(s: Spec, m: int, rows: Value, right: Value, b: Array | None, q
     other = ops.reshape(centred, shape=(q.groups, size, s.n))
     sums = _cast(ops.matmul_integer(left, other, constant(np.int8(q.a_zero))), "f32")
     factor = (np.float32(q.a_scale) * q.b_scale)[:, None]
-    made: Value = ops.reduce_sum(ops.mul(sums, constant(factor)), axes=(0,), keepdims=False)
-    return made
+    result: Value = ops.reduce_sum(ops.mul(sums, constant(factor)), axes=(0,), keepdims=False)
+    return result
 
 
 def _without_zero_point(b: Array, q: Scales) -> Array:
@@ -113,7 +113,7 @@ def _on_chip(
         x = Value(Type(kind, (1, s.k, m, 1)), "a")
         other = Value(Type(right.dtype, (1, s.k, s.n, 1)), "b")
         inputs, width = [x, other], s.n
-        made = fastest([_body(inputs, [_product_of_inputs(s, x, other, q)])], s.chip, cores)[1]
+        result = fastest([_body(inputs, [_product_of_inputs(s, x, other, q)])], s.chip, cores)[1]
         given = [
             ops.reshape(v, shape=x.shape) for v, x in zip((columns, right), inputs, strict=True)
         ]
@@ -126,13 +126,13 @@ def _on_chip(
         inputs = [Value(Type(kind, (1, n, high, wide)), f"a{i}") for i, n in k_parts]
         widths = s.widths(m)
         bodies = [_body(inputs, _convolutions(s, inputs, b, q, w)) for w in widths]
-        best, made = fastest(bodies, s.chip, cores)
+        best, result = fastest(bodies, s.chip, cores)
         width = widths[best]
         given = [
             ops.reshape(ops.part(columns, i, i + n, axis=0), shape=x.shape)
             for (i, n), x in zip(k_parts, inputs, strict=True)
         ]
-    run = npu_run.node(made.program.encode(), made.weights, *given)
+    run = npu_run.node(result.program.encode(), result.weights, *given)
     pieces = [ops.reshape(v, shape=(v.shape[1], pixels)) for v in run.outputs]
     each = -(-s.n // width)  # parts of C side by side
     every = [
@@ -162,7 +162,11 @@ def _body(inputs: list[Value], outputs: list[Value]) -> Graph:
 def _convolutions(s: Spec, inputs: list[Value], b: Array, q: Scales, width: int) -> list[Value]:
     """1x1 convolutions, each with `width` columns of B and all of K, or a group or part of it."""
     real = dtypes.is_float(s.types[0])
-    w, made, first = np.ascontiguousarray((_as_f16 if real else _without_zero_point)(b, q).T), [], 0
+    w, result, first = (
+        np.ascontiguousarray((_as_f16 if real else _without_zero_point)(b, q).T),
+        [],
+        0,
+    )
     for x in inputs:
         size = s.k // q.groups if q.groups and not real else x.shape[1]
         for at in range(0, x.shape[1], size):
@@ -172,7 +176,7 @@ def _convolutions(s: Spec, inputs: list[Value], b: Array, q: Scales, width: int)
             factor = np.broadcast_to(factor, (s.n,))
             for column in range(0, s.n, width):
                 part = w[column : column + width, first : first + size]
-                made.append(
+                result.append(
                     npu.conv(
                         seen,
                         constant(np.ascontiguousarray(part)[..., None, None]),
@@ -186,7 +190,7 @@ def _convolutions(s: Spec, inputs: list[Value], b: Array, q: Scales, width: int)
                     )
                 )
             first += size
-    return made
+    return result
 
 
 def _product_of_inputs(s: Spec, x: Value, other: Value, q: Scales) -> Value:
@@ -197,10 +201,10 @@ def _product_of_inputs(s: Spec, x: Value, other: Value, q: Scales) -> Value:
             "give a constant B, or use the CPU"
         )
     factor, end = _epilogue(s, q, None, False)
-    made: Value = npu.matmul(
+    result: Value = npu.matmul(
         x, other, turned=True, a_zero=q.a_zero, b_zero=int(q.b_zero), factor=float(factor), **end
     )
-    return made
+    return result
 
 
 def _epilogue(s: Spec, q: Scales, group: int | None, parts: bool) -> tuple[Array, dict[str, Any]]:
@@ -251,8 +255,8 @@ def _saturate(sums: Value, result: str) -> Value:
 
 
 def _cast(v: Value, dtype: str) -> Value:
-    made: Value = v if v.dtype == dtype else ops.cast(v, dtype=dtype)
-    return made
+    result: Value = v if v.dtype == dtype else ops.cast(v, dtype=dtype)
+    return result
 
 
 def _as_i8(b: Array) -> Array:

@@ -45,27 +45,27 @@ def blocks_shape(k: int, n: int, block: tuple[int, int], segment: int) -> tuple[
 def to_blocks(b: Array, block: tuple[int, int], segment: int = 0) -> Array:
     """[K, N] -> [N / bn, K / bk, bn, bk], or a flat array of all segments"""
     k, n = b.shape
-    made, first = [], 0
+    results, first = [], 0
     for rows in _segments(k, segment):
         deep, wide = -(-rows // block[1]), -(-n // block[0])
         whole = np.zeros((deep * block[1], wide * block[0]), b.dtype)
         whole[:rows, :n] = b[first : first + rows]
         split = whole.reshape(deep, block[1], wide, block[0]).transpose(2, 0, 3, 1)
-        made.append(np.ascontiguousarray(split))
+        results.append(np.ascontiguousarray(split))
         first += rows
-    return made[0] if len(made) == 1 else np.concatenate([m.reshape(-1) for m in made])
+    return results[0] if len(results) == 1 else np.concatenate([m.reshape(-1) for m in results])
 
 
 def from_blocks(x: Array, k: int, n: int, block: tuple[int, int], segment: int = 0) -> Array:
     """The inverse of `to_blocks`."""
-    flat, made, at = x.reshape(-1), [], 0
+    flat, result, at = x.reshape(-1), [], 0
     for rows in _segments(k, segment):
         deep, wide = -(-rows // block[1]), -(-n // block[0])
         size = deep * wide * block[0] * block[1]
         part = flat[at : at + size].reshape(wide, deep, *block).transpose(1, 3, 0, 2)
-        made.append(part.reshape(deep * block[1], wide * block[0])[:rows, :n])
+        result.append(part.reshape(deep * block[1], wide * block[0])[:rows, :n])
         at += size
-    return np.ascontiguousarray(np.concatenate(made))
+    return np.ascontiguousarray(np.concatenate(result))
 
 
 def _segments(k: int, segment: int) -> list[int]:

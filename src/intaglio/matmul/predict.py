@@ -91,10 +91,10 @@ def cost(s: Spec, m: int, cores: int = 1) -> Cost:
 
 def fastest(bodies: list[Graph], chip: Chip, cores: int) -> tuple[int, Compiled]:
     """The index of the graph with the fastest program, and this program."""
-    made = [build(body, chip, cores=cores) for body in bodies]
-    times = [timeline(m.program, chip).cycles for m in made] if len(made) > 1 else [0.0]
+    results = [build(body, chip, cores=cores) for body in bodies]
+    times = [timeline(m.program, chip).cycles for m in results] if len(results) > 1 else [0.0]
     best = times.index(min(times))
-    return best, made[best]
+    return best, results[best]
 
 
 def _unit(s: Spec, chip: Chip, kind: str) -> Chip:

@@ -69,14 +69,14 @@ def build(body: Graph, chip: Chip, grouped: bool = True, cores: int = 1) -> Comp
     layer_by_layer = _compile(body, net, context, False)
     if not grouped:
         return layer_by_layer
-    made = layer_by_layer
+    result = layer_by_layer
     for traffic_weight in TRAFFIC_WEIGHTS:
         context.traffic_weight = traffic_weight
-        made = _compile(body, net, context, True)
-        if made.traffic <= layer_by_layer.traffic:
+        result = _compile(body, net, context, True)
+        if result.traffic <= layer_by_layer.traffic:
             break
-        made = layer_by_layer
-    return _split_attention(body, net, made) if cores > 1 else made
+        result = layer_by_layer
+    return _split_attention(body, net, result) if cores > 1 else result
 
 
 def _split_attention(body: Graph, net: Network, made: Compiled) -> Compiled:
@@ -126,15 +126,15 @@ def compile_programs(
     graph: Graph, chip: Chip, grouped: bool = True, cores: int = 1
 ) -> list[Compiled]:
     """Replace every `npu.program` of a graph by `npu.run` of its compiled program."""
-    made = []
+    results = []
     for node in [n for n in graph.nodes() if n.op == "npu.program"]:
         compiled = build(node.attrs["body"], chip, grouped, cores)
-        made.append(compiled)
+        results.append(compiled)
         run = npu_run.node(
             compiled.program.encode(), compiled.weights, *node.inputs, origin=node.origin
         )
         _replace(graph, node, run)
-    return made
+    return results
 
 
 def _replace(graph: Graph, old: Node, new: Node) -> None:

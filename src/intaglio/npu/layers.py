@@ -170,11 +170,11 @@ class _Builder:
 
     def new_map(self, v: Value) -> FeatureMap:
         n, c, h, w = v.shape
-        made = FeatureMap(
+        result = FeatureMap(
             v.name, v.dtype, n, c, h, w, self.c2(v), self.chip.align, self.chip.packed
         )
-        self.maps.append(made)
-        return made
+        self.maps.append(result)
+        return result
 
     def plan_concats(self, order: list[Node]) -> None:
         """Find the values that can be computed directly into the concat that reads them.
@@ -204,12 +204,12 @@ class _Builder:
         if v in self.planned:
             whole, first = self.planned[v]
             around = self.place(whole)
-            made = ChannelRange(around.map, around.first + first, v.shape[1])
+            result = ChannelRange(around.map, around.first + first, v.shape[1])
         else:
             store = self.new_map(v)
-            made = ChannelRange(store, 0, store.channels)
-        self.at[v] = made
-        return made
+            result = ChannelRange(store, 0, store.channels)
+        self.at[v] = result
+        return result
 
     def read(self, v: Value, whole_blocks: bool = True) -> ChannelRange:
         """The channel range of an operand; copied first if it starts in the middle of a block."""

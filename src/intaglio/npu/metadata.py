@@ -24,7 +24,7 @@ def _layer(layer: Layer) -> dict[str, Any]:
         kind += "+add"
     if kind != "lut" and node is not None and table and node.inputs[table] is not None:
         kind += "+lut"
-    made: dict[str, Any] = {
+    results: dict[str, Any] = {
         "op": kind,
         "name": layer.name,
         "dtype": layer.reads[0].map.dtype,
@@ -33,8 +33,8 @@ def _layer(layer: Layer) -> dict[str, Any]:
         "macs": layer.macs(layer.dst.map.height) * layer.dst.map.images,
     }
     if node is not None and layer.is_product:
-        made["kernel"] = list(node.inputs[1].shape)  # type: ignore[union-attr]
-    return made
+        results["kernel"] = list(node.inputs[1].shape)  # type: ignore[union-attr]
+    return results
 
 
 def _shape(r: ChannelRange) -> list[int]:

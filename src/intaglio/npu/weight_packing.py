@@ -143,8 +143,8 @@ def chunk_bytes(layer: Layer, c: Constants, first: int, blocks: int) -> bytes:
         assert compressed is not None
         blocked = compressed
     factors = scale[:1] if c.one_scale else scale[some]
-    made = blocked.tobytes().ljust(c.params_at(len(w[some])), b"\0")
-    return made + factors.astype(np.float32).tobytes() + bias[some].tobytes()
+    result = blocked.tobytes().ljust(c.params_at(len(w[some])), b"\0")
+    return result + factors.astype(np.float32).tobytes() + bias[some].tobytes()
 
 
 def _round_up(n: int, to: int) -> int:

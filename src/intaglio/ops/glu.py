@@ -39,8 +39,8 @@ def glu(x: Array, *, axis: int = -1, act: str = "sigmoid", gate_first: bool = Fa
     """first * act(second) for the halves of x along `axis`; act(first) * second if `gate_first`."""
     first, second = np.split(x, 2, axis)
     gate, value = (first, second) if gate_first else (second, first)
-    made, attrs = GATES[act]
-    return value * made.body(gate, **attrs)
+    result, attrs = GATES[act]
+    return value * result.body(gate, **attrs)
 
 
 @glu.lowers
@@ -48,6 +48,6 @@ def _(x: Value, *, axis: int = -1, act: str = "sigmoid", gate_first: bool = Fals
     n = x.shape[axis]
     first, second = part(x, 0, n // 2, axis=axis), part(x, n // 2, n, axis=axis)
     gate, value = (first, second) if gate_first else (second, first)
-    made, attrs = GATES[act]
-    product: Value = mul(value, made(gate, **attrs))
+    result, attrs = GATES[act]
+    product: Value = mul(value, result(gate, **attrs))
     return product

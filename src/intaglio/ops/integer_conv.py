@@ -127,9 +127,9 @@ def _qlinear_conv(
     ):
         raise BadInput(f"the bias is {b.type}; i32 is needed (or i64 if an operand is i16)")
     dtype = "f32" if y_zero is None else y_zero.dtype
-    made = Type(dtype, conv_shape(x, w, stride, pad, dilation))
-    _check_residual(made, residual, r_scale, r_zero)
-    return made
+    result = Type(dtype, conv_shape(x, w, stride, pad, dilation))
+    _check_residual(result, residual, r_scale, r_zero)
+    return result
 
 
 def _check_residual(made: Type, r: Value | None, scale: Value | None, zero: Value | None) -> None:

@@ -188,7 +188,7 @@ def _qlinear_avg_pool(
 ) -> Type:
     check_quant(x, x_scale, x_zero, "x", INTEGERS)
     check_quant(y_zero.dtype, y_scale, y_zero, "the result", INTEGERS)
-    made = avg_pool.infer(
+    result = avg_pool.infer(
         x,
         kernel=kernel,
         stride=stride,
@@ -196,8 +196,8 @@ def _qlinear_avg_pool(
         dilation=dilation,
         count_include_pad=count_include_pad,
     )
-    assert isinstance(made, Type)
-    return made.but(dtype=y_zero.dtype)
+    assert isinstance(result, Type)
+    return result.but(dtype=y_zero.dtype)
 
 
 @op(_qlinear_avg_pool)
@@ -279,9 +279,9 @@ def qlinear_resize(
         raise RunError("qlinear_resize: an index is outside of the image")
     wide = centred(x, x_zero).astype(np.int64)
     for at, index, weight in ((axis, row, row_weight), (axis + 1, column, column_weight)):
-        beside = (-1, *[1] * (x.ndim - 1 - at))
+        along_axis = (-1, *[1] * (x.ndim - 1 - at))
         first, second = (
-            wide.take(index[:, k], at) * weight[:, k].astype(np.int64).reshape(beside)
+            wide.take(index[:, k], at) * weight[:, k].astype(np.int64).reshape(along_axis)
             for k in range(2)
         )
         wide = first + second

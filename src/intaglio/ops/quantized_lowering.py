@@ -32,19 +32,19 @@ from intaglio.ops.shape import part, reshape
 
 
 def _one(v: Value) -> Value:
-    made: Value = reshape(v, shape=())
-    return made
+    result: Value = reshape(v, shape=())
+    return result
 
 
 def _per_channel(v: Value, rank: int) -> Value:
-    made: Value = _one(v) if v.type.size == 1 else reshape(v, shape=(-1, *[1] * (rank - 2)))
-    return made
+    result: Value = _one(v) if v.type.size == 1 else reshape(v, shape=(-1, *[1] * (rank - 2)))
+    return result
 
 
 def _rounded(real: Value, zero: Value) -> Value:
     """clamp(rint(real) + zero)"""
-    made: Value = quantize_linear(real, constant(1.0, dtype="f32"), zero, dtype=zero.dtype)
-    return made
+    result: Value = quantize_linear(real, constant(1.0, dtype="f32"), zero, dtype=zero.dtype)
+    return result
 
 
 # ---- products; 16-bit operands are split into bytes ----------------------------------------------
@@ -94,8 +94,8 @@ def _(
     **window: Any,
 ) -> Value:
     def convolve(*operands: Value | None) -> Value:
-        made: Value = conv_integer(*operands, **window)
-        return made
+        result: Value = conv_integer(*operands, **window)
+        return result
 
     acc, rank = _sums(convolve, x, _one(x_zero), w, w_zero), x.type.rank
     if b is not None:
@@ -129,27 +129,27 @@ def _(
     acc = cast(_sums(matmul_integer, a, a_zero, b, b_zero), dtype="f32")
     scale = mul(_one(a_scale), _one(b_scale) if b_scale.type.size == 1 else b_scale)
     if y_scale is None or y_zero is None:
-        made: Value = mul(acc, scale)
-        return made
+        result: Value = mul(acc, scale)
+        return result
     return _rounded(mul(acc, div(scale, _one(y_scale))), _one(y_zero))
 
 
 # ---- elementwise, means, resize ------------------------------------------------------------------
 def _centred(x: Value, zero: Value, dtype: str = "f32") -> Value:
-    made: Value = sub(cast(x, dtype=dtype), cast(_one(zero), dtype=dtype))
-    return made
+    result: Value = sub(cast(x, dtype=dtype), cast(_one(zero), dtype=dtype))
+    return result
 
 
 @lookup.lowers
 def _(x: Value, table: Value) -> Value | None:
     if x.dtype == "u8":
-        made: Value = gather(table, cast(x, dtype="i64"), axis=0)
-        return made
+        result: Value = gather(table, cast(x, dtype="i64"), axis=0)
+        return result
     if table.data is None:
         return None
     rolled = constant(np.roll(table.data, 128))  # start with the entry of -128
-    made = gather(rolled, add(cast(x, dtype="i64"), constant(128, dtype="i64")), axis=0)
-    return made
+    result = gather(rolled, add(cast(x, dtype="i64"), constant(128, dtype="i64")), axis=0)
+    return result
 
 
 @qlinear_add.lowers
@@ -246,8 +246,8 @@ def _(
             gather(total, reshape(part(index, k, k + 1, axis=1), shape=(-1,)), axis=at)
             for k in range(2)
         ]
-        beside = (-1, *[1] * (x.type.rank - 1 - at % x.type.rank))
-        taken = [reshape(part(weight, k, k + 1, axis=1), shape=beside) for k in range(2)]
+        along_axis = (-1, *[1] * (x.type.rank - 1 - at % x.type.rank))
+        taken = [reshape(part(weight, k, k + 1, axis=1), shape=along_axis) for k in range(2)]
         total = add(mul(ends[0], taken[0]), mul(ends[1], taken[1]))
     unit = constant(float(RESIZE_UNIT**2), dtype="f32")
     return _mean(total, x_scale, y_scale, y_zero, unit)

@@ -91,13 +91,13 @@ def op(
     """Define an operation: `@op(same, onnx="Relu", torch="relu")` above its numpy body."""
 
     def define(body: Callable[..., Any]) -> Op:
-        made = Op(name or body.__name__, body, infer, names, commutes, foldable, elementwise)
+        result = Op(name or body.__name__, body, infer, names, commutes, foldable, elementwise)
         if macs is not None:
-            made.macs = macs
-        if made.name in REGISTRY:
-            raise ValueError(f"op {made.name!r} is defined twice")
-        REGISTRY[made.name] = made
-        return made
+            result.macs = macs
+        if result.name in REGISTRY:
+            raise ValueError(f"op {result.name!r} is defined twice")
+        REGISTRY[result.name] = result
+        return result
 
     return define
 

@@ -53,9 +53,9 @@ def interpolate(x: Array, index: Array, weight: Array, *, axis: int) -> Array:
     if index.shape[1] == 1:
         return x.take(index[:, 0], axis)
     wide = x.astype(np.float32) if x.dtype in SMALL else x
-    beside = (-1, *[1] * (x.ndim - 1 - axis % x.ndim))
+    along_axis = (-1, *[1] * (x.ndim - 1 - axis % x.ndim))
     out = sum(
-        wide.take(i, axis) * w.astype(wide.dtype).reshape(beside)
+        wide.take(i, axis) * w.astype(wide.dtype).reshape(along_axis)
         for i, w in zip(index.T, weight.T, strict=True)
     )
     return np.asarray(out).astype(x.dtype)

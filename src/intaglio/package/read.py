@@ -106,7 +106,7 @@ class _Reader:
     def _states(self, main: int, plan: Plan) -> list[State]:
         if "STAT" not in self.parts:
             return []
-        made = []
+        results = []
         for s in self._rows("STAT", f.STATE):
             if s["plan"] != main:
                 continue
@@ -115,8 +115,8 @@ class _Reader:
                 at = int(s["initial"])
                 raw = self.parts["CNST"][at : at + kind.bytes]
                 initial = np.frombuffer(raw, dtypes.numpy_of(kind.dtype)).reshape(kind.shape)
-            made.append(State(int(s["input"]), int(s["output"]), initial))
-        return made
+            results.append(State(int(s["input"]), int(s["output"]), initial))
+        return results
 
     def _family(self, numbers: Sequence[int], slots: dict[str, int]) -> Plan:
         """Parse a main plan and its sub-plans; returns the main plan."""

@@ -91,22 +91,22 @@ def image(sections: Mapping[str, Data], isa: int = 0, arena: Arena | None = None
         else:
             at = f.align(at + len(data))
     in_arena = arena is not None and arena.whole and at <= len(arena.memory)
-    made = arena.memory[:at] if arena is not None and in_arena else heap.own_block(at)
+    result = arena.memory[:at] if arena is not None and in_arena else heap.own_block(at)
     end = f.HEADER.itemsize + table.nbytes
     for place in np.argsort(table["offset"], kind="stable"):
         row = table[place]
         data, start = sections[row["kind"].decode()], int(row["offset"])
-        made[end:start] = 0
+        result[end:start] = 0
         end = start + len(data)
         if isinstance(data, _Constants):
-            data.lay(made[start:end])
+            data.lay(result[start:end])
         else:
-            made[start:end] = np.frombuffer(data, np.uint8)
+            result[start:end] = np.frombuffer(data, np.uint8)
         if row["kind"] != b"CNST":
-            row["crc"] = zlib.crc32(made[start:end].data)
-    made[end:] = 0
-    _head(made, table, isa)
-    return made
+            row["crc"] = zlib.crc32(result[start:end].data)
+    result[end:] = 0
+    _head(result, table, isa)
+    return result
 
 
 def seal(made: Array) -> Array:

@@ -90,8 +90,8 @@ def _slice(graph: Graph, limit: int) -> bool | No:
     if isinstance(body, No):
         return body
     cut = [reshape(v, shape=(batch // few, few, *v.shape[1:])) for v in inputs]
-    made = scan.node(*cut, body=body, states=0, scans=len(cut)).outputs
-    whole = [reshape(v, shape=(batch, *v.shape[2:])) for v in made]
+    results = scan.node(*cut, body=body, states=0, scans=len(cut)).outputs
+    whole = [reshape(v, shape=(batch, *v.shape[2:])) for v in results]
     for old, new in zip(list(graph.outputs), whole, strict=True):
         graph.replace(old, new)
     return True
@@ -125,10 +125,10 @@ def _body(graph: Graph, nodes: list[Node], batch: int, few: int) -> Graph | No:
                 now[given] = Value(given.type, given.name, given.data)
             ins.append(None if given is None else now[given])
         try:
-            made = REGISTRY[node.op].node(*ins, origin=node.origin, **attrs).outputs
+            result = REGISTRY[node.op].node(*ins, origin=node.origin, **attrs).outputs
         except IntaglioError as e:
             return no(f"{node.op}: {e}")
-        for old, new in zip(node.outputs, made, strict=True):
+        for old, new in zip(node.outputs, result, strict=True):
             if not _is_slice(old.type, new.type, batch, few):
                 return no(
                     f"{node.op} makes {new.type} from a slice and {old.type} from the whole batch"

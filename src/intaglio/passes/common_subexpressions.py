@@ -30,8 +30,8 @@ def merge_duplicates(graph: Graph, trace: Trace) -> int:
 
 def _key(node: Node) -> Hashable:
     attrs = tuple((k, _attr(v)) for k, v in sorted(node.attrs.items()))
-    made = tuple(v.type for v in node.outputs)
-    return node.op, tuple(_operand(v) for v in node.inputs), attrs, made
+    results = tuple(v.type for v in node.outputs)
+    return node.op, tuple(_operand(v) for v in node.inputs), attrs, results
 
 
 def _operand(v: Value | None) -> Hashable:

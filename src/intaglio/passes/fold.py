@@ -36,12 +36,12 @@ def compute(node: Node) -> Any:
     """The outputs of a node with constant operands, as constants."""
     if node.bodies() or any(v is not None and v.data is None for v in node.inputs):
         return None
-    made = sum(v.type.bytes for v in node.outputs)
+    result = sum(v.type.bytes for v in node.outputs)
     read = sum(v.type.bytes for v in node.inputs if v is not None)
-    if made > max(MAX_GROWN_BYTES, (8 if node.op in CASTS else 1.5) * _distinct(node)):
-        return no(f"the folded constant takes {made} bytes, far more than its operands")
-    if node.op in REPEATS and made > max(MAX_REPEATED_BYTES, 2 * read):
-        return no(f"the folded constant takes {made} bytes, its operands {read}")
+    if result > max(MAX_GROWN_BYTES, (8 if node.op in CASTS else 1.5) * _distinct(node)):
+        return no(f"the folded constant takes {result} bytes, far more than its operands")
+    if node.op in REPEATS and result > max(MAX_REPEATED_BYTES, 2 * read):
+        return no(f"the folded constant takes {result} bytes, its operands {read}")
     try:
         arrays = evaluate_node(node, [None if v is None else v.data for v in node.inputs])
     except IntaglioError as e:
@@ -57,9 +57,9 @@ def _distinct(node: Node) -> int:
 def _dense(a: Array) -> Array:
     if a.flags.c_contiguous:
         return a
-    made = heap.empty(a.shape, a.dtype)
-    made[...] = a
-    return made
+    result = heap.empty(a.shape, a.dtype)
+    result[...] = a
+    return result
 
 
 @rule(P.shape_of(x))

@@ -49,9 +49,9 @@ def as_like(v: Value, data: Array) -> Value:
 def scaled(v: Value, by: Array) -> Value:
     """The constant `v` times `by`, multiplied in f64 and rounded once, without an f64 copy."""
     assert v.data is not None
-    made = heap.empty(v.shape, v.data.dtype)
-    np.multiply(v.data, by, out=made, dtype=np.float64, casting="unsafe")
-    return constant(made)
+    result = heap.empty(v.shape, v.data.dtype)
+    np.multiply(v.data, by, out=result, dtype=np.float64, casting="unsafe")
+    return constant(result)
 
 
 # ---- batch norm, scale and shift behind a convolution or matmul ---------------------------------

@@ -286,11 +286,11 @@ def _transposed(v: Value, p: Perm, name: str) -> Value:
     if p == identity(len(p)):
         return v
     if is_free(p, v.shape) and not v.type.dynamic:
-        made: Value = ops.reshape(v, shape=tuple(v.shape[a] for a in p))
+        result: Value = ops.reshape(v, shape=tuple(v.shape[a] for a in p))
     else:
-        made = ops.transpose(v, perm=p)
-    made.name = name
-    return made
+        result = ops.transpose(v, perm=p)
+    result.name = name
+    return result
 
 
 def _constant(v: Value, p: Perm) -> Value:

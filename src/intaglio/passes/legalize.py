@@ -50,10 +50,10 @@ def lowering(target: Target) -> list[Rule]:
             ops.cast(v, dtype="f32") if v is not None and v.dtype in HALF_PRECISION else v
             for v in node.inputs
         ]
-        made = REGISTRY[node.op].node(*wide, origin=node.origin, **node.attrs)
+        result = REGISTRY[node.op].node(*wide, origin=node.origin, **node.attrs)
         return [
             ops.cast(w, dtype=v.dtype) if v.dtype != w.dtype else w
-            for v, w in zip(node.outputs, made.outputs, strict=True)
+            for v, w in zip(node.outputs, result.outputs, strict=True)
         ]
 
     return [lower_composite, compute_in_f32]
@@ -65,10 +65,10 @@ def refuse(target: Target, graph: Graph) -> None:
         for body in node.bodies():
             refuse(target, body)
         if why := target.why_not(node):
-            made = ", ".join(f"'{v.name}' {v.type}" for v in node.outputs)
+            result = ", ".join(f"'{v.name}' {v.type}" for v in node.outputs)
             read = ", ".join("-" if v is None else str(v.type) for v in node.inputs)
             where = f"{node.op} '{node.origin}'" if node.origin else node.op
             raise Unsupported(
-                f"{target.name}: {where} reads {read} and makes {made}; {why}; "
+                f"{target.name}: {where} reads {read} and makes {result}; {why}; "
                 "cut the graph before it with outputs=[...]"
             )

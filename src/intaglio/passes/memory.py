@@ -210,7 +210,7 @@ class _Emitter:
 
     def _missing_parts(self, node: Node) -> list[Step]:
         """Copies for the operands of a concat that are not written in place."""
-        out, made = self.tensor(node.outputs[0]), []
+        out, result = self.tensor(node.outputs[0]), []
         at = out.offset
         for v in node.inputs:
             assert v is not None
@@ -221,9 +221,9 @@ class _Emitter:
                 part.slot,
                 at,
             ):
-                made.append(Step("reshape", [there], [part], {"shape": v.shape}, node.origin))
+                result.append(Step("reshape", [there], [part], {"shape": v.shape}, node.origin))
             at += v.type.bytes
-        return made
+        return result
 
 
 def _name_outputs(plan: Plan, names: Sequence[str]) -> None:

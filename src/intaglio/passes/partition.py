@@ -58,8 +58,8 @@ class _Partition:
         why: dict[Node, str] = {}
         while found := self._losses(list(graph.nodes())):
             for node, words in found.items():
-                made = _back(graph, node)
-                why.update(dict.fromkeys(made, words))
+                result = _back(graph, node)
+                why.update(dict.fromkeys(result, words))
         return why
 
     def _losses(self, nodes: list[Node]) -> dict[Node, str]:
@@ -112,7 +112,7 @@ class _Partition:
         for i, nodes in stages.items():
             npu = is_npu(nodes[0])
             each = {n: self.on_npu(n) if npu else self.on_cpu(n) for n in nodes}
-            read, made = _boundary(nodes)
+            read, results = _boundary(nodes)
             modules.append(
                 Module(
                     "npu" if npu else "cpu",
@@ -121,7 +121,7 @@ class _Partition:
                     sum(REGISTRY[n.op].macs(n) for n in nodes),
                     sum(each.values()) / 1e3,
                     sum(v.type.bytes for v in read),
-                    sum(v.type.bytes for v in made),
+                    sum(v.type.bytes for v in results),
                 )
             )
             stay += [] if npu else [(n, ns / 1e3) for n, ns in each.items() if ns]
@@ -204,8 +204,8 @@ def _boundary(nodes: Iterable[Node]) -> tuple[list[Value], list[Value]]:
         for v in images(n) if is_npu(n) else n.inputs:
             if v is not None and v.producer not in inside and (v.data is None or is_npu(n)):
                 read[v] = None
-    made = [v for n in nodes for v in n.outputs if any(u not in inside for u in v.uses)]
-    return list(read), made
+    results = [v for n in nodes for v in n.outputs if any(u not in inside for u in v.uses)]
+    return list(read), results
 
 
 # ---- graph edits ---------------------------------------------------------------------------------
@@ -213,8 +213,8 @@ def _back(graph: Graph, node: Node) -> list[Node]:
     """Replace an NPU node by the neutral nodes it came from; returns them."""
     lower = REGISTRY[node.op].lower
     assert lower is not None
-    made: Any = lower(*node.inputs, **node.attrs)
-    value: Value = made
+    result: Any = lower(*node.inputs, **node.attrs)
+    value: Value = result
     nodes, stack = [], [value.producer]
     known = {v.producer for v in node.inputs if v is not None}
     while stack:
@@ -230,7 +230,7 @@ def _back(graph: Graph, node: Node) -> list[Node]:
 
 def _gather(graph: Graph, nodes: list[Node], name: str) -> None:
     """Replace the nodes of a stage by one npu.program."""
-    read, made = _boundary(nodes)
+    read, results = _boundary(nodes)
     inner: dict[Value, Value] = {}
     names: set[str] = set()
 
@@ -252,10 +252,13 @@ def _gather(graph: Graph, nodes: list[Node], name: str) -> None:
         for old, new in zip(n.outputs, copied.outputs, strict=True):
             new.name, inner[old] = old.name, new
     body = Graph(
-        [inner[v] for v in read], [inner[v] for v in made], [named(v, "out") for v in made], name
+        [inner[v] for v in read],
+        [inner[v] for v in results],
+        [named(v, "out") for v in results],
+        name,
     )
     outputs = REGISTRY["npu.program"].node(*read, body=body, origin=name).outputs
-    for old, new in zip(made, outputs, strict=True):
+    for old, new in zip(results, outputs, strict=True):
         graph.replace(old, new)
 
 

@@ -60,13 +60,13 @@ def permute(node: Node, p: Perm) -> Permuted | None:
     """The node with its (first) operand transposed by p; None if it cannot compute so."""
     if REGISTRY[node.op].elementwise:
         return _elementwise(node, p)
-    made = _TABLE.get(node.op)
+    result = _TABLE.get(node.op)
     x = node.inputs[0] if node.inputs else None
-    if made is None or x is None or x.type.rank != len(p):
+    if result is None or x is None or x.type.rank != len(p):
         return None
     if any(v.type.dynamic for v in (*node.inputs, *node.outputs) if v is not None):
         return None
-    return made(node, x, p)
+    return result(node, x, p)
 
 
 def rank_of(node: Node) -> int:
@@ -128,11 +128,11 @@ def _pair(node: Node, x: Value, p: Perm) -> Permuted | None:
 
 def _mean(node: Node, x: Value, p: Perm) -> Permuted | None:
     """A mean of a quantised tensor over consecutive axes."""
-    made = _reduce(node, x, p)
-    axes = made.attrs["axes"]
+    result = _reduce(node, x, p)
+    axes = result.attrs["axes"]
     if axes != tuple(range(axes[0], axes[0] + len(axes))):
         return None
-    return Permuted([p, None, None, None, None], made.attrs, made.outputs)
+    return Permuted([p, None, None, None, None], result.attrs, result.outputs)
 
 
 def _plane(node: Node, x: Value, p: Perm) -> Permuted | None:

@@ -199,8 +199,8 @@ def insert_qdq(c: Calibration) -> None:
         if n in placement.nodes or n in placement.floats:
             own = placement.nodes.get(n) or placement.half_layers.get(n, "f32")
             scheme.layers[n.outputs[0].name] = own
-    for n, (_, made) in weights.items():
-        scheme.tensors[n.inputs[1].name] = made  # type: ignore[union-attr]
+    for n, (_, result) in weights.items():
+        scheme.tensors[n.inputs[1].name] = result  # type: ignore[union-attr]
     floats = {n.outputs[0].name: why for n, why in placement.floats.items()}
     observations = {v.name: o for v, o in c.observations.items()}
     if c.options.bias_correction:

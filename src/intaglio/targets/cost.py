@@ -25,13 +25,13 @@ class Cost:
     lanes: int = 16  # output channels that are computed together
 
     def __call__(self, node: Node) -> float:
-        made = [v for v in node.outputs if v.uses]
+        results = [v for v in node.outputs if v.uses]
         if node.op in FREE or all(v is None or v.data is not None for v in node.inputs):
             return 0.0  # a view, or folded
         if _is_epilogue(node):
             return 0.0
         read = 0 if node.op in VIEWS else sum(v.type.bytes for v in node.inputs if v is not None)
-        written = sum(v.type.bytes for v in made or node.outputs)
+        written = sum(v.type.bytes for v in results or node.outputs)
         written *= 2 if node.op in VIEWS else 1
         macs = REGISTRY[node.op].macs(node)
         return (

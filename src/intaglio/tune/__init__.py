@@ -206,11 +206,11 @@ class Tuner(Decisions):
             n.attrs.get("groups", 1) > 1 or n.op == "qlinear_conv" for n in graph.nodes()
         )
         make = passes.lowering if self.target.block and has_blocks else passes.choices
-        made = make(self.target, ask)
-        known = {r.name for p in made if isinstance(p.run, passes.Rules) for r in p.run.every}
-        known.update(p.rule for p in made if p.rule)
+        results = make(self.target, ask)
+        known = {r.name for p in results if isinstance(p.run, passes.Rules) for r in p.run.every}
+        known.update(p.rule for p in results if p.rule)
         with Arena(0), progress.silent():  # packed weights are thrown away
-            passes.run(graph.copy(), made, self.level, disable=self.disable & known)
+            passes.run(graph.copy(), results, self.level, disable=self.disable & known)
         return dict(sorted(found.items(), key=lambda item: -item[1].work))
 
     def _measure_all(self, asked: Mapping[str, _Question], end: float, done: Tuned) -> bool:

@@ -23,19 +23,19 @@ def layer(node: Node, precision: str = "f32") -> Graph | None:
     Images are channels-last, as between the layers of a model, and have the type `precision`.
     The graph's text contains everything that the time depends on, so it is the cache key.
     """
-    made = _Copies(node.op in IMAGE_OPS, node.op in EXACT_OPS, precision)
+    result = _Copies(node.op in IMAGE_OPS, node.op in EXACT_OPS, precision)
     nodes = [*_leaders(node), node, *_followers(node)]
     if any(v is not None and v.type.dynamic for n in nodes for v in (*n.inputs, *n.outputs)):
         return None
     for n in nodes:
-        again = REGISTRY[n.op].node(*map(made.of, n.inputs), **n.attrs)
-        made.known.update(zip(n.outputs, again.outputs, strict=True))
-    out = made.known[nodes[-1].outputs[0]]
+        again = REGISTRY[n.op].node(*map(result.of, n.inputs), **n.attrs)
+        result.known.update(zip(n.outputs, again.outputs, strict=True))
+    out = result.known[nodes[-1].outputs[0]]
     if precision != "f32" and out.dtype == "f32":
         out = cast(out, dtype=precision)
-    if made.images and out.type.rank > 2:
+    if result.images and out.type.rank > 2:
         out = channels_last(out)
-    return Graph(made.inputs, [out], ["y"])
+    return Graph(result.inputs, [out], ["y"])
 
 
 def _leaders(node: Node) -> list[Node]:
@@ -85,8 +85,8 @@ class _Copies:
         name = f"{v.type}#{len(self.known)}"
         if v.type.size == 1 or self.exact or not dtypes.is_float(v.dtype):
             return Value(v.type, name, v.data)  # a bound or an index: the value matters
-        made = np.random.default_rng(zlib.crc32(name.encode())).random(v.shape, np.float32) - 0.5
-        return Value(v.type, name, made.astype(dtypes.numpy_of(v.dtype)))
+        result = np.random.default_rng(zlib.crc32(name.encode())).random(v.shape, np.float32) - 0.5
+        return Value(v.type, name, result.astype(dtypes.numpy_of(v.dtype)))
 
     def _input(self, t: Type) -> Value:
         shape, image = t.shape, self.images and t.rank > 2

@@ -19,8 +19,8 @@ def overlap(a: Array, b: Array) -> Array:
     high = np.minimum(a[:, None, 2:], b[None, :, 2:])
     both = np.prod(np.clip(high - low, 0, None), -1)
     areas = [np.prod(np.clip(x[:, 2:] - x[:, :2], 0, None), -1) for x in (a, b)]
-    made: Array = both / np.maximum(areas[0][:, None] + areas[1][None] - both, 1e-12)
-    return made
+    result: Array = both / np.maximum(areas[0][:, None] + areas[1][None] - both, 1e-12)
+    return result
 
 
 def suppress(found: Array, most: float) -> Array:

@@ -45,10 +45,10 @@ def yolov8(
     classes: int | None = None,
 ) -> Array:
     """[1, 4 + classes, cells] or transposed: centred boxes, then class scores (YOLOv8 to v12)."""
-    made = outputs[0][0]
-    made = made if size and _cells_first(made, size) else made.T
-    scores = made[:, 4 : None if classes is None else 4 + classes]
-    return suppress(rows(corners(made[:, :4]), scores, least), most)
+    result = outputs[0][0]
+    result = result if size and _cells_first(result, size) else result.T
+    scores = result[:, 4 : None if classes is None else 4 + classes]
+    return suppress(rows(corners(result[:, :4]), scores, least), most)
 
 
 def yolov5(
@@ -60,9 +60,9 @@ def yolov5(
     **unused: Any,
 ) -> Array:
     """[1, cells, 5 + classes]: centred box, objectness, class scores (YOLOv5, v6, v7)."""
-    made = outputs[0][0]
-    scores = made[:, 5 : None if classes is None else 5 + classes]
-    return suppress(rows(corners(made[:, :4]), made[:, 4:5] * scores, least), most)
+    result = outputs[0][0]
+    scores = result[:, 5 : None if classes is None else 5 + classes]
+    return suppress(rows(corners(result[:, :4]), result[:, 4:5] * scores, least), most)
 
 
 def yolox(
@@ -72,29 +72,29 @@ def yolox(
 
     Exports with the last step inside hold centred boxes in pixels, which is seen by their values.
     """
-    made = outputs[0][0]
-    if float(np.abs(made[:, :4]).max(initial=0)) > max(size) / 4:
+    result = outputs[0][0]
+    if float(np.abs(result[:, :4]).max(initial=0)) > max(size) / 4:
         return yolov5(outputs, least, most)
-    strides = next(s for s in STRIDE_SETS if cell_count(size, s) == len(made))
+    strides = next(s for s in STRIDE_SETS if cell_count(size, s) == len(result))
     cells, steps = grid(size, strides)
-    boxes = np.concatenate([(made[:, :2] + cells) * steps, np.exp(made[:, 2:4]) * steps], -1)
-    return suppress(rows(corners(boxes), made[:, 4:5] * made[:, 5:], least), most)
+    boxes = np.concatenate([(result[:, :2] + cells) * steps, np.exp(result[:, 2:4]) * steps], -1)
+    return suppress(rows(corners(boxes), result[:, 4:5] * result[:, 5:], least), most)
 
 
 def darknet(outputs: Sequence[Array], least: float, most: float = 0.45, **unused: Any) -> Array:
     """[1, n, 5 + classes] at each level: centred box as shares, objectness, scores by class."""
-    made = np.concatenate([a[0] for a in outputs])
-    return suppress(rows(corners(made[:, :4]), made[:, 5:], least), most)
+    result = np.concatenate([a[0] for a in outputs])
+    return suppress(rows(corners(result[:, :4]), result[:, 5:], least), most)
 
 
 def fastestdet(outputs: Sequence[Array], least: float, most: float = 0.45, **unused: Any) -> Array:
     """[1, 5 + classes, h, w]: objectness, box, class scores; boxes as shares of the picture."""
-    made = outputs[0][0].reshape(outputs[0].shape[1], -1).T
+    result = outputs[0][0].reshape(outputs[0].shape[1], -1).T
     high, wide = outputs[0].shape[-2:]
     cells, _ = grid((high, wide), (1,))
-    middle = (cells + np.tanh(made[:, 1:3])) / (wide, high)
-    boxes = np.concatenate([middle, 1 / (1 + np.exp(-made[:, 3:5]))], -1)
-    scores = made[:, :1] ** 0.6 * made[:, 5:] ** 0.4
+    middle = (cells + np.tanh(result[:, 1:3])) / (wide, high)
+    boxes = np.concatenate([middle, 1 / (1 + np.exp(-result[:, 3:5]))], -1)
+    scores = result[:, :1] ** 0.6 * result[:, 5:] ** 0.4
     return suppress(rows(corners(boxes), scores, least), most)
 
 
@@ -124,8 +124,8 @@ def _priors() -> Array:
     for (high, wide), levels in zip(((30, 40), (15, 20), (8, 10), (4, 5)), sizes, strict=True):
         for y, x in np.ndindex(high, wide):
             rows += [((x + 0.5) / wide, (y + 0.5) / high, n / 320, n / 240) for n in levels]
-    made: Array = np.clip(np.array(rows), 0, 1)
-    return made
+    result: Array = np.clip(np.array(rows), 0, 1)
+    return result
 
 
 def ultraface_anchors(
@@ -156,11 +156,11 @@ def nms_rows(outputs: Sequence[Array], least: float, most: float = 0.45, **unuse
     6: corners, score, class (YOLOv10, Ultralytics with nms). 7: picture, corners, class, score
     (YOLOv7), or picture, class, score, corners (Caffe's DetectionOutput, four axes).
     """
-    made = outputs[0].reshape(-1, outputs[0].shape[-1]).astype(np.float64)
+    result = outputs[0].reshape(-1, outputs[0].shape[-1]).astype(np.float64)
     order = [5, 4, 0, 1, 2, 3]
-    if made.shape[1] == 7:
+    if result.shape[1] == 7:
         order = [1, 2, 3, 4, 5, 6] if outputs[0].ndim == 4 else [5, 6, 1, 2, 3, 4]
-    return _best_first(made[:, order], least)
+    return _best_first(result[:, order], least)
 
 
 def nms_outputs(outputs: Sequence[Array], least: float, most: float = 0.45, **unused: Any) -> Array:

@@ -34,24 +34,24 @@ def draw_boxes(image: Any, boxes: Sequence[tuple[int, str, Sequence[float]]]) ->
 
     The first box is drawn last, so that the best lies on top.
     """
-    made, pen, font, width = _canvas(image)
+    result, pen, font, width = _canvas(image)
     for label, text, (left, top, right, bottom) in reversed(boxes):
         colour = PALETTE[label % len(PALETTE)]
         left, top = max(left, 0), max(top, 0)
-        right, bottom = min(right, made.width - 1), min(bottom, made.height - 1)
+        right, bottom = min(right, result.width - 1), min(bottom, result.height - 1)
         if right >= left and bottom >= top:
             pen.rectangle((left, top, right, bottom), outline=colour, width=width)
-            _tag(made, pen, font, text, (left, top), colour)
-    return made
+            _tag(result, pen, font, text, (left, top), colour)
+    return result
 
 
 def draw_lines(image: Any, lines: Sequence[str]) -> Any:
     """A copy of a Pillow image with lines of text in its upper left corner."""
-    made, pen, font, _ = _canvas(image)
+    result, pen, font, _ = _canvas(image)
     y = 0.0
     for i, text in enumerate(lines):
-        y = _tag(made, pen, font, text, (0, y), PALETTE[i % len(PALETTE)], below=True)
-    return made
+        y = _tag(result, pen, font, text, (0, y), PALETTE[i % len(PALETTE)], below=True)
+    return result
 
 
 def _canvas(image: Any) -> tuple[Any, Any, Any, int]:
@@ -59,14 +59,14 @@ def _canvas(image: Any) -> tuple[Any, Any, Any, int]:
     pillow()
     from PIL import ImageDraw, ImageFont
 
-    made = image.convert("RGB")
-    made = made.copy() if made is image else made
-    side = max(made.size)
+    result = image.convert("RGB")
+    result = result.copy() if result is image else result
+    side = max(result.size)
     try:
         font = ImageFont.load_default(size=max(side // 45, 10))
     except TypeError:  # Pillow 10.0 has one size
         font = ImageFont.load_default()
-    return made, ImageDraw.Draw(made), font, max(side // 320, 2)
+    return result, ImageDraw.Draw(result), font, max(side // 320, 2)
 
 
 def _tag(

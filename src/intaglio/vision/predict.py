@@ -67,8 +67,8 @@ class Predictor:
 
     def preprocess(self, picture: Any) -> Array:
         """The input that a picture becomes: a path, a Pillow image, or bytes [height, width, 3]."""
-        made = self.taker.of_image(self._image(picture))
-        return np.ascontiguousarray(made.reshape(self.type.shape))
+        result = self.taker.of_image(self._image(picture))
+        return np.ascontiguousarray(result.reshape(self.type.shape))
 
     def __call__(self, picture: Any, name: str | None = None) -> Prediction:
         image = self._image(picture)
@@ -76,14 +76,14 @@ class Predictor:
         outputs = self.session.run({self.input: feed})
         if name is None:
             name = str(picture) if isinstance(picture, str | os.PathLike) else "picture"
-        made = Prediction(name, image, self.decoder, outputs)
+        result = Prediction(name, image, self.decoder, outputs)
         if self.decoder is None:
-            return made
+            return result
         real = [real_numbers(a, t) for a, t in zip(outputs.values(), self._types, strict=True)]
         if self.decoder == CLASSIFIER:
             classes, kind = top_classes(real[0], self.top, self.labels)
-            return replace(made, classes=classes, kind=kind)
-        return replace(made, detections=self._detections(real, (image.height, image.width)))
+            return replace(result, classes=classes, kind=kind)
+        return replace(result, detections=self._detections(real, (image.height, image.width)))
 
     @property
     def _types(self) -> list[Type]:

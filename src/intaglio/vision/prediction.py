@@ -68,11 +68,11 @@ class Prediction:
     def to_dict(self) -> dict[str, Any]:
         """The prediction as JSON data."""
         width, height = self.size
-        made: dict[str, Any] = {"picture": self.picture, "width": width, "height": height}
-        made["decoder"] = self.decoder
+        results: dict[str, Any] = {"picture": self.picture, "width": width, "height": height}
+        results["decoder"] = self.decoder
         if self.decoder == CLASSIFIER:
-            return made | {"scores": self.kind, "classes": [c.to_dict() for c in self.classes]}
-        return made | {"detections": [d.to_dict() for d in self.detections]}
+            return results | {"scores": self.kind, "classes": [c.to_dict() for c in self.classes]}
+        return results | {"detections": [d.to_dict() for d in self.detections]}
 
     def __str__(self) -> str:
         head = f"{self.picture} ({self.size[0]}x{self.size[1]}): "
@@ -89,13 +89,13 @@ class Prediction:
     def draw(self, path: str | Path | None = None) -> Any:
         """The picture with its boxes or classes, as a Pillow image; written to `path` if given."""
         if self.decoder == CLASSIFIER:
-            made = draw.draw_lines(self.image, [f"{c.name} {c.score:.2f}" for c in self.classes])
+            result = draw.draw_lines(self.image, [f"{c.name} {c.score:.2f}" for c in self.classes])
         else:
             boxes = [(d.label, f"{d.name} {d.score:.2f}", d.box) for d in self.detections]
-            made = draw.draw_boxes(self.image, boxes)
+            result = draw.draw_boxes(self.image, boxes)
         if path is not None:
-            draw.save_picture(made, path)
-        return made
+            draw.save_picture(result, path)
+        return result
 
 
 def top_classes(

@@ -29,8 +29,8 @@ def _activated(v: Value, activation: str, params: tuple[float, ...]) -> Value:
         return v
     op = ACTIVATIONS[activation]
     attrs: dict[str, Any] = dict(zip(op.attr_names, params, strict=True))
-    made: Value = op(v, **attrs)
-    return made
+    result: Value = op(v, **attrs)
+    return result
 
 
 def _activation(node: Node) -> dict[str, Any]:
@@ -153,8 +153,8 @@ def fused_matmul(
 
 def _swapped(v: Value) -> Value:
     rank = v.type.rank
-    made: Value = ops.transpose(v, perm=(*range(rank - 2), rank - 1, rank - 2))
-    return made
+    result: Value = ops.transpose(v, perm=(*range(rank - 2), rank - 1, rank - 2))
+    return result
 
 
 @writes("onnx.FusedMatMul")
@@ -210,8 +210,8 @@ def scale_into_fused_matmul(x: Value, y: Value, c: Value, product: Node, node: N
 @onnx_op("QuickGelu")
 def quick_gelu(x: Value, *, alpha: float) -> Value:
     """x * sigmoid(alpha * x)"""
-    made: Value = ops.swish(x, alpha=alpha)
-    return made
+    result: Value = ops.swish(x, alpha=alpha)
+    return result
 
 
 @writes("onnx.QuickGelu")
@@ -280,8 +280,8 @@ def skip_rms_norm(
 @writes("onnx.SkipLayerNormalization", "onnx.SkipSimplifiedLayerNormalization")
 def write_skip(n: Node) -> Onnx:
     op_type = n.op.removeprefix("onnx.")
-    made = make(op_type, *n.inputs, domain=DOMAIN, epsilon=float(n.attrs["epsilon"]))
-    return replace(made, places=(0, 3))
+    result = make(op_type, *n.inputs, domain=DOMAIN, epsilon=float(n.attrs["epsilon"]))
+    return replace(result, places=(0, 3))
 
 
 SKIP = ("onnx.SkipLayerNormalization", "onnx.SkipSimplifiedLayerNormalization")
@@ -318,15 +318,15 @@ def norm_of_sum(x: Value, node: Node) -> Any:
 
 
 def _with_sum(x: Value, node: Node) -> Any:
-    made = x.producer
-    if made is None or made.op not in SKIP or x.index != 1:
+    result = x.producer
+    if result is None or result.op not in SKIP or x.index != 1:
         return None
-    kind = "rms_norm" if "Simplified" in made.op else "layer_norm"
-    same = made.inputs[2 : 3 + (kind == "layer_norm")] == node.inputs[1:]
-    alike = node.op == kind and made.attrs["epsilon"] == node.attrs["epsilon"] and same
+    kind = "rms_norm" if "Simplified" in result.op else "layer_norm"
+    same = result.inputs[2 : 3 + (kind == "layer_norm")] == node.inputs[1:]
+    alike = node.op == kind and result.attrs["epsilon"] == node.attrs["epsilon"] and same
     last = node.attrs["axis"] % x.type.rank == x.type.rank - 1
     return (
-        made.outputs[0]
+        result.outputs[0]
         if alike and last
         else no("its parameters differ from those of the fused normalisation")
     )

@@ -13,13 +13,13 @@ from intaglio.rewrite import ANY, P, no, rule
 
 
 def _real(v: Value, scale: Value, zero: Value) -> Value:
-    made: Value = ops.dequantize_linear(v, scale, zero)
-    return made
+    result: Value = ops.dequantize_linear(v, scale, zero)
+    return result
 
 
 def _stored(v: Value, scale: Value, zero: Value) -> Value:
-    made: Value = ops.quantize_linear(v, scale, zero, dtype=zero.dtype)
-    return made
+    result: Value = ops.quantize_linear(v, scale, zero, dtype=zero.dtype)
+    return result
 
 
 def _binary(op: Any) -> Any:
@@ -55,8 +55,8 @@ def qlinear_concat(y_scale: Value, y_zero: Value, *parts: Value, axis: int) -> V
 
 
 def _mean(v: Value) -> Value:
-    made: Value = ops.reduce_mean(v, axes=tuple(range(2, v.type.rank)), keepdims=True)
-    return made
+    result: Value = ops.reduce_mean(v, axes=tuple(range(2, v.type.rank)), keepdims=True)
+    return result
 
 
 QLINEAR: dict[str, Any] = {

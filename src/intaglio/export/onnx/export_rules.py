@@ -126,8 +126,8 @@ def slices_as_split(x: Value, node: Node) -> Any:
     if any(b[0] < a[1] for a, b in itertools.pairwise(pieces)):
         return no(f"the slices {pieces} of axis {axis} overlap")
     edges = sorted({0, x.shape[axis], *itertools.chain.from_iterable(pieces)})
-    made = split(x, axis=axis, parts=tuple(b - a for a, b in itertools.pairwise(edges)))
-    return made[edges.index(start)]
+    result = split(x, axis=axis, parts=tuple(b - a for a, b in itertools.pairwise(edges)))
+    return result[edges.index(start)]
 
 
 def _slice_for_split(user: Node) -> tuple[int, int, int] | None:
@@ -223,8 +223,8 @@ def mask_for_every_row(x: Value, y: Value, z: Value, mask: Value, node: Node) ->
     if mask.data is not None:
         wide: Value = constant(np.ascontiguousarray(np.broadcast_to(mask.data, wide_shape)))
     else:
-        made = [u for u in mask.uses if u.op == "expand" and u.outputs[0].shape == wide_shape]
-        wide = made[0].outputs[0] if made else ops.expand(mask, shape=wide_shape)
+        results = [u for u in mask.uses if u.op == "expand" and u.outputs[0].shape == wide_shape]
+        wide = results[0].outputs[0] if results else ops.expand(mask, shape=wide_shape)
     return ops.attention(x, y, z, wide, **node.attrs)
 
 
@@ -239,21 +239,23 @@ def attention_packed_heads(
         return no("an operand is not a transpose of [batch, length, heads * size]")
     if mask is not None and mask.type.rank < 2:
         return no(f"the mask is {mask.type}, rank 2 or more is needed")
-    made = attention(*flat, mask, heads=heads, kv_heads=y.shape[1], **core.attrs)
+    result = attention(*flat, mask, heads=heads, kv_heads=y.shape[1], **core.attrs)
     out = node.outputs[0].shape
-    return made if made.shape == out else ops.reshape(made, shape=out)
+    return result if result.shape == out else ops.reshape(result, shape=out)
 
 
 def _packed_heads(v: Value) -> Value | None:
     """The source [batch, length, heads * size] of `v`, which is [batch, heads, length, size]."""
     b, heads, length, size = v.shape
-    made = v.producer
-    if made is not None and made.op == "transpose" and made.attrs["perm"] == HEADS:
-        return _flat(made.inputs[0], (b, length, heads * size))
-    source = made.inputs[0].producer if made is not None and made.inputs[0] is not None else None
-    if made is None or made.op != "gather" or source is None or source.op != "transpose":
+    result = v.producer
+    if result is not None and result.op == "transpose" and result.attrs["perm"] == HEADS:
+        return _flat(result.inputs[0], (b, length, heads * size))
+    source = (
+        result.inputs[0].producer if result is not None and result.inputs[0] is not None else None
+    )
+    if result is None or result.op != "gather" or source is None or source.op != "transpose":
         return None
-    at, axis = made.inputs[1], made.attrs["axis"]
+    at, axis = result.inputs[1], result.attrs["axis"]
     if source.attrs["perm"] != PACKED or axis != 0 or at is None or at.data is None:
         return None
     count, which = source.outputs[0].shape[0], int(at.data.item())
@@ -264,8 +266,8 @@ def _packed_heads(v: Value) -> Value | None:
 
 def _flat(v: Value | None, want: tuple[int, ...]) -> Value | None:
     """The operand of the reshape that makes `v`, if it has the shape `want`."""
-    made = v.producer if v is not None else None
-    source = made.inputs[0] if made is not None and made.op == "reshape" else None
+    result = v.producer if v is not None else None
+    source = result.inputs[0] if result is not None and result.op == "reshape" else None
     return source if source is not None and source.shape == want else None
 
 

@@ -106,12 +106,12 @@ def forms(node: Node) -> tuple[Onnx, ...]:
     """All ONNX forms of `node`, the best first; empty if there is none."""
     op = REGISTRY[node.op]
     if node.op in _WRITERS:
-        made = _WRITERS[node.op](node)
+        result = _WRITERS[node.op](node)
     elif "onnx" in op.names:
-        made = _same(node)
+        result = _same(node)
     else:
         return ()
-    return (made,) if isinstance(made, Onnx) else made
+    return (result,) if isinstance(result, Onnx) else result
 
 
 def _same(node: Node) -> Onnx:
@@ -134,7 +134,7 @@ def size(form: Onnx) -> int:
 
 def fits(form: Onnx, node: Node, opset: int) -> bool:
     """Whether this opset has all nodes of `form` for the element types of `node`."""
-    made = tuple(v.dtype for v in node.outputs)
+    results = tuple(v.dtype for v in node.outputs)
     return all(
         n.first <= opset <= n.last
         and _has(
@@ -143,7 +143,7 @@ def fits(form: Onnx, node: Node, opset: int) -> bool:
             opset,
             frozenset(n.attrs) - n.silent,
             tuple(_dtype(x) for x in n.inputs),
-            made if n is form else (),
+            results if n is form else (),
         )
         for n in form.walk()
     )

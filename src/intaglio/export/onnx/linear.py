@@ -51,9 +51,11 @@ def gemm(n: Node) -> Onnx:
 @writes("dft")
 def dft(n: Node) -> Forms:
     x, a = only(n), n.attrs
-    ways = {"inverse": a["inverse"], "onesided": a["onesided"]}
+    options = {"inverse": a["inverse"], "onesided": a["onesided"]}
     length, axis = np.int64(a["length"]), a["axis"]
-    return make("DFT", x, length, np.int64(axis), **ways), make("DFT", x, length, axis=axis, **ways)
+    return make("DFT", x, length, np.int64(axis), **options), make(
+        "DFT", x, length, axis=axis, **options
+    )
 
 
 @writes("stft")

@@ -47,8 +47,8 @@ def batch_norm(n: Node) -> Onnx:
 def group_norm(n: Node) -> Onnx:
     """Before opset 21, scale and bias are per group."""
     a = n.attrs
-    made = make("GroupNormalization", *n.inputs, num_groups=a["groups"], epsilon=a["epsilon"])
-    return made.between(21)
+    result = make("GroupNormalization", *n.inputs, num_groups=a["groups"], epsilon=a["epsilon"])
+    return result.between(21)
 
 
 @writes("lp_norm")
@@ -162,5 +162,5 @@ def _in_onnx_shape(v: Value, block_size: int, dtype: str = "") -> Any:
     if v.data is not None and (dtype != v.dtype or alone):
         data = v.data.astype(dtypes.numpy_of(dtype))
         return data.reshape(()) if alone else data
-    made: Any = make("Reshape", v, []) if alone else v
-    return made if dtype == v.dtype else make("Cast", made, to=element_code(dtype))
+    result: Any = make("Reshape", v, []) if alone else v
+    return result if dtype == v.dtype else make("Cast", result, to=element_code(dtype))

@@ -38,17 +38,17 @@ def onnx_op(op_type: str) -> Callable[[Callable[..., Any]], Op]:
             inputs = [None if v is None else Value(v.type, v.name, v.data) for v in values]
             return [v.type for v in _made(build, inputs, attrs)]
 
-        made = op(infer, name=f"onnx.{op_type}")(body)
-        made.signature = inspect.signature(build)
-        made.lowers(build)
-        return made
+        result = op(infer, name=f"onnx.{op_type}")(body)
+        result.signature = inspect.signature(build)
+        result.lowers(build)
+        return result
 
     return define
 
 
 def _made(build: Callable[..., Any], inputs: Sequence[Value | None], attrs: Any) -> list[Value]:
-    made = build(*inputs, **attrs)
-    return [made] if isinstance(made, Value) else list(made)
+    result = build(*inputs, **attrs)
+    return [result] if isinstance(result, Value) else list(result)
 
 
 @onnx_op("Sum")
@@ -90,15 +90,17 @@ def attention(
     parts = [_split_heads(x, n) for x, n in ((q, heads), (k, kv_heads), (v, kv_heads))]
     y = ops.attention(*parts, mask, scale=scale, softcap=softcap)
     b, _, length, size = y.shape
-    made: Value = ops.reshape(ops.transpose(y, perm=(0, 2, 1, 3)), shape=(b, length, heads * size))
-    return made
+    result: Value = ops.reshape(
+        ops.transpose(y, perm=(0, 2, 1, 3)), shape=(b, length, heads * size)
+    )
+    return result
 
 
 def _split_heads(x: Value, heads: int) -> Value:
     b, length, width = x.shape
     split = ops.reshape(x, shape=(b, length, heads, width // heads))
-    made: Value = ops.transpose(split, perm=(0, 2, 1, 3))
-    return made
+    result: Value = ops.transpose(split, perm=(0, 2, 1, 3))
+    return result
 
 
 @writes("onnx.Attention")

@@ -12,13 +12,13 @@ a, b, x, at, az, bt, bz, ys, yz = P["a b x at az bt bz ys yz"]
 
 
 def _real(q: Value | None, scale: Value | None, zero: Value | None) -> Value:
-    made: Value = ops.dequantize_linear(q, scale, zero)
-    return made
+    result: Value = ops.dequantize_linear(q, scale, zero)
+    return result
 
 
 def _stored(v: Value, scale: Value, zero: Value) -> Value:
-    made: Value = ops.quantize_linear(v, scale, zero, dtype=zero.dtype)
-    return made
+    result: Value = ops.quantize_linear(v, scale, zero, dtype=zero.dtype)
+    return result
 
 
 @rule(P.op(("qlinear_add", "qlinear_mul"), a, at, az, b, bt, bz, ys, yz))
@@ -43,8 +43,8 @@ def _weights(stored: Value, scale: Value) -> Value:
     d, rows, k = stored.shape
     flat = ops.reshape(stored, shape=(d * rows, k))
     real = ops.dequantize_linear(flat, ops.reshape(scale, shape=(d * rows,)), axis=0)
-    made: Value = ops.reshape(real, shape=(d, rows, k))
-    return made
+    result: Value = ops.reshape(real, shape=(d, rows, k))
+    return result
 
 
 def _usual(functions: tuple[str, ...], w: Value) -> dict[str, Any]:

@@ -69,11 +69,11 @@ def _behind_inputs(layers: list[Layer], given: Mapping[str, Value]) -> list[Laye
     results of layers replaces the last value of this blob, so that layers in place are cut too.
     """
     inner = [one for one in layers if one.type != "Input"]
-    made = {t for one in inner for t in one.tops if t in given and t not in one.bottoms}
+    result = {t for one in inner for t in one.tops if t in given and t not in one.bottoms}
 
     def is_cut(one: Layer) -> bool:
         return bool(one.tops) and all(
-            t in made or (t in given and t not in one.bottoms) for t in one.tops
+            t in result or (t in given and t not in one.bottoms) for t in one.tops
         )
 
     return [one for one in inner if not is_cut(one)]
@@ -95,7 +95,7 @@ def _build(one: Layer, known: dict[str, Value]) -> list[Value]:
         if b not in known:
             raise BadFile(f"caffe: {one} reads '{b}', which no earlier layer computes")
     try:
-        made = LAYERS[one.type](one, *(known[b] for b in one.bottoms))
+        result = LAYERS[one.type](one, *(known[b] for b in one.bottoms))
     except BadInput as e:
         raise e if str(e).startswith("caffe") else BadFile(f"caffe: {one}: {e}") from None
     except (TypeError, ValueError, ZeroDivisionError, OverflowError) as e:
@@ -103,7 +103,7 @@ def _build(one: Layer, known: dict[str, Value]) -> list[Value]:
         raise BadFile(
             f"caffe: {one} is invalid with {len(one.bottoms)} operands ({words})"
         ) from None
-    results = made if isinstance(made, list) else [made]
+    results = result if isinstance(result, list) else [result]
     if len(results) != len(one.tops):
         raise BadFile(f"caffe: {one} has {len(one.tops)} tops; {len(results)} are needed")
     for v in results:
@@ -135,7 +135,7 @@ def _inputs(net: Message, layers: list[Layer], options: ImportOptions) -> dict[s
     for name in options.shapes:
         if name not in found:
             raise BadInput(f"caffe: no input is called '{name}'; inputs are {', '.join(found)}")
-    made = {}
+    results = {}
     for name, usual in found.items():
         dims_ = tuple(int(d) for d in options.shapes.get(name, usual))
         if not dims_ or min(dims_) < 1 or max(dims_) > 1 << 16 or len(dims_) > 8:
@@ -143,9 +143,9 @@ def _inputs(net: Message, layers: list[Layer], options: ImportOptions) -> dict[s
                 f"caffe: input '{name}' has shape {dims_}; "
                 f"give {option('shapes', {name: (1, 3, 224, 224)})}"
             )
-        made[name] = Value(Type("f32", dims_), name)
-    if not made:
+        results[name] = Value(Type("f32", dims_), name)
+    if not results:
         raise BadFile(
             "caffe: the net has no inputs; use the deploy prototxt instead of the training one"
         )
-    return made
+    return results

@@ -117,9 +117,9 @@ def _decoded(of: Layer, places: Value, priors: Value, n: int, count: int, each: 
         corners = (ops.add(ops.mul(first, size), low), ops.add(ops.mul(second, size), high))
     else:
         corners = ops.add(first, low), ops.add(second, high)
-    made = ops.concat(*corners, axis=3)
-    made = ops.clip(made, lo=0.0, hi=1.0) if p.flag("clip", False) else made
-    return ops.reshape(made, shape=(n, count, 4)) if each == 1 else made
+    result = ops.concat(*corners, axis=3)
+    result = ops.clip(result, lo=0.0, hi=1.0) if p.flag("clip", False) else result
+    return ops.reshape(result, shape=(n, count, 4)) if each == 1 else result
 
 
 def _box_columns(x: Value, first: int) -> Value:

@@ -38,12 +38,12 @@ class Message(dict[str, list[Any]]):
     def number(self, name: str, default: float) -> float:
         value = self.one(name, default)
         try:
-            made = float(value)
+            result = float(value)
         except (TypeError, ValueError):
-            made = float("nan")
-        if not abs(made) < 2**31:
+            result = float("nan")
+        if not abs(result) < 2**31:
             raise BadFile(f"caffe: {name}: {value} is not a number")
-        return made
+        return result
 
     def whole(self, name: str, default: int) -> int:
         return int(self.number(name, default))
@@ -89,7 +89,7 @@ def parse_text(text: str, what: str) -> Message:
 def _message(tokens: list[str], at: int, what: str, close: str, depth: int) -> tuple[Message, int]:
     if depth > MAX_DEPTH:
         raise BadFile(f"caffe: {what} has messages nested {depth} deep")
-    made = Message()
+    result = Message()
     while at < len(tokens) and tokens[at] != close:
         name = tokens[at]
         at += 1
@@ -106,18 +106,18 @@ def _message(tokens: list[str], at: int, what: str, close: str, depth: int) -> t
             if at >= len(tokens):
                 raise BadFile(f"caffe: a message '{name}' of {what} is not closed")
             at += 1
-            made.setdefault(name, []).append(inner)
+            result.setdefault(name, []).append(inner)
         elif value == "[":
             while at < len(tokens) and tokens[at] != "]":
                 if tokens[at] != ",":
-                    made.setdefault(name, []).append(_plain(tokens[at]))
+                    result.setdefault(name, []).append(_plain(tokens[at]))
                 at += 1
             if at >= len(tokens):
                 raise BadFile(f"caffe: a list '{name}' of {what} is not closed")
             at += 1
         else:
-            made.setdefault(name, []).append(_plain(value))
-    return made, at
+            result.setdefault(name, []).append(_plain(value))
+    return result, at
 
 
 def _plain(token: str) -> str:
@@ -145,7 +145,7 @@ def _has_phase(layer: Message, rule: str, phase: str) -> bool:
 
 def layers_of(net: Message) -> list[Layer]:
     """The layers of the TEST phase."""
-    made = []
+    results = []
     for old, one in [(k == "layers", m) for k in ("layer", "layers") for m in net.get(k, [])]:
         if not isinstance(one, Message):
             raise BadFile("caffe: a layer is not a message")
@@ -154,10 +154,10 @@ def layers_of(net: Message) -> list[Layer]:
         kind = str(one.one("type", ""))
         if old:
             kind = OLD.get(kind) or kind.title().replace("_", "")
-        made.append(
+        results.append(
             Layer(str(one.one("name", kind)), kind, one.words("bottom"), one.words("top"), one)
         )
-    return made
+    return results
 
 
 def read_weights(path: Path) -> dict[str, list[Array]]:
@@ -198,13 +198,13 @@ def _blob(data: memoryview, what: str) -> Array:
         elif number == 7:
             for n, _, v in protobuf.fields(protobuf.inside(value, what), what):
                 shape += protobuf.wholes(v, what) if n == 1 else []
-    made = np.concatenate(parts).astype(np.float32) if parts else np.zeros(0, np.float32)
+    result = np.concatenate(parts).astype(np.float32) if parts else np.zeros(0, np.float32)
     if not shape and any(old.values()):
         shape = [max(old[n], 1) for n in sorted(old)]
-    shape = shape or [made.size]
+    shape = shape or [result.size]
     count = 1
     for extent in shape:
         count *= extent
-    if count != made.size or min(shape, default=1) < 0:
-        raise BadFile(f"{what}: a blob of shape {shape} holds {made.size} numbers")
-    return made.reshape(shape)
+    if count != result.size or min(shape, default=1) < 0:
+        raise BadFile(f"{what}: a blob of shape {shape} holds {result.size} numbers")
+    return result.reshape(shape)

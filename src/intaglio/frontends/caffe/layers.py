@@ -40,24 +40,24 @@ def blob(of: Layer, k: int, *shape: int) -> Array:
 def _pair(p: Message, name: str, short: str, default: int) -> tuple[int, int]:
     """A height and a width: `name` once or twice, or `short`_h and `short`_w."""
     both = p.wholes(name) or [default]
-    made = p.whole(f"{short}_h", both[0]), p.whole(f"{short}_w", both[-1])
-    if min(made) < 0 or max(made) > 1 << 16:
-        raise BadFile(f"caffe: {name} is {made}, which is out of range")
-    return made
+    pair = p.whole(f"{short}_h", both[0]), p.whole(f"{short}_w", both[-1])
+    if min(pair) < 0 or max(pair) > 1 << 16:
+        raise BadFile(f"caffe: {name} is {pair}, which is out of range")
+    return pair
 
 
 def _window(p: Message) -> dict[str, tuple[int, int]]:
-    made = {
+    window = {
         "kernel": _pair(p, "kernel_size", "kernel", 0),
         "stride": _pair(p, "stride", "stride", 1),
         "pad": _pair(p, "pad", "pad", 0),
         "dilation": _pair(p, "dilation", "dilation", 1),
     }
-    if min(made["stride"] + made["dilation"]) < 1:
+    if min(window["stride"] + window["dilation"]) < 1:
         raise BadFile(
-            f"caffe: stride {made['stride']}, dilation {made['dilation']}; both must be above 0"
+            f"caffe: stride {window['stride']}, dilation {window['dilation']}; both must be above 0"
         )
-    return made
+    return window
 
 
 @layer("Convolution", "ConvolutionDepthwise", "DepthwiseConvolution", "Deconvolution")
@@ -178,8 +178,8 @@ LAYERS |= {
 
 def _same(op: Op, of: Layer, x: Value) -> Value:
     """A layer without settings that we have one to one."""
-    made: Value = op(x)
-    return made
+    result: Value = op(x)
+    return result
 
 
 LAYERS |= {name: partial(_same, op) for name, op in named("caffe").items()}

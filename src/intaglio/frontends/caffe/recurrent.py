@@ -30,9 +30,9 @@ def continuation(of: Layer, *xs: Value) -> Value:
         time, batch = xs[0].shape[:2]
     if not 0 < time * batch < 1 << 24:
         raise BadFile(f"caffe: {of}: {time} steps of {batch} sequences")
-    made = np.ones((time, batch), np.float32)
-    made[0] = 0
-    return constant(made)
+    result = np.ones((time, batch), np.float32)
+    result[0] = 0
+    return constant(result)
 
 
 def _operands(

@@ -155,12 +155,14 @@ def prior_box(of: Layer, x: Value, picture: Value) -> Value:
     y, x_ = np.mgrid[:rows, :columns].astype(np.float64) + p.number("offset", 0.5)
     centre = np.stack([x_ * across, y * down], -1)[:, :, None]
     low, top = ((centre + s * boxes / 2) / (wide, high) for s in (-1, 1))
-    made = np.concatenate([low, top], -1).reshape(-1).astype(np.float32)
+    result = np.concatenate([low, top], -1).reshape(-1).astype(np.float32)
     if p.flag("clip", False):
-        made = made.clip(0, 1)
+        result = result.clip(0, 1)
     spread = [float(v) for v in p.words("variance")] or [0.1]
     spread = spread * 4 if len(spread) == 1 else spread
-    return constant(np.stack([made, np.tile(np.array(spread, np.float32), len(made) // 4)])[None])
+    return constant(
+        np.stack([result, np.tile(np.array(spread, np.float32), len(result) // 4)])[None]
+    )
 
 
 def _boxes(of: Layer) -> list[tuple[float, float]]:

@@ -24,8 +24,8 @@ def _anchors(section: Section, mask: list[int]) -> tuple[list[float], list[float
 
 
 def _rows(parts: list[Value], n: int) -> Value:
-    made = ops.concat(*parts, axis=4)
-    return ops.reshape(made, shape=(n, made.type.size // n // made.shape[4], made.shape[4]))
+    result = ops.concat(*parts, axis=4)
+    return ops.reshape(result, shape=(n, result.type.size // n // result.shape[4], result.shape[4]))
 
 
 @layer("yolo", "Gaussian_yolo")

@@ -97,10 +97,10 @@ def _image(x: Value, section: Section) -> tuple[int, ...]:
 
 def _strides(section: Section, default: int = 1) -> tuple[int, int]:
     both = section.whole("stride", default)
-    made = section.whole("stride_y", both), section.whole("stride_x", both)
-    if min(made) < 1:
-        raise BadFile(f"darknet: {section}: stride is {min(made)}; it must be above 0")
-    return made
+    results = section.whole("stride_y", both), section.whole("stride_x", both)
+    if min(results) < 1:
+        raise BadFile(f"darknet: {section}: stride is {min(results)}; it must be above 0")
+    return results
 
 
 def _normalized(
@@ -322,8 +322,8 @@ def local(net: Net, section: Section, x: Value) -> Value:
     at = (k * rows + y[:, None] * stride + down) * columns + i[:, None] * stride + across
     flat = ops.reshape(padded, shape=(n, c * rows * columns))
     patches = ops.transpose(ops.gather(flat, at.astype(np.int64), axis=1), perm=(1, 0, 2))
-    made = ops.matmul(patches, np.ascontiguousarray(weights.transpose(0, 2, 1)))
-    image = ops.reshape(ops.transpose(made, perm=(1, 2, 0)), shape=(n, filters, high, wide))
+    result = ops.matmul(patches, np.ascontiguousarray(weights.transpose(0, 2, 1)))
+    image = ops.reshape(ops.transpose(result, perm=(1, 2, 0)), shape=(n, filters, high, wide))
     return activate(ops.add(image, bias[None]), section)
 
 

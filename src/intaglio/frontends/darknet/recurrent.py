@@ -70,8 +70,8 @@ def rnn(net: Net, section: Section, x: Value) -> Value:
     kind = kinds.get(section.whole("logistic", 0), "")
 
     def dense(v: Value, numbers: tuple[Array, Array], kind: str = "") -> Value:
-        made = ops.gemm(v, *numbers, trans_b=True)
-        return activate(made, section, kind=kind or section.text("activation", "logistic"))
+        result = ops.gemm(v, *numbers, trans_b=True)
+        return activate(result, section, kind=kind or section.text("activation", "logistic"))
 
     states = _unrolled(net, section, dense(x, first), lambda h: dense(h, own, kind))
     return dense(states, last)

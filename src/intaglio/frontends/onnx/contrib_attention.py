@@ -153,19 +153,19 @@ def group_query_attention(n: OnnxNode) -> list[Value | None]:
     q, k, v = _grouped(n, heads, kv_heads)
     batch, _, rows, size = q.shape
     past_key, past_value, seqlens = n.input(3), n.input(4), n.required(5)
-    room = past_key.shape[2] if past_key is not None else 0
-    columns = _present_length(n, room, rows)
+    past_length = past_key.shape[2] if past_key is not None else 0
+    columns = _present_length(n, past_length, rows)
     counts = ops.reshape(ops.cast(seqlens, dtype="i64"), shape=(batch, 1, 1, 1))
     # position of the first new key: 0 in a prompt, else the number of cached keys
     begin = constant(np.zeros((1, 1, 1, 1), np.int64))
-    if room:
+    if past_length:
         begin = ops.add(counts, constant(np.int64(1 - rows)))
     place = ops.add(begin, constant(np.arange(rows)[:, np.newaxis]))
     if n.attr("do_rotary", 0):
         given = n.input(9)
         positions = given if given is not None else ops.reshape(place, shape=(place.shape[0], rows))
         q, k = (_rotate(n, x, positions) for x in (q, k))
-    if past_key is not None and past_value is not None and room:
+    if past_key is not None and past_value is not None and past_length:
         k = _joined(past_key, k, begin, columns)
         v = _joined(past_value, v, begin, columns)
     key = constant(np.arange(columns))
@@ -196,12 +196,12 @@ def _grouped(n: OnnxNode, heads: int, kv_heads: int) -> tuple[Value, Value, Valu
     return split_heads(query, heads), split_heads(key, kv_heads), split_heads(value, kv_heads)
 
 
-def _present_length(n: OnnxNode, room: int, rows: int) -> int:
+def _present_length(n: OnnxNode, past_length: int, rows: int) -> int:
     """Length of the cache after this call; a preallocated cache keeps its length."""
     if n.is_const(6):
-        return max(room, int(scalar(n.const(6))))
+        return max(past_length, int(scalar(n.const(6))))
     declared = n.declared(1)
-    return declared.shape[2] if declared is not None else room + rows
+    return declared.shape[2] if declared is not None else past_length + rows
 
 
 def _rotate(n: OnnxNode, x: Value, positions: Value) -> Value:
@@ -213,9 +213,9 @@ def _rotate(n: OnnxNode, x: Value, positions: Value) -> Value:
 
 def _joined(past: Value, new: Value, begin: Value, columns: int) -> Value:
     """The cache with the new entries written at each sequence's position."""
-    batch, _, room, _ = past.shape
-    if batch == 1 and columns == room + new.shape[2]:
+    batch, _, past_length, _ = past.shape
+    if batch == 1 and columns == past_length + new.shape[2]:
         return ops.concat(past, new, axis=2)
-    if columns > room:
-        past = ops.pad(past, before=(0, 0, 0, 0), after=(0, 0, columns - room, 0))
+    if columns > past_length:
+        past = ops.pad(past, before=(0, 0, 0, 0), after=(0, 0, columns - past_length, 0))
     return ops.tensor_scatter(past, new, ops.reshape(begin, shape=(batch,)), axis=2)

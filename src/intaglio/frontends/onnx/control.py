@@ -33,8 +33,8 @@ def import_if(n: OnnxNode) -> list[Value]:
         if a.type.rank != b.type.rank:
             what = f"its branches make {a.type} and {b.type}: its condition"
             n.needs_value(n.required(0), what)
-    made = if_(n.required(0), *captures, then_graph=then, else_graph=other)
-    return made if isinstance(made, list) else [made]
+    result = if_(n.required(0), *captures, then_graph=then, else_graph=other)
+    return result if isinstance(result, list) else [result]
 
 
 def _branches(n: OnnxNode) -> tuple[list[Graph], list[Value]]:
@@ -72,10 +72,10 @@ def _failing(like: Value, cond: Value, side: bool, origin: str) -> Value:
     whole = reshape(cast(cond, dtype="i64"), shape=(1,))
     beyond = add(whole, constant(1)) if side else sub(constant(2), whole)
     nothing = constant(np.zeros(2), dtype=like.dtype)
-    made = gather(nothing, beyond, axis=0)
-    assert made.producer is not None
-    made.producer.origin = f"{origin}: the branch for {side} does not fit the shapes given"
-    out: Value = expand(reshape(made, shape=(1,) * like.type.rank), shape=like.shape)
+    result = gather(nothing, beyond, axis=0)
+    assert result.producer is not None
+    result.producer.origin = f"{origin}: the branch for {side} does not fit the shapes given"
+    out: Value = expand(reshape(result, shape=(1,) * like.type.rank), shape=like.shape)
     return out
 
 
@@ -167,8 +167,8 @@ def import_loop(n: OnnxNode) -> list[Value]:
     if trips is None and collects:
         trips = _declared_length(n, len(carried))
     bound = UNBOUNDED if trips is None else trips
-    made = loop(trip, cond, *carried, *captures, body=body, carried=len(carried), bound=bound)
-    return made if isinstance(made, list) else [made]
+    result = loop(trip, cond, *carried, *captures, body=body, carried=len(carried), bound=bound)
+    return result if isinstance(result, list) else [result]
 
 
 def _max_trips(n: OnnxNode) -> int | None:
@@ -233,16 +233,16 @@ def _scan(
     if scanned[0].shape[0] == 1 and not any(v.type.dynamic for v in scanned):
         steps = [reshape(v, shape=v.shape[1:]) for v in scanned]
         n.scope.model.fold.settle(steps, n.origin)
-        made = n.inline("body", [*states, *steps])
-        once = [reshape(v, shape=(1, *v.shape)) for v in made[len(states) :]]
-        return [*made[: len(states)], *once]
+        result = n.inline("body", [*states, *steps])
+        scans = [reshape(v, shape=(1, *v.shape)) for v in result[len(states) :]]
+        return [*result[: len(states)], *scans]
     slices = [
         Type(v.dtype, v.shape[1:], dynamic=tuple(i - 1 for i in v.type.dynamic if i))
         for v in scanned
     ]
     trips = scanned[0].shape[0]
     body, captures = body_with_fixed_types(n, [], [v.type for v in states], slices, 0, trips)
-    made = scan(
+    result = scan(
         *states,
         *scanned,
         *captures,
@@ -252,7 +252,7 @@ def _scan(
         reverse_in=reverse_in,
         reverse_out=reverse_out,
     )
-    return made if isinstance(made, list) else [made]
+    return result if isinstance(result, list) else [result]
 
 
 @importer("Scan", since=9)
@@ -262,17 +262,17 @@ def import_scan(n: OnnxNode) -> list[Value]:
     given = [n.required(i) for i in range(len(n.inputs))]
     axes_in = n.attr("scan_input_axes") or (0,) * scans
     scanned = [_to_front(v, a) for v, a in zip(given[states:], axes_in, strict=True)]
-    made = _scan(
+    result = _scan(
         n,
         given[:states],
         scanned,
         _bits(n.attr("scan_input_directions", ())),
         _bits(n.attr("scan_output_directions", ())),
     )
-    collected = made[states:]
+    collected = result[states:]
     axes_out = n.attr("scan_output_axes") or (0,) * len(collected)
     moved = [_from_front(v, a) for v, a in zip(collected, axes_out, strict=True)]
-    return [*made[:states], *moved]
+    return [*result[:states], *moved]
 
 
 @importer("Scan", since=8)
@@ -291,9 +291,9 @@ def import_scan_8(n: OnnxNode) -> list[Value]:
     for b, length in enumerate(lengths.tolist()):
         one = [_batch_entry(v, b) for v in given]
         scanned = [sliced(v, [0], [length], [0]) for v in one[states:]]
-        made = _scan(n, one[:states], scanned, reverse, 0)
-        collected = [_zero_padded(v, steps) for v in made[states:]]
-        rows.append([reshape(v, shape=(1, *v.shape)) for v in (*made[:states], *collected)])
+        result = _scan(n, one[:states], scanned, reverse, 0)
+        collected = [_zero_padded(v, steps) for v in result[states:]]
+        rows.append([reshape(v, shape=(1, *v.shape)) for v in (*result[:states], *collected)])
     return [column[0] if batch == 1 else concat(*column, axis=0) for column in zip(*rows)]  # noqa: B905
 
 

@@ -28,8 +28,8 @@ def _kernel(n: OnnxNode, w: Value) -> tuple[int, ...]:
 def _conv(n: OnnxNode) -> Value:
     x, w = n.required(0), n.required(1)
     at = windows_of(n, x.shape[2:], _kernel(n, w))
-    made: Value = conv(x, w, n.input(2), **at.attrs, groups=n.attr("group", 1))
-    return made
+    result: Value = conv(x, w, n.input(2), **at.attrs, groups=n.attr("group", 1))
+    return result
 
 
 @importer("Conv")
@@ -115,5 +115,5 @@ def activated(n: OnnxNode, y: Value, a: float, b: float) -> Value:
         n.unsupported(f"activation '{name}' is not supported; use one of {', '.join(FUSED)}")
     op = FUSED[name]
     attrs: dict[str, Any] = dict(zip(op.attr_names, (a, b), strict=False))
-    made: Value = op(y, **attrs)
-    return made
+    result: Value = op(y, **attrs)
+    return result

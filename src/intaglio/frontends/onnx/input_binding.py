@@ -45,9 +45,9 @@ def check_options(options: ImportOptions, graph: Any) -> None:
 
 def tensor_names(graph: Any) -> set[str]:
     """Names of all tensors of the graph."""
-    made = {i.name for i in graph.input} | {t.name for t in graph.initializer}
-    made |= {s.values.name for s in graph.sparse_initializer}
-    return made | {name for n in graph.node for name in n.output if name}
+    result = {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    result |= {s.values.name for s in graph.sparse_initializer}
+    return result | {name for n in graph.node for name in n.output if name}
 
 
 def _nearest(name: str, names: set[str]) -> str:
@@ -131,14 +131,14 @@ def bind_inputs(
     infos: Sequence[Any], options: ImportOptions, dims: Mapping[str, int]
 ) -> list[Value]:
     """A Value for each input; a constant if the user bound its value."""
-    made, unbound = [], {}
+    result, unbound = [], {}
     for info in infos:
         dtype = input_dtype(info)
         declared = open_shape(info)
         shape: Shape | None
         if info.name in options.values:
             array = bound_array(info.name, options.values[info.name], dtype, declared)
-            made.append(constant(array, info.name))
+            result.append(constant(array, info.name))
             continue
         if info.name in options.shapes:
             shape = tuple(int(d) for d in options.shapes[info.name])
@@ -151,10 +151,10 @@ def bind_inputs(
             continue
         fixed: tuple[int, ...] = shape  # type: ignore[assignment]
         tensors.check_size(fixed, dtype, f"input '{info.name}'")
-        made.append(Value(Type(dtype, fixed), info.name))
+        result.append(Value(Type(dtype, fixed), info.name))
     if unbound:
         raise BadInput(_unbound(unbound))
-    return made
+    return result
 
 
 def _shape_text(shape: Sequence[Any]) -> str:

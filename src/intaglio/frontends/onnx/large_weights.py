@@ -80,22 +80,22 @@ def _without(graph: memoryview, raws: dict[str, memoryview]) -> bytes:
 
 def _message(fields: list[protobuf.Field]) -> bytes:
     """The fields encoded as a protobuf message."""
-    made = bytearray()
+    result = bytearray()
     for number, kind, value in fields:
-        made += _varint(number << 3 | kind)
+        result += _varint(number << 3 | kind)
         if isinstance(value, int):
-            made += _varint(value)
+            result += _varint(value)
             continue
         if kind == protobuf.BYTES:
-            made += _varint(len(value))
-        made += value
-    return bytes(made)
+            result += _varint(len(value))
+        result += value
+    return bytes(result)
 
 
 def _varint(value: int) -> bytes:
-    made = bytearray()
+    result = bytearray()
     while value > 127:
-        made.append(value & 127 | 128)
+        result.append(value & 127 | 128)
         value >>= 7
-    made.append(value)
-    return bytes(made)
+    result.append(value)
+    return bytes(result)

@@ -120,8 +120,8 @@ def import_dynamic_quantize_lstm(n: OnnxNode) -> list[Value]:
     ):
         parts = [constant(a) for q, s in ((w, ws), (r, rs)) for a in (_bytes(q), s)]
         only = {k: attrs[k] for k in ("hidden_size", "direction")}
-        made: list[Value] = dynamic_lstm(x, *parts, b, h, c, **only)
-        return made
+        results: list[Value] = dynamic_lstm(x, *parts, b, h, c, **only)
+        return results
     real = [constant((q * s[:, :, None]).astype(np.float32)) for q, s in ((w, ws), (r, rs))]
     return lstm(x, *real, b, lens, h, c, peephole, **attrs, input_forget=forget)
 

@@ -35,14 +35,14 @@ def _changed(x: Value, shape: Sequence[int], scales: Sequence[float], **attrs: A
     axes = [i for i, s in enumerate(scales) if s != 1 or shape[i] != x.shape[i]]
     if not axes:
         return x
-    made: Value = resize(
+    result: Value = resize(
         x,
         axes=tuple(axes),
         shape=tuple(shape[i] for i in axes),
         scales=tuple(float(scales[i]) for i in axes),
         **attrs,
     )
-    return made
+    return result
 
 
 @importer("Upsample")

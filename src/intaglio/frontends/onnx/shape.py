@@ -190,8 +190,8 @@ def sliced(
         for d, s, e, t in zip(x.shape, start, stop, step, strict=True)
     ):
         return x
-    made: Value = slice_(x, start=tuple(start), stop=tuple(stop), step=tuple(step))
-    return made
+    result: Value = slice_(x, start=tuple(start), stop=tuple(stop), step=tuple(step))
+    return result
 
 
 def _slice_at_run_time(n: OnnxNode, x: Value, steps: Value, axes: tuple[int, ...]) -> Value:

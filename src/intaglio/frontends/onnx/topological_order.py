@@ -21,11 +21,11 @@ def sub_graphs(proto: Any) -> Iterable[Any]:
 
 def free_names(graph: Any) -> set[str]:
     """Names of outer tensors that a sub-graph reads."""
-    made = {i.name for i in graph.input} | {t.name for t in graph.initializer}
-    made |= {s.values.name for s in graph.sparse_initializer}
-    made |= {name for n in graph.node for name in n.output}
+    result = {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    result |= {s.values.name for s in graph.sparse_initializer}
+    result |= {name for n in graph.node for name in n.output}
     read = names_read(graph.node) | {o.name for o in graph.output}
-    return read - made
+    return read - result
 
 
 def reads(proto: Any) -> list[str]:

@@ -59,8 +59,8 @@ def _after_zeros(count: int) -> list[list[int]]:
         bits = _TABLE[bits & 0xFF] ^ (bits >> np.uint32(8))
     tables = []
     for byte in range(4):
-        made = np.zeros(256, np.uint32)
+        results = np.zeros(256, np.uint32)
         for k in range(8):
-            made ^= np.where(np.arange(256) >> k & 1, bits[8 * byte + k], 0).astype(np.uint32)
-        tables.append([int(v) for v in made])
+            results ^= np.where(np.arange(256) >> k & 1, bits[8 * byte + k], 0).astype(np.uint32)
+        tables.append([int(v) for v in results])
     return tables

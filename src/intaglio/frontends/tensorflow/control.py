@@ -172,15 +172,15 @@ def _either(
     if not a.outputs:
         return []
     flag = ops.reshape(_truth(cond), shape=())
-    made = ops.if_(flag, *outer, then_graph=a, else_graph=b)
-    return list(made) if isinstance(made, list) else [made]
+    result = ops.if_(flag, *outer, then_graph=a, else_graph=b)
+    return list(result) if isinstance(result, list) else [result]
 
 
 def _truth(v: Value) -> Value:
     if v.dtype == "bool":
         return v
-    made: Value = ops.logical_not(ops.equal(v, constant(0, dtype=v.dtype)))
-    return made
+    result: Value = ops.logical_not(ops.equal(v, constant(0, dtype=v.dtype)))
+    return result
 
 
 @importer("Case", "StatelessCase")
@@ -194,11 +194,11 @@ def case(n: TfNode) -> list[EdgeValue]:
         at = n.whole(0)
         return n.scope.call(names[at if 0 <= at < last else last], n.inputs[1:], n.origin)
     every = [n.scope.call(name, n.inputs[1:], n.origin) for name in names]
-    made = every[last]
+    results = every[last]
     for i in range(last):
         flag = ops.equal(n.value(0), constant(i, dtype=n.value(0).dtype))
-        made = [_selected(n, flag, a, b) for a, b in zip(every[i], made, strict=True)]
-    return made
+        results = [_selected(n, flag, a, b) for a, b in zip(every[i], results, strict=True)]
+    return results
 
 
 def _selected(n: TfNode, flag: Value, a: EdgeValue, b: EdgeValue) -> EdgeValue:
@@ -206,8 +206,8 @@ def _selected(n: TfNode, flag: Value, a: EdgeValue, b: EdgeValue) -> EdgeValue:
         return UNKNOWN
     if a.type != b.type:
         n.unsupported(f"its branches have results {a.type} and {b.type}; their types must be equal")
-    made: Value = ops.where(a, b, flag)
-    return made
+    result: Value = ops.where(a, b, flag)
+    return result
 
 
 @importer("While", "StatelessWhile")
@@ -216,12 +216,12 @@ def while_(n: TfNode) -> list[EdgeValue]:
     inner = n.scope.body(step)
 
     def condition(edges: object, capture: Capture | None) -> EdgeValue:
-        made = n.scope.call(go, list(edges), n.origin)  # type: ignore[call-overload]
-        if not made:
+        result = n.scope.call(go, list(edges), n.origin)  # type: ignore[call-overload]
+        if not result:
             raise BadFile(f"function '{go}' has no result; a condition is needed")
-        if isinstance(made[0], Value):
-            made[0] = _truth(made[0])
-        return made[0]
+        if isinstance(result[0], Value):
+            result[0] = _truth(result[0])
+        return result[0]
 
     fixed = {i for i in range(len(n.inputs)) if _is_invariant(inner, i)}
     return build_loop(
@@ -289,8 +289,8 @@ def _chosen(n: TfNode, flag: Value) -> Value:
             f"its inputs are {a.type} and {b.type}; one is selected at run time, so their types "
             "must be equal"
         )
-    made: Value = ops.where(b, a, flag)
-    return made
+    result: Value = ops.where(b, a, flag)
+    return result
 
 
 def _switches(scope: Scope, ref: str) -> dict[str, int]:

@@ -20,10 +20,10 @@ def transposed(v: Value, perm: tuple[int, ...]) -> Value:
         if stored is not None and stored.data is not None:
             attrs = {**node.attrs, "axis": perm.index(node.attrs["axis"])}
             moved = constant(np.ascontiguousarray(stored.data.transpose(perm)))
-            made: Value = ops.dequantize_linear(moved, scale, zero, **attrs)
-            return made
-    made = ops.transpose(v, perm=perm)
-    return made
+            result: Value = ops.dequantize_linear(moved, scale, zero, **attrs)
+            return result
+    result = ops.transpose(v, perm=perm)
+    return result
 
 
 class Image:
@@ -195,10 +195,10 @@ def bias_add(n: TfNode) -> Value:
         n.unsupported(f"its bias is {b.type}; a vector is needed")
     if n.attr("data_format", "NHWC").startswith("NC") and x.type.rank > 2:
         b = ops.reshape(b, shape=(b.shape[0], *[1] * (x.type.rank - 2)))
-    made: Value = ops.add(x, b)
-    if made.shape != x.shape:
+    result: Value = ops.add(x, b)
+    if result.shape != x.shape:
         raise BadInput(f"the bias {b.type} does not fit {x.type}")
-    return made
+    return result
 
 
 @importer("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
@@ -244,7 +244,7 @@ def _sized(
     scales = tuple(float(s / x.shape[a]) for s, a in zip(size, axes, strict=True))
     if mode != "nearest" and x.dtype != "f32":
         x = ops.cast(x, dtype="f32")
-    made: Value = ops.resize(
+    result: Value = ops.resize(
         x,
         axes=axes,
         shape=size,
@@ -253,7 +253,7 @@ def _sized(
         coordinate_transformation_mode=way,
         **more,
     )
-    return made
+    return result
 
 
 def _resized(n: TfNode, mode: str, **more: Any) -> Value:

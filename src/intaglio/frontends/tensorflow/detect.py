@@ -30,8 +30,8 @@ def _kept_boxes(n: TfNode, iou: float, score: float) -> Value:
         score_threshold=score,
     )
     one = ops.part(rows, 2, 3, axis=1)
-    made: Value = ops.cast(ops.reshape(one, shape=(-1,)), dtype="i32")
-    return made
+    result: Value = ops.cast(ops.reshape(one, shape=(-1,)), dtype="i32")
+    return result
 
 
 @importer("NonMaxSuppression")
@@ -95,10 +95,10 @@ def crop_and_resize(n: TfNode) -> Value:
                 **mode,
             )
         )
-    made: Value = ops.transpose(
+    result: Value = ops.transpose(
         ops.concat(*parts, axis=0) if len(parts) > 1 else parts[0], perm=(0, 2, 3, 1)
     )
-    return made
+    return result
 
 
 @importer("CombinedNonMaxSuppression")

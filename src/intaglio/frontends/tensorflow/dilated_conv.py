@@ -29,8 +29,8 @@ def batch_to_space_old(n: TfNode) -> Value:
 
 @importer("BatchToSpaceND")
 def batch_to_space_nd(n: TfNode) -> Value:
-    made = _dilated(n)
-    return batch_to_space(n.value(0), n.ints(1), n.ints(2)) if made is None else made
+    result = _dilated(n)
+    return batch_to_space(n.value(0), n.ints(1), n.ints(2)) if result is None else result
 
 
 def _dilated(n: TfNode) -> Value | None:

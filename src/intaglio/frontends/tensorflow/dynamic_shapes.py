@@ -121,8 +121,8 @@ def padded_concat(x: Value, more: Value) -> Value | None:
 
 def row_count(x: Value) -> Value:
     """The number of rows as a tensor."""
-    made: Value = ops.reshape(ops.part(ops.shape_of(x), 0, 1, axis=0), shape=())
-    return made
+    result: Value = ops.reshape(ops.part(ops.shape_of(x), 0, 1, axis=0), shape=())
+    return result
 
 
 def padded_rows(x: Value, rows: int, fill: float) -> Value:
@@ -130,9 +130,9 @@ def padded_rows(x: Value, rows: int, fill: float) -> Value:
     start = np.full((rows, *x.shape[1:]), fill, np.float32)
     whole = constant(start, dtype=x.dtype)
     if 0 not in x.type.dynamic:
-        made: Value = ops.concat(x, constant(start[x.shape[0] :], dtype=x.dtype), axis=0)
-        return made
+        result: Value = ops.concat(x, constant(start[x.shape[0] :], dtype=x.dtype), axis=0)
+        return result
     zero, one = constant(0, dtype="i64"), constant(1, dtype="i64")
     places = ops.range_(zero, row_count(x), one, bound=(x.shape[0],))
-    made = ops.scatter_nd(whole, ops.reshape(places, shape=(-1, 1)), x)
-    return made
+    result = ops.scatter_nd(whole, ops.reshape(places, shape=(-1, 1)), x)
+    return result

@@ -147,7 +147,7 @@ def _entry(value: Raw, what: str) -> tuple[str, memoryview]:
 
 
 def _signature(message: memoryview, what: str) -> Signature:
-    made = Signature()
+    result = Signature()
     for n, _, value in protobuf.fields(message, what):
         if n in (1, 2):
             name, raw = _entry(value, what)
@@ -159,8 +159,8 @@ def _signature(message: memoryview, what: str) -> Signature:
                     port.dtype = DTYPES.get(protobuf.whole(v, what))
                 elif m == 3:
                     port.shape = read_shape(protobuf.inside(v, what), what)
-            (made.inputs if n == 1 else made.outputs)[name] = port
-    return made
+            (result.inputs if n == 1 else result.outputs)[name] = port
+    return result
 
 
 def _graph(message: memoryview, file: File, what: str) -> None:

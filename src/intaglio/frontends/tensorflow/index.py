@@ -14,8 +14,8 @@ from intaglio.ops.registry import normalize_axis
 
 
 def _indices(v: Value) -> Value:
-    made: Value = v if v.dtype in ("i32", "i64") else ops.cast(v, dtype="i64")
-    return made
+    result: Value = v if v.dtype in ("i32", "i64") else ops.cast(v, dtype="i64")
+    return result
 
 
 def _gathered(n: TfNode, x: Value, indices: Value, axis: int, batch: int) -> Value:
@@ -23,8 +23,8 @@ def _gathered(n: TfNode, x: Value, indices: Value, axis: int, batch: int) -> Val
     if batch < 0:
         batch += indices.type.rank
     if not batch:
-        made: Value = ops.gather(x, indices, axis=axis)
-        return made
+        result: Value = ops.gather(x, indices, axis=axis)
+        return result
     if axis < batch:
         raise BadInput(f"axis {axis} is one of the {batch} batch axes")
     between = range(batch, axis)  # axes between the batch axes and the gathered one
@@ -36,8 +36,10 @@ def _gathered(n: TfNode, x: Value, indices: Value, axis: int, batch: int) -> Val
     inner = indices.type.rank - batch
     moved = range(batch + inner, batch + inner + len(between))
     rest = range(batch + inner + len(between), picked.type.rank)
-    made = ops.transpose(picked, perm=(*range(batch), *moved, *range(batch, batch + inner), *rest))
-    return made
+    result = ops.transpose(
+        picked, perm=(*range(batch), *moved, *range(batch, batch + inner), *rest)
+    )
+    return result
 
 
 @importer("GatherV2")
@@ -60,8 +62,8 @@ def resource_gather(n: TfNode) -> Value:
 
 @importer("GatherNd")
 def gather_nd(n: TfNode) -> Value:
-    made: Value = ops.gather_nd(n.value(0), _indices(n.value(1)))
-    return made
+    result: Value = ops.gather_nd(n.value(0), _indices(n.value(1)))
+    return result
 
 
 @importer("ScatterNd")
@@ -69,8 +71,8 @@ def scatter_nd(n: TfNode) -> Value:
     """Updates with the same index are summed."""
     indices, updates, shape = _indices(n.value(0)), n.value(1), n.ints(2)
     zeros = ops.expand(constant(0, dtype=updates.dtype), shape=shape)
-    made: Value = ops.scatter_nd(zeros, indices, updates, reduction="add")
-    return made
+    result: Value = ops.scatter_nd(zeros, indices, updates, reduction="add")
+    return result
 
 
 _SCATTERS = {
@@ -83,10 +85,10 @@ _SCATTERS = {
 
 @importer(*_SCATTERS)
 def tensor_scatter(n: TfNode) -> Value:
-    made: Value = ops.scatter_nd(
+    result: Value = ops.scatter_nd(
         n.value(0), _indices(n.value(1)), n.value(2), reduction=_SCATTERS[n.op]
     )
-    return made
+    return result
 
 
 @importer("OneHot")
@@ -103,28 +105,28 @@ def one_hot(n: TfNode) -> Value:
 def where(n: TfNode) -> Value:
     """Coordinates of the elements that are not 0, one row each."""
     x = n.value(0)
-    made: Value = ops.transpose(ops.nonzero(x), perm=(1, 0))
-    return made
+    result: Value = ops.transpose(ops.nonzero(x), perm=(1, 0))
+    return result
 
 
 @importer("ReverseV2")
 def reverse(n: TfNode) -> Value:
     x = n.value(0)
-    made = x
+    result = x
     for axis in {normalize_axis(a, x.type.rank) for a in n.ints(1)}:
-        made = ops.part(made, -1, -x.shape[axis] - 1, axis=axis, step=-1)
-    return made
+        result = ops.part(result, -1, -x.shape[axis] - 1, axis=axis, step=-1)
+    return result
 
 
 @importer("ReverseSequence")
 def reverse_sequence(n: TfNode) -> Value:
-    made: Value = ops.reverse_sequence(
+    result: Value = ops.reverse_sequence(
         n.value(0),
         _indices(n.value(1)),
         batch_axis=n.attr("batch_dim", 0),
         time_axis=n.attr("seq_dim", 1),
     )
-    return made
+    return result
 
 
 @importer("InvertPermutation")
@@ -135,26 +137,26 @@ def invert_permutation(n: TfNode) -> Value:
 @importer("MatrixBandPart")
 def matrix_band_part(n: TfNode) -> Value:
     x, below, above = n.value(0), n.whole(1), n.whole(2)
-    made = x
+    result = x
     if below >= 0:
-        made = ops.trilu(made, k=-below, upper=True)
+        result = ops.trilu(result, k=-below, upper=True)
     if above >= 0:
-        made = ops.trilu(made, k=above, upper=False)
-    return made
+        result = ops.trilu(result, k=above, upper=False)
+    return result
 
 
 @importer("Roll")
 def roll(n: TfNode) -> Value:
     x, shifts, axes = n.value(0), n.ints(1), n.ints(2)
-    made = x
+    result = x
     for shift, axis in zip(shifts, axes, strict=True):
         axis = normalize_axis(axis, x.type.rank)
         d = x.shape[axis]
         cut = (d - shift) % d if d else 0
         if cut:
-            parts = (ops.part(made, cut, d, axis=axis), ops.part(made, 0, cut, axis=axis))
-            made = ops.concat(*parts, axis=axis)
-    return made
+            parts = (ops.part(result, cut, d, axis=axis), ops.part(result, 0, cut, axis=axis))
+            result = ops.concat(*parts, axis=axis)
+    return result
 
 
 @importer("Unique")
@@ -176,5 +178,5 @@ def bincount(n: TfNode) -> Value:
     ones = ops.expand(constant(1, dtype=dtype), shape=x.shape)
     bins = ops.minimum(ops.cast(x, dtype="i64"), constant(size))  # larger numbers are not counted
     at = ops.reshape(bins, shape=(x.shape[0], 1))
-    made: Value = ops.part(ops.scatter_nd(zeros, at, ones, reduction="add"), 0, size, axis=0)
-    return made
+    result: Value = ops.part(ops.scatter_nd(zeros, at, ones, reduction="add"), 0, size, axis=0)
+    return result

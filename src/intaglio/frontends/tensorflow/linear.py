@@ -21,10 +21,10 @@ def matmul(n: TfNode) -> Value:
     if n.attr("transpose_a", False):
         a = _swapped(a)
     if n.attr("transpose_b", False):
-        made: Value = ops.gemm(a, b, trans_b=True)
+        result: Value = ops.gemm(a, b, trans_b=True)
     else:
-        made = ops.matmul(a, b)
-    return made
+        result = ops.matmul(a, b)
+    return result
 
 
 @importer("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
@@ -34,14 +34,14 @@ def batch_matmul(n: TfNode) -> Value:
         n.unsupported(f"its operands are {a.type} and {b.type}; matrices are needed")
     a = _swapped(a) if n.attr("adj_x", False) else a
     b = _swapped(b) if n.attr("adj_y", False) else b
-    made: Value = ops.matmul(a, b)
-    return made
+    result: Value = ops.matmul(a, b)
+    return result
 
 
 @importer("Einsum")
 def einsum(n: TfNode) -> Value:
-    made: Value = ops.einsum(*n.values(), equation=n.attr("equation", ""))
-    return made
+    result: Value = ops.einsum(*n.values(), equation=n.attr("equation", ""))
+    return result
 
 
 @importer("Cross")
@@ -58,5 +58,5 @@ def cross(n: TfNode) -> Value:
         ops.sub(ops.mul(at(a, i), at(b, j)), ops.mul(at(a, j), at(b, i)))
         for i, j in ((1, 2), (2, 0), (0, 1))
     ]
-    made: Value = ops.concat(*parts, axis=-1)
-    return made
+    result: Value = ops.concat(*parts, axis=-1)
+    return result

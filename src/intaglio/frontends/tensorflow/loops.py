@@ -26,27 +26,31 @@ def build_loop(
     n: TfNode, initial: Sequence[EdgeValue], fixed: set[int], condition: Condition, body: Body
 ) -> list[EdgeValue]:
     """A loop that runs `body` on the carried values while `condition` holds; `fixed` ones stay."""
-    once = _inline(initial, condition, body)
-    if once is not None:
-        return once
+    first_iteration = _inline(initial, condition, body)
+    if first_iteration is not None:
+        return first_iteration
     n.scope.model.inside += 1
-    made = _built(n, initial, fixed, condition, body)
+    result = _built(n, initial, fixed, condition, body)
     n.scope.model.inside -= 1
-    return made
+    return result
 
 
 def _inline(
     initial: Sequence[EdgeValue], condition: Condition, body: Body
 ) -> list[EdgeValue] | None:
-    """The results of a loop that runs at most once; None if it may run more often."""
+    """The results of a loop that runs at most first_iteration; None if it may run more often."""
     go = _known(condition(initial, None))
     if go is None or UNKNOWN in initial:
         return None
     if not go:  # the element shape of a list is known only from the body
         blank = any(isinstance(t, TensorList) and t.value is None for t in initial)
         return None if blank else list(initial)
-    once = body(initial, None)
-    return once if UNKNOWN in once or _known(condition(once, None)) is False else None
+    first_iteration = body(initial, None)
+    return (
+        first_iteration
+        if UNKNOWN in first_iteration or _known(condition(first_iteration, None)) is False
+        else None
+    )
 
 
 def _known(flag: EdgeValue) -> bool | None:
@@ -89,9 +93,9 @@ def _built(
         raise BadInput("its condition is not a tensor")
     if trips is not None:
         again = constant(True)
-    made = _loop(n, carried, start, given, after, capture, trips, first, again)
+    result = _loop(n, carried, start, given, after, capture, trips, first, again)
     return [
-        _like_edge(start[i], made[carried.index(i)]) if i in carried else start[i]
+        _like_edge(start[i], result[carried.index(i)]) if i in carried else start[i]
         for i in range(len(start))
     ]
 
@@ -118,7 +122,7 @@ def _loop(
     )
     inner.tidy()
     trip = None if trips is None else constant(trips, dtype="i64")
-    made = ops.loop(
+    result = ops.loop(
         trip,
         None if trips is not None else ops.reshape(first, shape=()),
         *(_tensor_of(start[i]) for i in carried),
@@ -127,7 +131,7 @@ def _loop(
         carried=len(carried),
         bound=UNBOUNDED if trips is None else trips,
     )
-    return made if isinstance(made, list) else [made]
+    return result if isinstance(result, list) else [result]
 
 
 def _tensor_of(edge: EdgeValue) -> Value:

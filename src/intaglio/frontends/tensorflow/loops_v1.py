@@ -80,14 +80,14 @@ def exit_(n: TfNode) -> EdgeValue:
                 body.bound |= {(v.merge.name, 0): edge, (v.switch.name, 1): edge}
             return body
 
-        made = build_loop(
+        result = build_loop(
             n,
             initial,
             {i for i, v in enumerate(variables) if _is_invariant(scope, v)},
             lambda edges, capture: inside(edges, capture).get(scope.nodes[condition].inputs[0]),
             lambda edges, capture: _next(inside(edges, capture), variables),
         )
-        scope.frames[condition] = {v.switch.name: t for v, t in zip(variables, made, strict=True)}
+        scope.frames[condition] = {v.switch.name: t for v, t in zip(variables, result, strict=True)}
     return scope.frames[condition][scope.resolve(n.node.inputs[0])[0]]
 
 

@@ -25,8 +25,8 @@ def matrix_diag(n: TfNode) -> Value:
     if len(n.inputs) > 4 and n.number(4):
         n.unsupported("a padding value other than 0 is not supported")
     eye = constant(np.eye(x.shape[-1]), dtype=x.dtype)
-    made: Value = ops.mul(ops.reshape(x, shape=(*x.shape, 1)), eye)
-    return made
+    result: Value = ops.mul(ops.reshape(x, shape=(*x.shape, 1)), eye)
+    return result
 
 
 @importer("MatrixDiagPart", "MatrixDiagPartV2", "MatrixDiagPartV3")
@@ -37,8 +37,8 @@ def matrix_diag_part(n: TfNode) -> Value:
         n.unsupported(f"its operand is {x.type}; a matrix is needed")
     side = min(x.shape[-2:])
     square = ops.part(ops.part(x, 0, side, axis=-1), 0, side, axis=-2)
-    made: Value = ops.einsum(square, equation="...ii->...i")
-    return made
+    result: Value = ops.einsum(square, equation="...ii->...i")
+    return result
 
 
 @importer("ExtractImagePatches")
@@ -62,8 +62,8 @@ def extract_image_patches(n: TfNode) -> Value:
     )
     parts = ops.reshape(y, shape=(x.shape[0], x.shape[1], taps, *y.shape[2:]))
     moved = ops.transpose(parts, perm=(0, 3, 4, 2, 1))
-    made: Value = ops.reshape(moved, shape=(x.shape[0], *y.shape[2:], taps * x.shape[1]))
-    return made
+    result: Value = ops.reshape(moved, shape=(x.shape[0], *y.shape[2:], taps * x.shape[1]))
+    return result
 
 
 @importer("MaxPoolWithArgmax")

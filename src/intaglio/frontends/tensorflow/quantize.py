@@ -52,11 +52,11 @@ def _fake_quant(n: TfNode, low: Array, high: Array, axis: int | None) -> Value:
 
 def _clipped(x: Value, low: Array, high: Array, axis: int | None) -> Value:
     if axis is None:
-        made: Value = ops.clip(x, lo=float(low.reshape(-1)[0]), hi=float(high.reshape(-1)[0]))
-        return made
+        result: Value = ops.clip(x, lo=float(low.reshape(-1)[0]), hi=float(high.reshape(-1)[0]))
+        return result
     low, high = low.astype(np.float32), high.astype(np.float32)
-    made = ops.minimum(ops.maximum(x, constant(low)), constant(high))
-    return made
+    result = ops.minimum(ops.maximum(x, constant(low)), constant(high))
+    return result
 
 
 @importer("QuantizeAndDequantizeV2", "QuantizeAndDequantizeV3", "QuantizeAndDequantizeV4")
@@ -90,8 +90,8 @@ def quantize_and_dequantize(n: TfNode) -> Value:
     kind = "i8" if signed else "u8"
     s, z = constant(np.asarray(scale)), constant(0, dtype=kind)
     q = ops.quantize_linear(x, s, z, dtype=kind, axis=0)
-    made: Value = ops.dequantize_linear(q, s, z, axis=0)
-    return made
+    result: Value = ops.dequantize_linear(q, s, z, axis=0)
+    return result
 
 
 @importer("Dequantize")
@@ -107,18 +107,18 @@ def dequantize(n: TfNode) -> Value:
         last = 127 if x.dtype == "i8" else 255
         first = -127 if n.attr("narrow_range", False) else -128
         scale = max(high / last, low / first if x.dtype == "i8" else 0.0)
-        made: Value = ops.mul(real, constant(scale, dtype="f32"))
-        return made
+        result: Value = ops.mul(real, constant(scale, dtype="f32"))
+        return result
     if way not in ("MIN_COMBINED", "MIN_FIRST"):
         n.unsupported(f"mode {way}; MIN_COMBINED, MIN_FIRST and SCALED are supported")
     below = 128 if x.dtype == "i8" else 0
     step = (high - low) / 255
     if way == "MIN_FIRST" and step:  # nudge so that 0 is exact
         low = float(np.rint(low / step)) * step
-    made = ops.add(
+    result = ops.add(
         ops.mul(real, constant(step, dtype="f32")), constant(low + below * step, dtype="f32")
     )
-    return made
+    return result
 
 
 @importer("FakeQuantWithMinMaxArgs")

@@ -55,10 +55,13 @@ def block_lstm(n: TfNode) -> list[Value]:
     taken = {v: Value(v.type, v.name, v.data) for v in weights}
     before, out = Value(c.type, "state"), Value(h.type, "output")
     row = Value(Type(x.dtype, x.shape[1:]), "row")
-    made = _cell(n, row, before, out, [taken[v] for v in weights])
+    results = _cell(n, row, before, out, [taken[v] for v in weights])
     names = ["state", "output", *(f"step_{k}" for k in range(7))]
     body = Graph(
-        [before, out, row, *(taken[v] for v in outer)], [made[1], made[6], *made], names, n.origin
+        [before, out, row, *(taken[v] for v in outer)],
+        [results[1], results[6], *results],
+        names,
+        n.origin,
     )
     found = ops.scan(c, h, x, *outer, body=body, states=2, scans=1)
     return list(found[2:])

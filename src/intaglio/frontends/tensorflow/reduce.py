@@ -33,8 +33,8 @@ def reduction(n: TfNode) -> Value:
     axes = _axes(n, x)
     if not axes:
         return x
-    made: Value = _REDUCTIONS[n.op](x, axes=axes, keepdims=n.attr("keep_dims", False))
-    return made
+    result: Value = _REDUCTIONS[n.op](x, axes=axes, keepdims=n.attr("keep_dims", False))
+    return result
 
 
 @importer("All", "Any")
@@ -44,9 +44,9 @@ def logical(n: TfNode) -> Value:
     if not axes:
         return x
     op = ops.reduce_min if n.op == "All" else ops.reduce_max
-    made: Value = op(ops.cast(x, dtype="u8"), axes=axes, keepdims=n.attr("keep_dims", False))
-    made = ops.cast(made, dtype="bool")
-    return made
+    result: Value = op(ops.cast(x, dtype="u8"), axes=axes, keepdims=n.attr("keep_dims", False))
+    result = ops.cast(result, dtype="bool")
+    return result
 
 
 @importer("ArgMax", "ArgMin")
@@ -54,8 +54,8 @@ def arg_extreme(n: TfNode) -> Value:
     x = n.value(0)
     op = ops.argmax if n.op == "ArgMax" else ops.argmin
     axis = normalize_axis(n.whole(1), x.type.rank)
-    made: Value = ops.cast(op(x, axis=axis, keepdims=False), dtype=n.dtype("output_type", "i64"))
-    return made
+    result: Value = ops.cast(op(x, axis=axis, keepdims=False), dtype=n.dtype("output_type", "i64"))
+    return result
 
 
 @importer("Cumsum", "Cumprod")
@@ -63,8 +63,8 @@ def cumulative(n: TfNode) -> Value:
     x = n.value(0)
     op = ops.cumsum if n.op == "Cumsum" else ops.cumprod
     way = {name: n.attr(name, False) for name in ("exclusive", "reverse")}
-    made: Value = op(x, axis=normalize_axis(n.whole(1), x.type.rank), **way)
-    return made
+    result: Value = op(x, axis=normalize_axis(n.whole(1), x.type.rank), **way)
+    return result
 
 
 def _top_k_of_dynamic(n: TfNode, x: Value) -> list[Value]:

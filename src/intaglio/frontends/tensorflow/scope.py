@@ -177,16 +177,16 @@ class Scope:
             return self.bound[at]
         if at[0] in self.args:
             return self.args[at[0]]
-        made = self.made[at[0]]
-        if not 0 <= at[1] < len(made):
-            if UNKNOWN in made:
+        result = self.made[at[0]]
+        if not 0 <= at[1] < len(result):
+            if UNKNOWN in result:
                 return UNKNOWN
-            if DEAD in made:
+            if DEAD in result:
                 return DEAD
             raise BadFile(
-                f"tensorflow: '{at[0]}' has no output {at[1]}; it has {len(made)} outputs"
+                f"tensorflow: '{at[0]}' has no output {at[1]}; it has {len(result)} outputs"
             )
-        return made[at[1]]
+        return result[at[1]]
 
     # ---- nodes ---------------------------------------------------------------------------------
     def _compute(self, name: str) -> None:
@@ -257,8 +257,8 @@ class Scope:
             return
         n = TfNode(node, inputs, origin, self)
         try:
-            made = function(n)
-            results = list(made) if isinstance(made, list | tuple) else [made]
+            result = function(n)
+            results = list(result) if isinstance(result, list | tuple) else [result]
             self.made[node.name] = self._settle(results, origin)
         except IntaglioError as e:
             if str(e).startswith("tensorflow: "):

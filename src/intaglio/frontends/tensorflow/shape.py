@@ -24,8 +24,8 @@ MAX_PARTS = 1 << 14  # of Split and Unpack
 def extents(n: TfNode, x: Value, dtype: str) -> Value:
     """The shape of a tensor as a tensor."""
     if x.type.dynamic:
-        made: Value = ops.cast(ops.shape_of(x), dtype=dtype)
-        return made
+        result: Value = ops.cast(ops.shape_of(x), dtype=dtype)
+        return result
     return constant(list(x.shape), dtype=dtype)
 
 
@@ -43,8 +43,8 @@ def shape_n(n: TfNode) -> list[Value]:
 def size(n: TfNode) -> Value:
     x, dtype = n.value(0), n.dtype("out_type", "i32")
     if x.type.dynamic:
-        made: Value = ops.reduce_prod(extents(n, x, dtype), axes=(0,), keepdims=False)
-        return made
+        result: Value = ops.reduce_prod(extents(n, x, dtype), axes=(0,), keepdims=False)
+        return result
     return constant(x.type.size, dtype=dtype)
 
 
@@ -58,8 +58,8 @@ def reshape(n: TfNode) -> Value:
     x = n.value(0)
     if not n.is_const(1) and x.type.dynamic:
         return _reshaped_by_extent(n, x)
-    made: Value = ops.reshape(x, shape=n.ints(1))
-    return made
+    result: Value = ops.reshape(x, shape=n.ints(1))
+    return result
 
 
 def _reshaped_by_extent(n: TfNode, x: Value) -> Value:
@@ -73,8 +73,8 @@ def _reshaped_by_extent(n: TfNode, x: Value) -> Value:
             "its shape has several extents that are known only at run time; at most one is "
             "supported"
         )
-    made: Value = ops.reshape(x, shape=tuple(-1 if k is None else k for k in known))
-    return made
+    result: Value = ops.reshape(x, shape=tuple(-1 if k is None else k for k in known))
+    return result
 
 
 def entries(v: Value) -> list[Value] | None:
@@ -122,8 +122,8 @@ def reshaped(x: Value, axes: tuple[int, ...]) -> Value:
             "supported"
         )
     shape = tuple(1 if a < 0 else -1 if a in free else x.shape[a] for a in axes)
-    made: Value = ops.reshape(x, shape=shape)
-    return made
+    result: Value = ops.reshape(x, shape=shape)
+    return result
 
 
 @importer("ExpandDims")
@@ -136,8 +136,8 @@ def expand_dims(n: TfNode) -> Value:
 @importer("Transpose")
 def transpose(n: TfNode) -> Value:
     x = n.value(0)
-    made: Value = ops.transpose(x, perm=tuple(normalize_axis(a, x.type.rank) for a in n.ints(1)))
-    return made
+    result: Value = ops.transpose(x, perm=tuple(normalize_axis(a, x.type.rank) for a in n.ints(1)))
+    return result
 
 
 @importer("ConcatV2")
@@ -145,14 +145,14 @@ def concat_v2(n: TfNode) -> Value:
     parts, axis = n.values()[:-1], n.whole(-1)
     if len(parts) == 2 and axis == 0 and (whole := padded_concat(*parts)) is not None:
         return whole
-    made: Value = ops.concat(*parts, axis=axis)
-    return made
+    result: Value = ops.concat(*parts, axis=axis)
+    return result
 
 
 @importer("Concat")
 def concat(n: TfNode) -> Value:
-    made: Value = ops.concat(*n.values()[1:], axis=n.whole(0))
-    return made
+    result: Value = ops.concat(*n.values()[1:], axis=n.whole(0))
+    return result
 
 
 @importer("Pack")
@@ -163,8 +163,8 @@ def pack(n: TfNode) -> Value:
     rank = parts[0].type.rank
     axis = normalize_axis(n.attr("axis", 0), rank + 1)
     each = [reshaped(v, (*range(axis), -1, *range(axis, v.type.rank))) for v in parts]
-    made: Value = ops.concat(*each, axis=axis)
-    return made
+    result: Value = ops.concat(*each, axis=axis)
+    return result
 
 
 @importer("Unpack")
@@ -206,8 +206,8 @@ def pad(n: TfNode) -> Value:
     if not n.is_const(1) and x.type.dynamic == (0,):
         return _padded_to_fixed(n, x, value)
     around = n.ints(1)
-    made: Value = ops.pad(x, before=around[::2], after=around[1::2], value=value)
-    return made
+    result: Value = ops.pad(x, before=around[::2], after=around[1::2], value=value)
+    return result
 
 
 def _padded_to_fixed(n: TfNode, x: Value, value: float) -> Value:
@@ -230,33 +230,33 @@ def mirror_pad(n: TfNode) -> Value:
     x, around = n.value(0), n.ints(1)
     before, after = around[::2], around[1::2]
     if n.attr("mode", "REFLECT") == "REFLECT":
-        made: Value = ops.pad(x, before=before, after=after, mode="reflect")
-        return made
+        result: Value = ops.pad(x, before=before, after=after, mode="reflect")
+        return result
     if len(before) != x.type.rank or len(after) != x.type.rank:
         raise BadInput(f"pads {around} do not fit {x.type}")
-    made = x
+    result = x
     for axis, (b, a, d) in enumerate(zip(before, after, x.shape, strict=True)):
         if not 0 <= b <= d or not 0 <= a <= d:
             raise BadInput(f"pads {around} are larger than {x.type}")
         if a + b:  # SYMMETRIC repeats the edge
             order = [*range(b - 1, -1, -1), *range(d), *range(d - 1, d - 1 - a, -1)]
-            made = ops.gather(made, constant(np.array(order, np.int64)), axis=axis)
-    return made
+            result = ops.gather(result, constant(np.array(order, np.int64)), axis=axis)
+    return result
 
 
 @importer("Tile")
 def tile(n: TfNode) -> Value:
-    made: Value = ops.tile(n.value(0), repeats=n.ints(1))
-    return made
+    result: Value = ops.tile(n.value(0), repeats=n.ints(1))
+    return result
 
 
 @importer("BroadcastTo")
 def broadcast_to(n: TfNode) -> Value:
     x, shape = n.value(0), n.ints(1)
-    made: Value = ops.expand(x, shape=shape)
-    if made.shape != shape:
+    result: Value = ops.expand(x, shape=shape)
+    if result.shape != shape:
         raise BadInput(f"{x.type} cannot be broadcast to {shape}")
-    return made
+    return result
 
 
 @importer("Fill")
@@ -266,8 +266,8 @@ def fill(n: TfNode) -> Value:
     shape = n.ints(0)
     if min(shape, default=0) < 0:
         raise BadInput(f"its shape is {shape}; extents must not be negative")
-    made: Value = ops.expand(ops.reshape(n.value(1), shape=()), shape=shape)
-    return made
+    result: Value = ops.expand(ops.reshape(n.value(1), shape=()), shape=shape)
+    return result
 
 
 def _fill_of_dynamic(n: TfNode, most: tuple[int, ...]) -> Value:
@@ -276,10 +276,10 @@ def _fill_of_dynamic(n: TfNode, most: tuple[int, ...]) -> Value:
     varies = tuple(
         i for i in range(len(most)) if len({int(a[i]) for a in near if a is not None}) > 1
     )
-    made: Value = ops.expand_to(
+    result: Value = ops.expand_to(
         ops.reshape(n.value(1), shape=()), ops.cast(shape, dtype="i64"), bound=most, dynamic=varies
     )
-    return made
+    return result
 
 
 @importer("ZerosLike", "OnesLike")
@@ -292,14 +292,14 @@ def zeros_or_ones_like(n: TfNode) -> EdgeValue:
     if v.type.dynamic:
         like: Value = ops.expand_to(one, ops.shape_of(v), bound=v.shape, dynamic=v.type.dynamic)
         return like
-    made: Value = ops.expand(one, shape=v.shape)
-    return made
+    result: Value = ops.expand(one, shape=v.shape)
+    return result
 
 
 @importer("Empty")
 def empty(n: TfNode) -> Value:
-    made: Value = ops.expand(constant(0, dtype=n.dtype("dtype")), shape=n.ints(0))
-    return made
+    result: Value = ops.expand(constant(0, dtype=n.dtype("dtype")), shape=n.ints(0))
+    return result
 
 
 @importer("BroadcastArgs")
@@ -332,8 +332,8 @@ def _range_to_extent(n: TfNode) -> Value:
         raise BadInput(f"the range from {first} to {last} by {step} is invalid")
     most = max(math.ceil((last - first) / step), 0)
     scalars = [ops.reshape(n.value(i), shape=()) for i in range(3)]
-    made: Value = ops.range_(*scalars, bound=(most,))
-    return made
+    result: Value = ops.range_(*scalars, bound=(most,))
+    return result
 
 
 @importer("LinSpace")

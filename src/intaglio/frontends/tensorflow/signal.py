@@ -30,8 +30,8 @@ def _length(n: TfNode) -> int:
 
 
 def _component(v: Value, i: int) -> Value:
-    made: Value = ops.reshape(ops.part(v, i, i + 1, axis=-1), shape=v.shape[:-1])
-    return made
+    result: Value = ops.reshape(ops.part(v, i, i + 1, axis=-1), shape=v.shape[:-1])
+    return result
 
 
 @importer("RFFT")
@@ -45,8 +45,8 @@ def rfft(n: TfNode) -> EdgeValue:
 def irfft(n: TfNode) -> Value:
     x, length = _complex(n, 0), _length(n)
     y = ops.dft(x, axis=x.type.rank - 2, length=length, inverse=True, onesided=True)
-    made: Value = ops.reshape(y, shape=y.shape[:-1])
-    return made
+    result: Value = ops.reshape(y, shape=y.shape[:-1])
+    return result
 
 
 @importer("FFT", "IFFT")
@@ -70,14 +70,14 @@ def component(n: TfNode) -> Value:
 
 @importer("ComplexAbs")
 def complex_abs(n: TfNode) -> Value:
-    made: Value = ops.sqrt(_power(_complex(n, 0)))
-    return made
+    result: Value = ops.sqrt(_power(_complex(n, 0)))
+    return result
 
 
 def _power(v: Value) -> Value:
     a, b = _component(v, 0), _component(v, 1)
-    made: Value = ops.add(ops.mul(a, a), ops.mul(b, b))
-    return made
+    result: Value = ops.add(ops.mul(a, a), ops.mul(b, b))
+    return result
 
 
 @importer("AudioSpectrogram")
@@ -97,8 +97,8 @@ def audio_spectrogram(n: TfNode) -> Value:
         ops.reshape(rows, shape=(*rows.shape, 1)), axis=2, length=length, onesided=True
     )
     power = _power(spectrum)
-    made: Value = power if n.attr("magnitude_squared", False) else ops.sqrt(power)
-    return made
+    result: Value = power if n.attr("magnitude_squared", False) else ops.sqrt(power)
+    return result
 
 
 @importer("Mfcc")
@@ -115,8 +115,8 @@ def mfcc(n: TfNode) -> Value:
     logarithm = ops.log(ops.maximum(energy, constant(MIN_ENERGY, dtype="f32")))
     angles = np.arange(kept) * (np.arange(bands)[:, None] + 0.5) * np.pi / bands
     cosines = constant(math.sqrt(2 / bands) * np.cos(angles), dtype="f32")
-    made: Value = ops.matmul(logarithm, cosines)
-    return made
+    result: Value = ops.matmul(logarithm, cosines)
+    return result
 
 
 def _mel(count: int, rate: float, bands: int, low: float, high: float) -> Array:

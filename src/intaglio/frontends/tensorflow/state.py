@@ -67,12 +67,12 @@ def assigned_before(scope: Scope, node: Node, variable: Variable) -> Node | None
 
 def assigned_value(scope: Scope, node: Node, before: Value) -> Value:
     """The value of a variable after an assignment."""
-    made = scope.get(node.inputs[1]) if len(node.inputs) > 1 else None
-    if not isinstance(made, Value):
+    result = scope.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    if not isinstance(result, Value):
         raise BadFile(f"tensorflow: {node.op} '{scope.prefix}{node.name}' does not assign a tensor")
     if node.op != "AssignVariableOp":
-        made = (ops.add if node.op == "AssignAddVariableOp" else ops.sub)(before, made)
-    return made
+        result = (ops.add if node.op == "AssignAddVariableOp" else ops.sub)(before, result)
+    return result
 
 
 def collect_states(model: Model) -> tuple[list[Value], list[Value], dict[str, Array | None]]:

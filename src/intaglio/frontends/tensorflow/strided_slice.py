@@ -24,8 +24,8 @@ def slice_(n: TfNode) -> Value:
     stop = tuple(d if s < 0 else b + s for b, s, d in zip(start, size, x.shape, strict=True))
     if any(not 0 <= b <= e <= d for b, e, d in zip(start, stop, x.shape, strict=True)):
         raise BadInput(f"the slice from {start} to {stop} is outside of {x.type}")
-    made: Value = ops.slice_(x, start=start, stop=stop, step=(1,) * x.type.rank)
-    return made
+    result: Value = ops.slice_(x, start=start, stop=stop, step=(1,) * x.type.rank)
+    return result
 
 
 def _slice_at_run_time(n: TfNode, x: Value, size: tuple[int, ...]) -> Value:
@@ -33,12 +33,12 @@ def _slice_at_run_time(n: TfNode, x: Value, size: tuple[int, ...]) -> Value:
     places = entries(n.value(1))
     if places is None or len(places) != x.type.rank:
         n.const(1)  # raises with the remedy
-    made = x
+    result = x
     for axis, (p, s) in enumerate(zip(places or [], size, strict=True)):
         d = x.shape[axis]
         if p.data is not None:
             b = int(p.data.reshape(-1)[0])
-            made = ops.part(made, b, d if s < 0 else b + s, axis=axis)
+            result = ops.part(result, b, d if s < 0 else b + s, axis=axis)
         elif s < 0:
             n.unsupported(
                 f"axis {axis} starts at a run-time position and runs to the end; give it a fixed "
@@ -47,8 +47,8 @@ def _slice_at_run_time(n: TfNode, x: Value, size: tuple[int, ...]) -> Value:
         else:
             steps = np.arange(s, dtype=np.int64)
             index = ops.add(ops.reshape(ops.cast(p, dtype="i64"), shape=(1,)), steps)
-            made = ops.gather(made, index, axis=axis)
-    return made
+            result = ops.gather(result, index, axis=axis)
+    return result
 
 
 @dataclass
@@ -66,7 +66,7 @@ class _Axis:
 def strided_slice(n: TfNode) -> Value:
     x = n.value(0)
     axes, shape = _slices_of(n, x)
-    made: Value = ops.slice_(
+    result: Value = ops.slice_(
         x,
         start=tuple(a.start for a in axes),
         stop=tuple(a.stop for a in axes),
@@ -75,8 +75,8 @@ def strided_slice(n: TfNode) -> Value:
     for i, a in enumerate(axes):
         if a.index is not None:
             row = ops.reshape(ops.cast(a.index, dtype="i64"), shape=(1,))
-            made = ops.gather(made, row, axis=i)
-    return made if shape == tuple(range(x.type.rank)) else reshaped(made, shape)
+            result = ops.gather(result, row, axis=i)
+    return result if shape == tuple(range(x.type.rank)) else reshaped(result, shape)
 
 
 def _slices_of(n: TfNode, x: Value) -> tuple[list[_Axis], tuple[int, ...]]:

@@ -79,10 +79,10 @@ def tensor_array_scatter(n: TfNode) -> EdgeValue:
 
 @importer("TensorArrayReadV3")
 def tensor_array_read(n: TfNode) -> Value:
-    made: Value = ops.gather(
+    result: Value = ops.gather(
         _stacked(n, _list_operand(n, 2)), ops.reshape(n.value(1), shape=()), axis=0
     )
-    return made
+    return result
 
 
 @importer("TensorArrayWriteV3")
@@ -95,8 +95,8 @@ def tensor_array_gather(n: TfNode) -> Value:
     held, order = _stacked(n, _list_operand(n, 2)), n.ints(1)
     if order == tuple(range(held.shape[0])):
         return held
-    made: Value = ops.gather(held, constant(np.array(order, np.int64)), axis=0)
-    return made
+    result: Value = ops.gather(held, constant(np.array(order, np.int64)), axis=0)
+    return result
 
 
 @importer("TensorArraySizeV3")
@@ -123,8 +123,8 @@ def tensor_list_from_tensor(n: TfNode) -> EdgeValue:
 @importer("TensorListGetItem")
 def tensor_list_get_item(n: TfNode) -> Value:
     held = _stacked(n, _list_operand(n, 0), _shape(n, 2))
-    made: Value = ops.gather(held, ops.reshape(n.value(1), shape=()), axis=0)
-    return made
+    result: Value = ops.gather(held, ops.reshape(n.value(1), shape=()), axis=0)
+    return result
 
 
 @importer("TensorListSetItem")
@@ -146,8 +146,8 @@ def tensor_list_stack(n: TfNode) -> Value:
 
 @importer("TensorListGather")
 def tensor_list_gather(n: TfNode) -> Value:
-    made: Value = ops.gather(_stacked(n, _list_operand(n, 0), _shape(n, 2)), n.value(1), axis=0)
-    return made
+    result: Value = ops.gather(_stacked(n, _list_operand(n, 0), _shape(n, 2)), n.value(1), axis=0)
+    return result
 
 
 @importer("TensorListLength")

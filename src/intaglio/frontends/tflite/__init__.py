@@ -80,16 +80,16 @@ class _Import:
                 )
         given = [i for i in given if not self._holds_strings(i)]
         self.inputs = [by_name[n] for n in inputs] if inputs else given
-        made = list(signature.outputs.values()) if signature else g.outputs
-        named = list(signature.outputs) if signature else [self.names[t] for t in made]
+        results = list(signature.outputs.values()) if signature else g.outputs
+        named = list(signature.outputs) if signature else [self.names[t] for t in results]
         if outputs:
-            named, made = list(outputs), [by_name[n] for n in outputs]
+            named, results = list(outputs), [by_name[n] for n in outputs]
         else:  # one tensor may have two names
-            strings = {n for n, t in zip(named, made, strict=True) if self._holds_strings(t)}
+            strings = {n for n, t in zip(named, results, strict=True) if self._holds_strings(t)}
             kept = without_strings(named, strings.__contains__, "tflite")
-            made = [t for n, t in zip(named, made, strict=True) if n in kept]
+            results = [t for n, t in zip(named, results, strict=True) if n in kept]
             named = kept
-        self.outputs, self.output_names = made, named
+        self.outputs, self.output_names = results, named
 
     def _holds_strings(self, i: int) -> bool:
         return self.g.tensors[i].dtype == "string"
@@ -121,6 +121,6 @@ class _Import:
                 "negative"
             )
         scope.check_numbers(i)
-        made = Value(Type(t.dtype, dims, t.quant), name)
-        scope.values[i] = made
-        return made
+        result = Value(Type(t.dtype, dims, t.quant), name)
+        scope.values[i] = result
+        return result

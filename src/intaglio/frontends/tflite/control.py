@@ -20,8 +20,8 @@ def _new_inputs(values: Sequence[Value]) -> list[Value]:
 def _condition(n: TfliteNode, v: Value) -> Value:
     if v.dtype != "bool" or v.type.size != 1:
         n.unsupported(f"its condition is {v.type}; one bool is needed")
-    made: Value = v if v.type.rank == 0 else ops.reshape(v, shape=())
-    return made
+    result: Value = v if v.type.rank == 0 else ops.reshape(v, shape=())
+    return result
 
 
 @importer("IF", stored=True)

@@ -164,8 +164,8 @@ def batch_matmul(n: TfliteNode) -> Value:
 
     a = swapped(a) if n.option("AdjX", False) else a
     b = swapped(b) if n.option("AdjY", False) else b
-    made: Value = ops.matmul(a, b)
-    return made
+    result: Value = ops.matmul(a, b)
+    return result
 
 
 @importer("CONV_3D")
@@ -235,17 +235,17 @@ def average_pool_2d(n: TfliteNode) -> Value:
         y = ops.avg_pool(ops.channels_first(n.real(0) or x), **window)
         return stored(n.activated(ops.channels_last(y)), t)
     y = ops.avg_pool(ops.channels_first(real(x, Quant((1.0,), (0,)))), **window)
-    made = stored(ops.channels_last(y), replace(t, quant=Quant((STEP_JUST_BELOW_1,), (0,))))
+    result = stored(ops.channels_last(y), replace(t, quant=Quant((STEP_JUST_BELOW_1,), (0,))))
     ends = {1: (0.0, np.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
     kind = n.option("FusedActivationFunction", 0)
     if not kind:
-        return made
+        return result
     if kind not in ends:
         n.unsupported(f"fused activation {kind} of the schema is not supported")
     low, high = dtypes.limits(t.dtype)
     scale, zero = np.float32(t.quant.scale[0]), t.quant.zero[0]
     lo, hi = (float(np.clip(np.rint(np.float32(e) / scale) + zero, low, high)) for e in ends[kind])
-    bounded: Value = ops.clip(made, lo=lo, hi=hi)
+    bounded: Value = ops.clip(result, lo=lo, hi=hi)
     return bounded
 
 

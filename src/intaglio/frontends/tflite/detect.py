@@ -22,12 +22,12 @@ def custom_options(n: TfliteNode) -> dict[str, Any]:
     from flatbuffers import flexbuffers  # type: ignore[import-untyped]
 
     try:
-        made = flexbuffers.Loads(n.op.custom_options)
+        result = flexbuffers.Loads(n.op.custom_options)
     except Exception as e:
         raise BadInput(f"its options are damaged ({' '.join(str(e).split())[:80]})") from None
-    if not isinstance(made, dict):
+    if not isinstance(result, dict):
         raise BadInput("its options are not a map")
-    return made
+    return result
 
 
 def _number(options: dict[str, Any], name: str, default: float | None = None) -> float:
@@ -75,23 +75,23 @@ def _decoded(coded: Value, anchors: Value, scales: list[float]) -> Value:
     by = [constant(np.array(scales[k : k + 2], np.float32)) for k in (0, 2)]
     centre = ops.add(ops.mul(ops.div(first, by[0]), size), where)
     half = ops.mul(ops.mul(_f(0.5), ops.exp(ops.div(second, by[1]))), size)
-    made: Value = ops.concat(ops.sub(centre, half), ops.add(centre, half), axis=2)
-    return made
+    result: Value = ops.concat(ops.sub(centre, half), ops.add(centre, half), axis=2)
+    return result
 
 
 def _chosen(kept: Value, column: int, count: int, nothing: int) -> Value:
     """The first `count` entries of a column of the kept boxes, padded with `nothing`."""
     rows = ops.reshape(ops.part(kept, column, column + 1, axis=1), shape=(-1,))
     filled = ops.concat(rows, constant(np.full(count, nothing, np.int64)), axis=0)
-    made: Value = ops.gather(filled, constant(np.arange(count)), axis=0)
-    return made
+    result: Value = ops.gather(filled, constant(np.arange(count)), axis=0)
+    return result
 
 
 def _rows(table: Value, index: Value) -> Value:
     """Rows of a table; the index behind the last row gives zeros."""
     none = constant(np.zeros((1, *table.shape[1:]), np.float32))
-    made: Value = ops.gather(ops.concat(table, none, axis=0), index, axis=0)
-    return made
+    result: Value = ops.gather(ops.concat(table, none, axis=0), index, axis=0)
+    return result
 
 
 def _results(boxes: Value, index: Value, labels: Value, scores: Value, nothing: int) -> list[Value]:
@@ -160,7 +160,7 @@ def non_max_suppression(n: TfliteNode) -> list[Value]:
     there = ops.less(index, constant(total, dtype="i64"))
     number = ops.reduce_sum(ops.cast(there, dtype="i32"), axes=(0,), keepdims=False)
     zero = constant(np.zeros((), np.int64))
-    made = [ops.cast(ops.where(index, zero, there), dtype="i32")]
+    results = [ops.cast(ops.where(index, zero, there), dtype="i32")]
     if n.op.op.endswith("V5"):
-        made.append(_rows(ops.reshape(scores, shape=(total,)), index))
-    return [*made, number]
+        results.append(_rows(ops.reshape(scores, shape=(total,)), index))
+    return [*results, number]

@@ -117,8 +117,8 @@ def atan2(n: TfliteNode) -> Value:
     half = ops.where(ops.neg(pi), pi, ops.less(y, zero))
     turned = ops.add(ops.atan(ops.div(y, x)), ops.where(half, zero, ops.less(x, zero)))
     still = ops.logical_and(ops.equal(y, zero), ops.equal(x, zero))
-    made: Value = ops.where(zero, turned, still)
-    return made
+    result: Value = ops.where(zero, turned, still)
+    return result
 
 
 @importer("BITWISE_XOR", stored=True)

@@ -148,21 +148,21 @@ class _Reader:
         return File(graphs, _text(self.model.Description()), signatures)
 
     def _signature(self, s: Any, graphs: list[Subgraph]) -> Signature:
-        made = Signature(_text(s.SignatureKey()), s.SubgraphIndex(), {}, {})
-        if not 0 <= made.subgraph < len(graphs):
-            made.damage = f"it names graph {made.subgraph} of {len(graphs)}"
-            return made
+        result = Signature(_text(s.SignatureKey()), s.SubgraphIndex(), {}, {})
+        if not 0 <= result.subgraph < len(graphs):
+            result.damage = f"it names graph {result.subgraph} of {len(graphs)}"
+            return result
         for count, get, to in (
-            (s.InputsLength(), s.Inputs, made.inputs),
-            (s.OutputsLength(), s.Outputs, made.outputs),
+            (s.InputsLength(), s.Inputs, result.inputs),
+            (s.OutputsLength(), s.Outputs, result.outputs),
         ):
             for entry in self._each(count, get):
                 to[_text(entry.Name())] = entry.TensorIndex()
-        tensors = len(graphs[made.subgraph].tensors)
-        for t in (*made.inputs.values(), *made.outputs.values()):
+        tensors = len(graphs[result.subgraph].tensors)
+        for t in (*result.inputs.values(), *result.outputs.values()):
             if not 0 <= t < tensors:
-                made.damage = f"it names tensor {t} of {tensors}"
-        return made
+                result.damage = f"it names tensor {t} of {tensors}"
+        return result
 
     def _each(self, count: int, read: Callable[[int], Any]) -> list[Any]:
         """`read(0)` to `read(count - 1)`; every entry of a table takes at least four bytes."""
@@ -184,18 +184,18 @@ class _Reader:
         tensors = self._each(g.TensorsLength(), lambda i: self._tensor(g.Tensors(i)))
         inputs = self._ints(g.InputsLength(), g.Inputs)
         outputs = self._ints(g.OutputsLength(), g.Outputs)
-        made = Subgraph(_text(g.Name()), tensors, inputs, outputs)
-        made.operators = self._each(
+        result = Subgraph(_text(g.Name()), tensors, inputs, outputs)
+        result.operators = self._each(
             g.OperatorsLength(), lambda i: self._operator(g.Operators(i), codes)
         )
-        for op in made.operators:
+        for op in result.operators:
             for t in (*op.inputs, *op.outputs, *op.intermediates):
                 if not -1 <= t < len(tensors):
                     raise ValueError(f"{op.op} names tensor {t} of {len(tensors)}")
         for t in (*inputs, *outputs):
             if not 0 <= t < len(tensors):
                 raise ValueError(f"the graph names tensor {t} of {len(tensors)}")
-        return made
+        return result
 
     def _operator(self, o: Any, codes: list[tuple[str, bool]]) -> Operator:
         index = o.OpcodeIndex()
@@ -204,11 +204,11 @@ class _Reader:
         name, custom = codes[index]
         inputs = self._ints(o.InputsLength(), o.Inputs)
         outputs = self._ints(o.OutputsLength(), o.Outputs)
-        made = Operator(name, inputs, outputs, self._options(o), custom)
-        made.intermediates = self._ints(o.IntermediatesLength(), o.Intermediates)
+        result = Operator(name, inputs, outputs, self._options(o), custom)
+        result.intermediates = self._ints(o.IntermediatesLength(), o.Intermediates)
         if custom and o.CustomOptionsLength():
-            made.custom_options = o.CustomOptionsAsNumpy().tobytes()
-        return made
+            result.custom_options = o.CustomOptionsAsNumpy().tobytes()
+        return result
 
     def _options(self, o: Any) -> Any:
         table, kind = o.BuiltinOptions(), self.tables.get(o.BuiltinOptionsType(), "NONE")
@@ -224,8 +224,8 @@ class _Reader:
         dtype = DTYPES.get(t.Type())
         if dtype is None:  # resource handles of variables
             return Tensor(name, OTHERS.get(t.Type(), f"type {t.Type()}"), shape)
-        made = Tensor(name, dtype, shape, quant=self._quant(t.Quantization(), dtype, shape))
-        made.variable = bool(t.IsVariable())
+        result = Tensor(name, dtype, shape, quant=self._quant(t.Quantization(), dtype, shape))
+        result.variable = bool(t.IsVariable())
         buffer = t.Buffer()
         if not 0 <= buffer < max(self.model.BuffersLength(), 1):
             raise ValueError(f"tensor '{name}' names buffer {buffer}")
@@ -234,10 +234,10 @@ class _Reader:
         if raw is not None and sparse is not None:
             kind = dtypes.numpy_of(dtype)
             values = np.frombuffer(raw.tobytes(), kind)
-            made.data = densified(self.tflite, sparse, values, shape)
+            result.data = densified(self.tflite, sparse, values, shape)
         elif raw is not None:
-            made.data = _array(raw, dtype, shape, name)
-        return made
+            result.data = _array(raw, dtype, shape, name)
+        return result
 
     def _bytes(self, index: int) -> Array | None:
         """The bytes of a buffer; 0 is empty, and large files store buffers behind the tables."""
@@ -251,8 +251,8 @@ class _Reader:
             return np.frombuffer(self.data, np.uint8, size, offset)
         if not b.DataLength():
             return None
-        made: Array = b.DataAsNumpy()
-        return made
+        result: Array = b.DataAsNumpy()
+        return result
 
     def _quant(self, q: Any, dtype: str, shape: tuple[int, ...]) -> Quant | None:
         if q is None or not q.ScaleLength() or not dtypes.is_integer(dtype):

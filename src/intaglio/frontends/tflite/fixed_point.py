@@ -82,13 +82,13 @@ def _exp(a: Fixed) -> Fixed:
     point = 15 - a.bits
     quarter = 1 << (point - 2)
     low = (a.raw & (quarter - 1)) - quarter
-    made = _exp_small(Fixed(low, a.bits).rescaled(0))
+    result = _exp_small(Fixed(low, a.bits).rescaled(0))
     left = low - a.raw
     for k, power in enumerate(POWERS, -2):
         if a.bits > k:
-            factor = made * _constant(power, 0)
-            made = Fixed(np.where(left & (1 << (point + k)), factor.raw, made.raw), 0)
-    return Fixed(np.where(a.raw == 0, HIGH, made.raw), 0)
+            factor = result * _constant(power, 0)
+            result = Fixed(np.where(left & (1 << (point + k)), factor.raw, result.raw), 0)
+    return Fixed(np.where(a.raw == 0, HIGH, result.raw), 0)
 
 
 def _inverse(a: Fixed) -> Fixed:
@@ -111,8 +111,8 @@ def sigmoid_table() -> Array:
     a = _all_inputs(3)
     x = _inverse(_exp(Fixed(-np.minimum(np.abs(a.raw), HIGH + 1), 3)))
     above = Fixed(x.raw, 1).rescaled(0).raw  # half of it
-    made = np.where(a.raw > 0, above, HIGH - above)
-    return np.where(a.raw == 0, 1 << 14, made).astype(np.int16)
+    result = np.where(a.raw > 0, above, HIGH - above)
+    return np.where(a.raw == 0, 1 << 14, result).astype(np.int16)
 
 
 @functools.cache
@@ -121,5 +121,5 @@ def tanh_table(bits: int) -> Array:
     a = _all_inputs(bits)
     x = _inverse(_exp(Fixed(-np.minimum(np.abs(a.raw), HIGH + 1), bits + 1)))
     size = (x - _one(2)).rescaled(0).raw
-    made = np.where(a.raw < 0, -size, size)
-    return np.where(a.raw == 0, 0, made).astype(np.int16)
+    result = np.where(a.raw < 0, -size, size)
+    return np.where(a.raw == 0, 0, result).astype(np.int16)

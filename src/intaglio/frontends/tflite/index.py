@@ -57,8 +57,8 @@ def gather(n: TfliteNode) -> Value:
     got = ops.gather_nd(moved, ops.reshape(wide, shape=(*wide.shape, 1)), batch_dims=b)
     q, between = index.type.rank, axis - b
     perm = (*range(b), *range(q, q + between), *range(b, q), *range(q + between, got.type.rank))
-    made: Value = ops.transpose(got, perm=perm)
-    return made
+    result: Value = ops.transpose(got, perm=perm)
+    return result
 
 
 @importer("SCATTER_ND", stored=True)
@@ -86,11 +86,11 @@ def sparse_to_dense(n: TfliteNode) -> Value:
 def dynamic_update_slice(n: TfliteNode) -> Value:
     """Replace a slice of a tensor; the start is clamped so that the slice fits."""
     x, new, start = n.required(0), n.required(1), n.required(2)
-    room = np.array([a - b for a, b in zip(x.shape, new.shape, strict=True)], np.int64)
-    if (room < 0).any():
+    last_start = np.array([a - b for a, b in zip(x.shape, new.shape, strict=True)], np.int64)
+    if (last_start < 0).any():
         n.unsupported(f"{new.type} does not fit into {x.type}")
     first = ops.minimum(
-        ops.maximum(ops.cast(start, dtype="i64"), constant(0 * room)), constant(room)
+        ops.maximum(ops.cast(start, dtype="i64"), constant(0 * last_start)), constant(last_start)
     )
     cells = constant(np.moveaxis(np.indices(new.shape), 0, -1).astype(np.int64))
     y: Value = ops.scatter_nd(x, ops.add(cells, first), new)

@@ -41,8 +41,8 @@ def divided_by_power(v: Value, bits: Sequence[int], repeats: int = 1) -> Value:
         return v
     half = _columns([(1 << b) >> 1 for b in bits], repeats)
     sign = ops.mul(ops.shift_right(v, _whole(63)), _columns([int(b > 0) for b in bits], repeats))
-    made: Value = ops.shift_right(ops.add(ops.add(v, half), sign), _columns(bits, repeats))
-    return made
+    result: Value = ops.shift_right(ops.add(ops.add(v, half), sign), _columns(bits, repeats))
+    return result
 
 
 def rescaled(v: Array, factor: float) -> Array:
@@ -54,8 +54,8 @@ def rescaled(v: Array, factor: float) -> Array:
 
 
 def clamped(v: Value, low: int, high: int) -> Value:
-    made: Value = ops.clip(v, lo=float(low), hi=float(high))
-    return made
+    result: Value = ops.clip(v, lo=float(low), hi=float(high))
+    return result
 
 
 def _columns(values: Sequence[int], repeats: int) -> Value:

@@ -76,8 +76,8 @@ class IntegerLstm:
             reverse_out=int(self.p.backward),
         )
         self.kept_h.value, self.kept_c.value = h, c
-        made: Value = y
-        return made
+        result: Value = y
+        return result
 
     def _sums(self, x: Value, t: Tensor, places: Sequence[int]) -> Value:
         """Sums of products with the weights of all gates, as i64."""
@@ -158,11 +158,11 @@ class IntegerLstm:
         factor = self.n.const(self.p.norms[k]) * unit
         shift = self.n.const(self.p.biases[k]) * (unit / NORM_UNIT)
         real = ops.cast(z, dtype="f64")
-        apart = ops.sub(real, ops.reduce_mean(real, axes=(1,), keepdims=True))
-        variance = ops.reduce_mean(ops.mul(apart, apart), axes=(1,), keepdims=True)
+        centred = ops.sub(real, ops.reduce_mean(real, axes=(1,), keepdims=True))
+        variance = ops.reduce_mean(ops.mul(centred, centred), axes=(1,), keepdims=True)
         variance = ops.maximum(variance, constant(1.0, dtype="f64"))
         y = ops.add(
-            ops.mul(ops.div(apart, ops.sqrt(variance)), constant(factor, dtype="f64")),
+            ops.mul(ops.div(centred, ops.sqrt(variance)), constant(factor, dtype="f64")),
             constant(shift, dtype="f64"),
         )
         steps = ops.round(ops.mul(y, constant(float(1 << GATE_BITS), dtype="f64")))
@@ -199,8 +199,8 @@ def _product(x: Value, t: Tensor, rows: Array) -> Value:
     if x.dtype == "i8":
         return _wide(ops.matmul_integer(x, constant(turned), constant(zero, dtype="i8")))
     centred = ops.sub(_wide(x), constant(zero, dtype="i64"))
-    made: Value = ops.matmul(centred, constant(turned, dtype="i64"))
-    return made
+    result: Value = ops.matmul(centred, constant(turned, dtype="i64"))
+    return result
 
 
 def _looked_up(v: Value, table: Array) -> Value:
@@ -210,8 +210,8 @@ def _looked_up(v: Value, table: Array) -> Value:
 
 
 def _wide(v: Value) -> Value:
-    made: Value = ops.cast(v, dtype="i64")
-    return made
+    result: Value = ops.cast(v, dtype="i64")
+    return result
 
 
 def _quantized(n: TfliteNode, i: int) -> Tensor:

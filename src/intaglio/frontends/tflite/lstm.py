@@ -66,8 +66,8 @@ class Lstm:
             scale = tuple(s for q, v in pairs if q for s in _spread(q.scale, v.shape[0]))
             zero = tuple(z for q, v in pairs if q for z in _spread(q.zero, v.shape[0]))
             return real(data, Quant(scale, tuple(int(z) for z in zero), 0))
-        made: Value = ops.concat(*[n.real(places[k]) for k in self.gates], axis=0)
-        return made
+        result: Value = ops.concat(*[n.real(places[k]) for k in self.gates], axis=0)
+        return result
 
     def bias(self) -> Value | None:
         n, places = self.n, self.p.biases
@@ -76,8 +76,8 @@ class Lstm:
         parts = [n.required(places[k]) for k in self.gates]
         if all(v.data is not None for v in parts):
             return constant(np.concatenate([v.data for v in parts]))
-        made: Value = ops.concat(*parts, axis=0)
-        return made
+        result: Value = ops.concat(*parts, axis=0)
+        return result
 
     # ---- the layer ----
     def run(self, x: Value) -> Value:
@@ -100,8 +100,8 @@ class Lstm:
             reverse_out=int(self.p.backward),
         )
         self.kept_h.value, self.kept_c.value = h, c
-        made: Value = y
-        return made
+        result: Value = y
+        return result
 
     def _plain(self, x: Value) -> Value:
         """Our `lstm`, which has another gate order and an axis of directions."""
@@ -135,8 +135,8 @@ class Lstm:
         )
         self.kept_h.value = ops.reshape(h, shape=h.shape[1:])
         self.kept_c.value = ops.reshape(c, shape=c.shape[1:])
-        made: Value = ops.reshape(y, shape=(y.shape[0], *y.shape[2:]))
-        return made
+        result: Value = ops.reshape(y, shape=(y.shape[0], *y.shape[2:]))
+        return result
 
     # ---- one step ----
     def _body(self, parts: Value) -> Graph:
@@ -182,10 +182,10 @@ class Lstm:
         if not self.normed:
             return z
         mean = ops.reduce_mean(z, axes=(1,), keepdims=True)
-        apart = ops.sub(z, mean)
-        spread = ops.reduce_mean(ops.mul(apart, apart), axes=(1,), keepdims=True)
+        centred = ops.sub(z, mean)
+        spread = ops.reduce_mean(ops.mul(centred, centred), axes=(1,), keepdims=True)
         least = constant(EPSILON, dtype="f32")
-        z = ops.mul(ops.div(apart, ops.sqrt(ops.add(spread, least))), n.real(self.p.norms[k]))
+        z = ops.mul(ops.div(centred, ops.sqrt(ops.add(spread, least))), n.real(self.p.norms[k]))
         b = n.real(self.p.biases[k])
         return z if b is None else ops.add(z, b)
 
@@ -195,8 +195,8 @@ class Lstm:
             return v if self.activation == 0 else ops.clip(v, lo=ends[0], hi=ends[1])
         if self.activation != TANH:
             self.n.unsupported(f"activation {self.activation} of the schema is not supported")
-        made: Value = ops.tanh(v)
-        return made
+        result: Value = ops.tanh(v)
+        return result
 
 
 def _spread(values: Sequence[float], rows: int) -> Sequence[float]:

@@ -131,8 +131,8 @@ class TfliteNode:
         """Transposed weights; for quantised ones the stored integers are transposed."""
         v, t = self.required(i), self.tensors[self.op.inputs[i]]
         if t.data is None or t.quant is None:
-            made: Value = ops.transpose(v, perm=perm)
-            return made
+            result: Value = ops.transpose(v, perm=perm)
+            return result
         q = t.quant
         axis = None if q.axis is None else perm.index(q.axis)
         return real(
@@ -150,10 +150,10 @@ class TfliteNode:
             self.unsupported(f"its bias '{self.tensors[index].name}' is {v.dtype} without a scale")
         unit = np.multiply(units[0].scale, units[1].scale).astype(np.float32)
         whole = constant(data.astype(np.int32))
-        made: Value = ops.dequantize_linear(
+        result: Value = ops.dequantize_linear(
             whole, constant(unit if len(unit) > 1 else unit.reshape(())), None, axis=0
         )
-        return made
+        return result
 
     def dynamic(self, x: Value, w: int, axes: tuple[int, ...]) -> Value:
         """x dynamically quantised as in LiteRT for products with 8-bit weights: 256 steps between
@@ -171,8 +171,8 @@ class TfliteNode:
             ops.round(ops.sub(constant(-128.0, dtype="f32"), ops.mul(low, by))), lo=-128.0, hi=127.0
         )
         steps = ops.clip(ops.add(ops.round(ops.mul(x, by)), least), lo=-128.0, hi=127.0)
-        made: Value = ops.div(ops.sub(steps, least), by)
-        return made
+        result: Value = ops.div(ops.sub(steps, least), by)
+        return result
 
     def _exact(self, x: Value) -> bool:
         """Whether x is dequantised from integers, so that it is not rounded again."""
@@ -224,8 +224,8 @@ def real(v: Value, q: Quant | None) -> Value:
     if q is None:
         return v
     scale, zero, attrs = parameters(q, v.dtype)
-    made: Value = ops.dequantize_linear(v, scale, zero, **attrs)
-    return made
+    result: Value = ops.dequantize_linear(v, scale, zero, **attrs)
+    return result
 
 
 def stored(v: Value, t: Tensor) -> Value:
@@ -233,8 +233,8 @@ def stored(v: Value, t: Tensor) -> Value:
     if t.quant is None or not dtypes.is_float(v.dtype):
         return v
     scale, zero, attrs = parameters(t.quant, t.dtype)
-    made: Value = ops.quantize_linear(v, scale, zero, dtype=t.dtype, **attrs)
-    return made
+    result: Value = ops.quantize_linear(v, scale, zero, dtype=t.dtype, **attrs)
+    return result
 
 
 def folded(v: Value) -> Value:

@@ -36,16 +36,16 @@ def _wide_steps(x: Value, q: Quant) -> Value:
     whole = ops.floor(ops.add(ops.abs(real), constant(0.5, dtype="f64")))
     steps = ops.add(ops.mul(ops.sign(real), whole), constant(float(q.zero[0]), dtype="f64"))
     low, high = dtypes.limits("i32")
-    made: Value = ops.cast(ops.clip(steps, lo=float(low), hi=float(high)), dtype="i32")
-    return made
+    result: Value = ops.cast(ops.clip(steps, lo=float(low), hi=float(high)), dtype="i32")
+    return result
 
 
 def _requantized(x: Value, given: Quant, q: Quant, dtype: str) -> Value:
     centred = ops.sub(ops.cast(x, dtype="i64"), constant(given.zero[0], dtype="i64"))
     steps = multiplied(centred, [given.scale[0] / q.scale[0]])
     steps = ops.add(steps, constant(q.zero[0], dtype="i64"))
-    made: Value = ops.cast(clamped(steps, *dtypes.limits(dtype)), dtype=dtype)
-    return made
+    result: Value = ops.cast(clamped(steps, *dtypes.limits(dtype)), dtype=dtype)
+    return result
 
 
 def _byte_table(given: Tensor, t: Tensor, old: Quant, new: Quant) -> Array:

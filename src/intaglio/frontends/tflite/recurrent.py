@@ -26,8 +26,8 @@ def sequence_lstm(n: TfliteNode) -> Value:
     if x.type.rank != 3:
         n.unsupported(f"its input is {x.type}; batch, time and features are needed")
     y = _layer(n, x if early else ops.transpose(x, perm=SWAP_BATCH_TIME), OperandIndices())
-    made: Value = y if early else ops.transpose(y, perm=SWAP_BATCH_TIME)
-    return made
+    result: Value = y if early else ops.transpose(y, perm=SWAP_BATCH_TIME)
+    return result
 
 
 @importer("LSTM", stored=True)
@@ -37,8 +37,8 @@ def lstm(n: TfliteNode) -> Value | list[Value]:
         return _basic(n)
     x = n.required(0)
     y = _layer(n, ops.reshape(x, shape=(1, *x.shape)), OperandIndices())
-    made: Value = ops.reshape(y, shape=y.shape[1:])
-    return made
+    result: Value = ops.reshape(y, shape=y.shape[1:])
+    return result
 
 
 def _basic(n: TfliteNode) -> list[Value]:
@@ -73,9 +73,9 @@ def bidirectional_lstm(n: TfliteNode) -> list[Value]:
         states=(37, 38),
         backward=True,
     )
-    made = [_layer(n, turned, p) for p in (there, back)]
-    made = [v if early else ops.transpose(v, perm=SWAP_BATCH_TIME) for v in made]
-    return [ops.concat(*made, axis=2)] if n.option("MergeOutputs", False) else made
+    results = [_layer(n, turned, p) for p in (there, back)]
+    results = [v if early else ops.transpose(v, perm=SWAP_BATCH_TIME) for v in results]
+    return [ops.concat(*results, axis=2)] if n.option("MergeOutputs", False) else results
 
 
 # ---- rnn -----------------------------------------------------------------------------------------
@@ -92,24 +92,24 @@ def _rnn(n: TfliteNode, x: Value) -> Value:
     new = n.activated(ops.add(part, ops.gemm(h, r, None, trans_b=True)))
     body = Graph([h, part], [new, new], ["h", "y"]).copy()
     kept.value, y = ops.scan(kept.value, parts, body=body, states=1, scans=1)
-    made: Value = y
-    return made
+    result: Value = y
+    return result
 
 
 @importer("UNIDIRECTIONAL_SEQUENCE_RNN", stored=True)
 def sequence_rnn(n: TfliteNode) -> Value:
     x, early = n.required(0), bool(n.option("TimeMajor", False))
     y = _rnn(n, x if early else ops.transpose(x, perm=SWAP_BATCH_TIME))
-    made: Value = y if early else ops.transpose(y, perm=SWAP_BATCH_TIME)
-    return made
+    result: Value = y if early else ops.transpose(y, perm=SWAP_BATCH_TIME)
+    return result
 
 
 @importer("RNN", stored=True)
 def rnn(n: TfliteNode) -> Value:
     x = n.required(0)
     y = _rnn(n, ops.reshape(x, shape=(1, *x.shape)))
-    made: Value = ops.reshape(y, shape=y.shape[1:])
-    return made
+    result: Value = ops.reshape(y, shape=y.shape[1:])
+    return result
 
 
 # ---- svdf ----------------------------------------------------------------------------------------
@@ -127,8 +127,8 @@ class Stored:
         if self.quant is None:
             return v
         scale, zero, attrs = parameters(self.quant, self.dtype)
-        made: Value = ops.quantize_linear(v, scale, zero, dtype=self.dtype, **attrs)
-        return made
+        result: Value = ops.quantize_linear(v, scale, zero, dtype=self.dtype, **attrs)
+        return result
 
 
 @importer("SVDF", stored=True)
@@ -159,5 +159,5 @@ def svdf(n: TfliteNode) -> Value:
         if bias.dtype == "i32":
             b = n.bias(3, 4, 2)
         y = ops.add(y, b)
-    made: Value = stored(n.activated(y), n.out())
-    return made
+    result: Value = stored(n.activated(y), n.out())
+    return result

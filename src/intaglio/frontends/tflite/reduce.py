@@ -33,8 +33,8 @@ def any_or_all(n: TfliteNode) -> Value:
     axes = tuple(sorted({normalize_axis(a, x.type.rank) for a in n.ints(1)}))
     op = ops.reduce_max if n.op.op == "REDUCE_ANY" else ops.reduce_min
     y = op(ops.cast(x, dtype="u8"), axes=axes, keepdims=bool(n.option("KeepDims", False)))
-    made: Value = ops.cast(y, dtype="bool")
-    return made
+    result: Value = ops.cast(y, dtype="bool")
+    return result
 
 
 @importer("ARG_MAX", "ARG_MIN", stored=True)

@@ -64,9 +64,9 @@ def resize_nearest(n: TfliteNode) -> Value:
         "coordinate_transformation_mode": _transformation(corners, half),
         "nearest_mode": "round_prefer_ceil" if corners else "floor",
     }
-    made = ops.resize.node(ops.channels_first(x), **attrs)
-    theirs = resize_tables(list(x.shape[1:3]), **made.attrs)
-    y: Value = made.outputs[0]
+    result = ops.resize.node(ops.channels_first(x), **attrs)
+    theirs = resize_tables(list(x.shape[1:3]), **result.attrs)
+    y: Value = result.outputs[0]
     if any((a != b.index[:, 0]).any() for a, b in zip(tables, theirs, strict=True)):
         y = ops.channels_first(x)
         for axis, t in enumerate(tables, 2):

@@ -51,8 +51,8 @@ def slice_at_run_time(x: Value, begin: Value, size: Value) -> Value:
         for k in (1, 2)
     )
     steps = constant(np.ones(len(axes), np.int64))
-    made: Value = ops.slice_to(x, starts, stops, steps, axes=axes, bound=x.shape)
-    return made
+    result: Value = ops.slice_to(x, starts, stops, steps, axes=axes, bound=x.shape)
+    return result
 
 
 def _vector(e: Entry) -> Value:
@@ -74,8 +74,8 @@ def written_list(parts: Sequence[Value], axis: int) -> Value | None:
         return None
     if not _is_next(place, next_) or parts[1].shape[1:] != rows.shape[1:]:
         return None
-    made: Value = ops.scatter_nd(rows, ops.reshape(place, shape=(1, 1)), parts[1])
-    return made
+    result: Value = ops.scatter_nd(rows, ops.reshape(place, shape=(1, 1)), parts[1])
+    return result
 
 
 def _is_constant(v: Value | None, number: int) -> bool:

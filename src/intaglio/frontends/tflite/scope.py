@@ -81,8 +81,8 @@ class Model:
 
     def states(self) -> list[State]:
         """All states of the model."""
-        made = [v.state for v in self.variables.values() if v.state is not None]
-        return [*made, *self.buffers.values()]
+        results = [v.state for v in self.variables.values() if v.state is not None]
+        return [*results, *self.buffers.values()]
 
     def variable(self, container: str, name: str) -> Variable:
         return self.variables.setdefault((container, name), Variable(name))
@@ -240,13 +240,13 @@ class Scope:
         function = find_importer(op.op, op.custom)
         assert function is not None
         try:
-            made = self._made(function, op, origin)
+            result = self._made(function, op, origin)
         except BadInput as e:
             raise BadInput(f"tflite: {op.op} '{origin}': {e}") from None
         except DAMAGE as e:  # options that point outside of the file, invalid shapes
             words = " ".join(str(e).split())[:120]
             raise BadFile(f"tflite: {op.op} '{origin}' is damaged ({words})") from None
-        results = list(made) if isinstance(made, list | tuple) else [made]
+        results = list(result) if isinstance(result, list | tuple) else [result]
         if len(results) < len(op.outputs):
             raise BadInput(
                 f"tflite: {op.op} '{origin}' has {len(op.outputs)} outputs; {len(results)} are "
@@ -293,16 +293,16 @@ class Scope:
 
     def _set(self, i: int, v: Any, raw: bool) -> None:
         t = self.g.tensors[i]
-        made = folded(v if raw else stored(v, t))
-        if made.dtype != t.dtype:
+        result = folded(v if raw else stored(v, t))
+        if result.dtype != t.dtype:
             raise BadInput(
                 f"tflite: tensor '{self.names[i]}' is declared as {t.dtype}, but computed as "
-                f"{made.dtype}"
+                f"{result.dtype}"
             )
-        if made.producer is not None:
-            for node in (made.producer, v.producer):
+        if result.producer is not None:
+            for node in (result.producer, v.producer):
                 if node is not None:
                     node.origin = node.origin or self.names[i]
-        if made.producer is not None or made.data is not None:  # an input keeps its own name
-            made.name = self.names[i]
-        self.values[i] = made
+        if result.producer is not None or result.data is not None:  # an input keeps its own name
+            result.name = self.names[i]
+        self.values[i] = result

@@ -165,14 +165,14 @@ def _explicit_slice(
     wide = x.type.rank + bin(new & ((1 << count) - 1)).count("1")
     shape: list[int] = []
     kept: list[tuple[int, int, int]] = []
-    made = dict.fromkeys(masks, 0)
+    result = dict.fromkeys(masks, 0)
     left = list(x.shape)
     for i in range(count):
         if rest >> i & 1:
             later = sum(not new >> k & 1 for k in range(i + 1, count))
             while len(left) > later:
-                made["Begin"] |= 1 << len(shape)
-                made["End"] |= 1 << len(shape)
+                result["Begin"] |= 1 << len(shape)
+                result["End"] |= 1 << len(shape)
                 kept.append((0, 0, 1))
                 shape.append(left.pop(0))
             continue
@@ -184,13 +184,13 @@ def _explicit_slice(
         if not left:
             n.unsupported(f"it slices more axes than {x.type} has")
         for m in masks:
-            made[m] |= (masks[m] >> i & 1) << at
+            result[m] |= (masks[m] >> i & 1) << at
         kept.append((bounds[0][i], bounds[1][i], bounds[2][i]))
         shape.append(left.pop(0))
     if len(shape) + len(left) > max(wide, x.type.rank):
         n.unsupported(f"its masks do not fit {x.type}")
     y = ops.reshape(x, shape=(*shape, *left))
-    return y, [[k[j] for k in kept] for j in range(3)], made
+    return y, [[k[j] for k in kept] for j in range(3)], result
 
 
 @importer("PAD", "PADV2")

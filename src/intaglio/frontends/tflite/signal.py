@@ -28,8 +28,8 @@ def rfft2d(n: TfliteNode) -> Complex:
 def complex_abs(n: TfliteNode) -> Value:
     z = n.complex(0)
     squares = ops.add(ops.mul(z.real, z.real), ops.mul(z.imag, z.imag))
-    made: Value = ops.sqrt(squares)
-    return made
+    result: Value = ops.sqrt(squares)
+    return result
 
 
 @importer("REAL", "IMAG", stored=True)

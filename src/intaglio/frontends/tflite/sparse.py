@@ -57,9 +57,9 @@ def densified(tflite: Any, s: Any, values: Array, shape: tuple[int, ...]) -> Arr
         if full.size and not 0 <= full.min() <= full.max() < shape[d]:
             raise ValueError(f"an index of a sparse tensor is outside of axis {d} of {shape}")
         place.append(full)
-    made = np.zeros(shape, values.dtype)
-    made[tuple(place)] = values[node]
-    return made
+    result = np.zeros(shape, values.dtype)
+    result[tuple(place)] = values[node]
+    return result
 
 
 def _children(node: Array, segments: Array, count: int, total: int) -> tuple[Array, Array]:
@@ -81,9 +81,9 @@ def _vector(tflite: Any, get: Any, kind: int) -> Array:
     table = get()
     if table is None or kind not in VECTORS:
         raise ValueError("a sparse axis has no segments or indices")
-    made = getattr(tflite, VECTORS[kind])()
-    made.Init(table.Bytes, table.Pos)
-    if not made.ValuesLength():
+    result = getattr(tflite, VECTORS[kind])()
+    result.Init(table.Bytes, table.Pos)
+    if not result.ValuesLength():
         return np.zeros(0, np.int64)
-    found: Array = made.ValuesAsNumpy()
+    found: Array = result.ValuesAsNumpy()
     return found.astype(np.int64)

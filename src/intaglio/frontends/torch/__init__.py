@@ -127,11 +127,11 @@ class _ScriptRun:
 
     def kept(self) -> dict[str, Any]:
         """The state after a call: attributes that were set, tensors that were overwritten."""
-        made = {path: m.attributes[name] for path, (m, name) in self.interpreter.changed.items()}
+        results = {path: m.attributes[name] for path, (m, name) in self.interpreter.changed.items()}
         for path, (cell, before) in self.stored.items():
             if cell.held is not before:
-                made.setdefault(path, cell)
-        return made
+                results.setdefault(path, cell)
+        return results
 
     def graph(self) -> Graph:
         after = self.kept()

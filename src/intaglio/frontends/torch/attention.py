@@ -66,8 +66,8 @@ def flash(
     attn_mask: Value | None = None,
     scale: float | None = None,
 ) -> Any:
-    made = scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
-    return made, None
+    result = scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
+    return result, None
 
 
 @importer("_native_multi_head_attention")
@@ -130,14 +130,14 @@ def transformer_encoder_layer(
     """The fast path of nn.TransformerEncoderLayer in inference."""
 
     def norm(x: Value, w: Value, b: Value) -> Value:
-        made: Value = ops.layer_norm(x, w, b, axis=-1, epsilon=float(eps))
-        return made
+        result: Value = ops.layer_norm(x, w, b, axis=-1, epsilon=float(eps))
+        return result
 
     def attend(x: Value) -> Value:
-        made: Value = native_multi_head_attention(
+        result: Value = native_multi_head_attention(
             x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False
         )[0]
-        return made
+        return result
 
     def forward(x: Value) -> Value:
         inner = linear(x, ffn_weight_1, ffn_bias_1)
@@ -146,7 +146,7 @@ def transformer_encoder_layer(
     x = src
     if norm_first:
         x = ops.add(x, attend(norm(x, norm_weight_1, norm_bias_1)))
-        made: Value = ops.add(x, forward(norm(x, norm_weight_2, norm_bias_2)))
-        return made
+        result: Value = ops.add(x, forward(norm(x, norm_weight_2, norm_bias_2)))
+        return result
     x = norm(ops.add(x, attend(x)), norm_weight_1, norm_bias_1)
     return norm(ops.add(x, forward(x)), norm_weight_2, norm_bias_2)

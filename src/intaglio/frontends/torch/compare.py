@@ -21,8 +21,8 @@ from intaglio.ir import Value
 
 def _compared(op: Any) -> Any:
     def function(self: Operand, other: Operand) -> Value:
-        made: Value = op(*promoted(self, other))
-        return made
+        result: Value = op(*promoted(self, other))
+        return result
 
     return function
 
@@ -38,18 +38,18 @@ for _name, _op in (
 
 @importer("ne", "__ne__", "not_equal")
 def ne(self: Operand, other: Operand) -> Value:
-    made: Value = ops.logical_not(ops.equal(*promoted(self, other)))
-    return made
+    result: Value = ops.logical_not(ops.equal(*promoted(self, other)))
+    return result
 
 
 def _logic(logical: Any, bits: Any | None) -> Any:
     def function(self: Operand, other: Operand) -> Value:
         a, b = promoted(self, other)
         if bits is not None and a.dtype != "bool":
-            made: Value = bits(a, b)
-            return made
-        made = logical(as_bool(a), as_bool(b))
-        return made
+            result: Value = bits(a, b)
+            return result
+        result = logical(as_bool(a), as_bool(b))
+        return result
 
     return function
 
@@ -68,39 +68,39 @@ for _names, _logical, _bits in (
 def as_bool(x: Value) -> Value:
     if x.dtype == "bool":
         return x
-    made: Value = ops.logical_not(ops.equal(x, number(0, x.dtype)))
-    return made
+    result: Value = ops.logical_not(ops.equal(x, number(0, x.dtype)))
+    return result
 
 
 @importer("logical_not", "__not__", "not_", "sym_not")
 def logical_not(self: Operand) -> Value:
-    made: Value = ops.logical_not(as_bool(tensor(self)))
-    return made
+    result: Value = ops.logical_not(as_bool(tensor(self)))
+    return result
 
 
 @importer("bitwise_not")
 def bitwise_not(self: Operand) -> Value:
     x = tensor(self)
-    made: Value = ops.logical_not(x) if x.dtype == "bool" else ops.bitwise_not(x)
-    return made
+    result: Value = ops.logical_not(x) if x.dtype == "bool" else ops.bitwise_not(x)
+    return result
 
 
 @importer("isinf")
 def isinf(self: Operand) -> Value:
-    made: Value = ops.is_inf(floating(self))
-    return made
+    result: Value = ops.is_inf(floating(self))
+    return result
 
 
 @importer("isposinf")
 def isposinf(self: Operand) -> Value:
-    made: Value = ops.is_inf(floating(self), negative=False)
-    return made
+    result: Value = ops.is_inf(floating(self), negative=False)
+    return result
 
 
 @importer("isneginf")
 def isneginf(self: Operand) -> Value:
-    made: Value = ops.is_inf(floating(self), positive=False)
-    return made
+    result: Value = ops.is_inf(floating(self), positive=False)
+    return result
 
 
 @importer("isclose")
@@ -109,15 +109,15 @@ def isclose(
 ) -> Value:
     a, b = (floating(v) for v in promoted(self, other))
     near = ops.add(ops.mul(ops.abs(b), number(rtol, b.dtype)), number(atol, b.dtype))
-    made: Value = ops.less_equal(ops.abs(ops.sub(a, b)), near)
-    return made
+    result: Value = ops.less_equal(ops.abs(ops.sub(a, b)), near)
+    return result
 
 
 @importer("isfinite")
 def isfinite(self: Operand) -> Value:
     x = floating(self)
-    made: Value = ops.logical_not(ops.logical_or(ops.is_nan(x), ops.is_inf(x)))
-    return made
+    result: Value = ops.logical_not(ops.logical_or(ops.is_nan(x), ops.is_inf(x)))
+    return result
 
 
 @importer("where")
@@ -128,14 +128,14 @@ def where(condition: Value, self: Operand = None, other: Operand = None) -> Valu
             "where(condition, a, b)"
         )
     a, b = promoted(self, other)
-    made: Value = ops.where(a, b, as_bool(condition))
-    return made
+    result: Value = ops.where(a, b, as_bool(condition))
+    return result
 
 
 @importer("masked_fill")
 def masked_fill(self: Value, mask: Value, value: Operand) -> Value:
-    made: Value = ops.where(as_dtype(value, self.dtype), self, as_bool(mask))
-    return made
+    result: Value = ops.where(as_dtype(value, self.dtype), self, as_bool(mask))
+    return result
 
 
 @importer("clamp", "clip")
@@ -145,8 +145,8 @@ def clamp(self: Value, min: Operand = None, max: Operand = None) -> Value:
     if numbers and dtypes.is_float(x.dtype):
         lo = -math.inf if min is None else float(min)
         hi = math.inf if max is None else float(max)
-        made: Value = ops.clip(x, lo=lo, hi=hi) if lo <= hi else ops.clip(x, lo=hi, hi=hi)
-        return made
+        result: Value = ops.clip(x, lo=lo, hi=hi) if lo <= hi else ops.clip(x, lo=hi, hi=hi)
+        return result
     if min is not None:
         x = ops.maximum(*promoted(x, min))
     if max is not None:
@@ -166,14 +166,14 @@ def clamp_max(self: Value, max: Operand) -> Value:
 
 @importer("bitwise_left_shift", "__lshift__")
 def shift_left(self: Operand, other: Operand) -> Value:
-    made: Value = ops.shift_left(*promoted(self, other))
-    return made
+    result: Value = ops.shift_left(*promoted(self, other))
+    return result
 
 
 @importer("bitwise_right_shift", "__rshift__")
 def shift_right(self: Operand, other: Operand) -> Value:
-    made: Value = ops.shift_right(*promoted(self, other))
-    return made
+    result: Value = ops.shift_right(*promoted(self, other))
+    return result
 
 
 @importer("heaviside")
@@ -181,8 +181,8 @@ def heaviside(self: Value, values: Value) -> Value:
     a, v = promoted(self, values)
     one, zero = number(1, a.dtype), number(0, a.dtype)
     step = ops.where(one, zero, ops.greater(a, zero))
-    made: Value = ops.where(v, step, ops.equal(a, zero))
-    return made
+    result: Value = ops.where(v, step, ops.equal(a, zero))
+    return result
 
 
 @importer("nan_to_num")

@@ -19,7 +19,7 @@ def convolved(
         whole = convolved(reshaped(x, (1, *x.shape)), w, bias, stride, padding, dilation, groups)
         return reshaped(whole, whole.shape[1:])
     steps, wide = ints(stride, n), ints(dilation, n)
-    made: Value = ops.conv(
+    result: Value = ops.conv(
         x,
         w,
         bias,
@@ -28,7 +28,7 @@ def convolved(
         dilation=wide,
         groups=int(groups),
     )
-    return made
+    return result
 
 
 def _pad(
@@ -60,7 +60,7 @@ def spread(
             reshaped(x, (1, *x.shape)), w, bias, stride, padding, output_padding, groups, dilation
         )
         return reshaped(whole, whole.shape[1:])
-    made: Value = ops.conv_transpose(
+    result: Value = ops.conv_transpose(
         x,
         w,
         bias,
@@ -70,7 +70,7 @@ def spread(
         dilation=ints(dilation, n),
         groups=int(groups),
     )
-    return made
+    return result
 
 
 @importer("conv1d", "conv2d", "conv3d", "mkldnn_convolution")
@@ -148,7 +148,7 @@ def deform_conv2d(
     offset_groups: int,
     use_mask: bool,
 ) -> Value:
-    made: Value = ops.deform_conv(
+    result: Value = ops.deform_conv(
         input,
         weight,
         offset,
@@ -160,14 +160,14 @@ def deform_conv2d(
         groups=groups,
         offset_groups=offset_groups,
     )
-    return made
+    return result
 
 
 @importer("col2im", "fold")
 def col2im(
     self: Value, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any
 ) -> Value:
-    made: Value = ops.col2im(
+    result: Value = ops.col2im(
         self,
         image=ints(output_size, 2),
         block=ints(kernel_size, 2),
@@ -175,7 +175,7 @@ def col2im(
         pad=ints(padding, 2) * 2,
         dilation=ints(dilation, 2),
     )
-    return made
+    return result
 
 
 @importer("im2col")
@@ -199,5 +199,5 @@ def im2col(self: Value, kernel_size: Any, dilation: Any, padding: Any, stride: A
                     y, start, start + (counts[k] - 1) * step[k] + 1, axis=axis, step=step[k]
                 )
             taps.append(reshaped(y, (b, c, 1, counts[0] * counts[1])))
-    made = reshaped(ops.concat(*taps, axis=2), (b, c * len(taps), counts[0] * counts[1]))
-    return made if self.type.rank == 4 else reshaped(made, made.shape[1:])
+    result = reshaped(ops.concat(*taps, axis=2), (b, c * len(taps), counts[0] * counts[1]))
+    return result if self.type.rank == 4 else reshaped(result, result.shape[1:])

@@ -112,12 +112,12 @@ def arange(
         raise BadInput(f"the range from {first} to {last} by {by} is invalid")
     kind = _kind(dtype, "f32" if any(isinstance(v, float) for v in (first, last, by)) else "i64")
     count = max(math.ceil((last - first) / by), 0)
-    made = (
+    result = (
         first + np.arange(count, dtype=np.float64) * by
         if kind.startswith("f")
         else np.arange(first, last, by)
     )
-    return constant(made.astype(dtypes.numpy_of(kind)))
+    return constant(result.astype(dtypes.numpy_of(kind)))
 
 
 @importer("linspace")
@@ -127,8 +127,8 @@ def linspace(
     count = integer(steps)
     if not 0 <= count <= MAX_ELEMENTS:
         raise BadInput(f"{count} steps are too many or negative")
-    made = np.linspace(_number(start), _number(end), count)
-    return constant(made.astype(dtypes.numpy_of(_kind(dtype))))
+    result = np.linspace(_number(start), _number(end), count)
+    return constant(result.astype(dtypes.numpy_of(_kind(dtype))))
 
 
 @importer("eye")

@@ -17,8 +17,8 @@ def nms(dets: Value, scores: Value, iou_threshold: float) -> Value:
         max_output=count,
         iou_threshold=float(iou_threshold),
     )
-    made: Value = ops.reshape(ops.part(kept, 2, 3, axis=1), shape=(-1,))
-    return made
+    result: Value = ops.reshape(ops.part(kept, 2, 3, axis=1), shape=(-1,))
+    return result
 
 
 @importer("torchvision::roi_align")
@@ -32,7 +32,7 @@ def roi_align(
     aligned: bool,
 ) -> Value:
     boxes, batch = ops.part(rois, 1, 5, axis=1), ops.part(rois, 0, 1, axis=1)
-    made: Value = ops.roi_align(
+    result: Value = ops.roi_align(
         input,
         boxes,
         as_dtype(reshaped(batch, (rois.shape[0],)), "i64"),
@@ -43,4 +43,4 @@ def roi_align(
         spatial_scale=float(spatial_scale),
         coordinate_transformation_mode="half_pixel" if aligned else "output_half_pixel",
     )
-    return made
+    return result

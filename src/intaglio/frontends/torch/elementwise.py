@@ -31,14 +31,14 @@ def _scaled(other: Operand, alpha: Any) -> Operand:
 @importer("add", "__iadd__")
 def add(self: Operand, other: Operand, alpha: Any = 1) -> Value:
     a, b = promoted(self, _scaled(other, alpha))
-    made: Value = ops.logical_or(a, b) if a.dtype == "bool" else ops.add(a, b)
-    return made
+    result: Value = ops.logical_or(a, b) if a.dtype == "bool" else ops.add(a, b)
+    return result
 
 
 @importer("sub", "__isub__", "subtract")
 def sub(self: Operand, other: Operand, alpha: Any = 1) -> Value:
-    made: Value = ops.sub(*promoted(self, _scaled(other, alpha)))
-    return made
+    result: Value = ops.sub(*promoted(self, _scaled(other, alpha)))
+    return result
 
 
 @importer("rsub")
@@ -49,8 +49,8 @@ def rsub(self: Operand, other: Operand, alpha: Any = 1) -> Value:
 @importer("mul", "multiply", "__imul__")
 def mul(self: Operand, other: Operand) -> Value:
     a, b = promoted(self, other)
-    made: Value = ops.logical_and(a, b) if a.dtype == "bool" else ops.mul(a, b)
-    return made
+    result: Value = ops.logical_and(a, b) if a.dtype == "bool" else ops.mul(a, b)
+    return result
 
 
 @importer("div", "divide", "true_divide", "__idiv__")
@@ -59,8 +59,8 @@ def div(self: Operand, other: Operand, rounding_mode: str | None = None) -> Valu
     if rounding_mode is None:
         if not dtypes.is_float(a.dtype):
             a, b = as_dtype(a, "f32"), as_dtype(b, "f32")
-        made: Value = ops.div(a, b)
-        return made
+        result: Value = ops.div(a, b)
+        return result
     if rounding_mode == "floor":
         return floor_divide(a, b)
     if rounding_mode != "trunc":
@@ -69,25 +69,25 @@ def div(self: Operand, other: Operand, rounding_mode: str | None = None) -> Valu
 
 
 def _truncated(a: Value, b: Value) -> Value:
-    made: Value = ops.div(a, b)  # integer division truncates
-    return trunc(made) if dtypes.is_float(a.dtype) else made
+    result: Value = ops.div(a, b)  # integer division truncates
+    return trunc(result) if dtypes.is_float(a.dtype) else result
 
 
 @importer("floor_divide", "floordiv", "__floordiv__")
 def floor_divide(self: Operand, other: Operand) -> Value:
     a, b = promoted(self, other)
     if dtypes.is_float(a.dtype):
-        made: Value = ops.floor(ops.div(a, b))
-        return made
+        result: Value = ops.floor(ops.div(a, b))
+        return result
     whole = ops.sub(a, ops.mod(a, b))
-    made = ops.div(whole, b)
-    return made
+    result = ops.div(whole, b)
+    return result
 
 
 @importer("remainder", "__mod__")
 def remainder(self: Operand, other: Operand) -> Value:
-    made: Value = ops.mod(*promoted(self, other))
-    return made
+    result: Value = ops.mod(*promoted(self, other))
+    return result
 
 
 @importer("pow")
@@ -95,19 +95,19 @@ def pow_(self: Operand, exponent: Operand) -> Value:
     if isinstance(exponent, int | float) and not isinstance(exponent, bool):
         x = tensor(self)
         if exponent == 2:
-            made: Value = ops.mul(x, x)
-            return made
+            result: Value = ops.mul(x, x)
+            return result
         if exponent == 1:
             return x
         if exponent == 0.5:
             return sqrt_of(x)
-    made = ops.pow(*promoted(self, exponent))
-    return made
+    result = ops.pow(*promoted(self, exponent))
+    return result
 
 
 def sqrt_of(x: Value) -> Value:
-    made: Value = ops.sqrt(floating(x))
-    return made
+    result: Value = ops.sqrt(floating(x))
+    return result
 
 
 @importer("square")
@@ -117,8 +117,8 @@ def square(self: Operand) -> Value:
 
 @importer("rsqrt")
 def rsqrt(self: Operand) -> Value:
-    made: Value = ops.reciprocal(sqrt_of(tensor(self)))
-    return made
+    result: Value = ops.reciprocal(sqrt_of(tensor(self)))
+    return result
 
 
 @importer("trunc", "fix")
@@ -127,20 +127,20 @@ def trunc(self: Operand) -> Value:
     if not dtypes.is_float(x.dtype):
         return x
     down = ops.floor(ops.abs(x))
-    made: Value = ops.mul(down, ops.sign(x))
-    return made
+    result: Value = ops.mul(down, ops.sign(x))
+    return result
 
 
 @importer("frac")
 def frac(self: Operand) -> Value:
-    made: Value = ops.sub(tensor(self), trunc(self))
-    return made
+    result: Value = ops.sub(tensor(self), trunc(self))
+    return result
 
 
 def _via_log(self: Operand, base: float) -> Value:
     x = floating(self)
-    made: Value = ops.mul(ops.log(x), number(1 / math.log(base), x.dtype))
-    return made
+    result: Value = ops.mul(ops.log(x), number(1 / math.log(base), x.dtype))
+    return result
 
 
 @importer("log2")
@@ -156,22 +156,22 @@ def log10(self: Operand) -> Value:
 @importer("log1p")
 def log1p(self: Operand) -> Value:
     x = floating(self)
-    made: Value = ops.log(ops.add(x, number(1, x.dtype)))
-    return made
+    result: Value = ops.log(ops.add(x, number(1, x.dtype)))
+    return result
 
 
 @importer("expm1", "special_expm1")
 def expm1(self: Operand) -> Value:
     x = floating(self)
-    made: Value = ops.sub(ops.exp(x), number(1, x.dtype))
-    return made
+    result: Value = ops.sub(ops.exp(x), number(1, x.dtype))
+    return result
 
 
 @importer("exp2")
 def exp2(self: Operand) -> Value:
     x = floating(self)
-    made: Value = ops.exp(ops.mul(x, number(math.log(2), x.dtype)))
-    return made
+    result: Value = ops.exp(ops.mul(x, number(math.log(2), x.dtype)))
+    return result
 
 
 @importer("atan2", "arctan2")
@@ -192,23 +192,23 @@ def logaddexp(self: Operand, other: Operand) -> Value:
     """max(a, b) + log(1 + exp(-|a - b|))"""
     a, b = (floating(v) for v in promoted(self, other))
     distance = ops.neg(ops.abs(ops.sub(a, b)))
-    made: Value = ops.add(ops.maximum(a, b), ops.softplus(distance))
-    return made
+    result: Value = ops.add(ops.maximum(a, b), ops.softplus(distance))
+    return result
 
 
 @importer("logit", "special_logit")
 def logit(self: Operand, eps: float | None = None) -> Value:
     x = floating(self)
     x = x if eps is None else clamp(x, float(eps), 1 - float(eps))
-    made: Value = ops.log(ops.div(x, ops.sub(number(1, x.dtype), x)))
-    return made
+    result: Value = ops.log(ops.div(x, ops.sub(number(1, x.dtype), x)))
+    return result
 
 
 @importer("erfc", "special_erfc")
 def erfc(self: Operand) -> Value:
     x = floating(self)
-    made: Value = ops.sub(number(1, x.dtype), ops.erf(x))
-    return made
+    result: Value = ops.sub(number(1, x.dtype), ops.erf(x))
+    return result
 
 
 @importer("deg2rad")

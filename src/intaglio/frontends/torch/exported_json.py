@@ -72,18 +72,18 @@ def nested_outputs(module: dict[str, Any], leaves: list[Any]) -> Any:
     try:
         _, spec = json.loads(signature.get("out_spec") or "null")
         rest = list(leaves)
-        made = _unflattened(spec, rest)
+        result = _unflattened(spec, rest)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         return leaves
-    return leaves if rest else made
+    return leaves if rest else result
 
 
 def _unflattened(spec: dict[str, Any], leaves: list[Any]) -> Any:
     if spec["type"] is None:
         return leaves.pop(0)
-    made = [_unflattened(child, leaves) for child in spec["children_spec"]]
-    names = _field_names(spec["context"], len(made))
-    return made if names is None else dict(zip(names, made, strict=True))
+    results = [_unflattened(child, leaves) for child in spec["children_spec"]]
+    names = _field_names(spec["context"], len(results))
+    return results if names is None else dict(zip(names, results, strict=True))
 
 
 def _field_names(context: Any, count: int) -> list[str] | None:

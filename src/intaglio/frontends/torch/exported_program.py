@@ -154,10 +154,10 @@ class _ExportedProgram:
         refuse_unknown_dims("torch", self.inputs.options, symbols)
 
     def _sizes(self, name: str, meta: dict[str, Any]) -> list[int]:
-        made = []
+        results = []
         for size in meta["sizes"]:
             if "as_int" in size:
-                made.append(int(size["as_int"]))
+                results.append(int(size["as_int"]))
                 continue
             symbol = symbol_of(size)
             if symbol not in self.symbols:
@@ -166,8 +166,8 @@ class _ExportedProgram:
                     f"it with {option('dims', {symbol[:40]: 1})}, or the whole shape with "
                     f"{option('shapes')}"
                 )
-            made.append(self.symbols[symbol])
-        return made
+            results.append(self.symbols[symbol])
+        return results
 
     # ---- inputs ----
     def _input(self, spec: dict[str, Any], graph: dict[str, Any], env: dict[str, Any]) -> None:
@@ -200,8 +200,8 @@ class _ExportedProgram:
     def _nodes(self, graph: dict[str, Any], env: dict[str, Any]) -> None:
         for node in graph["nodes"]:
             names = output_names(node["outputs"])
-            made = self._call(node, env, str(node.get("name") or (names or ["?"])[0]))
-            self._bound(node["outputs"], made, env)
+            result = self._call(node, env, str(node.get("name") or (names or ["?"])[0]))
+            self._bound(node["outputs"], result, env)
 
     def _call(self, node: dict[str, Any], env: dict[str, Any], label: str) -> Any:
         target = str(node["target"])
@@ -244,7 +244,7 @@ class _ExportedProgram:
         condition = test.held
         assert isinstance(condition, Value)
         flag = ops.reshape(as_dtype(condition, "bool"), shape=())
-        made = []
+        results = []
         for x, y in zip(a, b, strict=True):
             left, right = x.held, y.held
             if left.shape != right.shape:
@@ -252,8 +252,8 @@ class _ExportedProgram:
                     f"torch: the branches of cond have results {left.type} and "
                     f"{right.type}; their types must be equal"
                 )
-            made.append(MutableTensor(ops.where(left, right, flag)))
-        return made
+            results.append(MutableTensor(ops.where(left, right, flag)))
+        return results
 
     def _inner(self, graph: dict[str, Any], args: list[Any], env: dict[str, Any]) -> list[Any]:
         inside = dict(env)

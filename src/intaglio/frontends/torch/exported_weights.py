@@ -57,10 +57,10 @@ class ExportedWeights:
         if name not in self.archive:
             return {}
         try:
-            made = json.loads(self.archive.text(name))["config"]
+            result = json.loads(self.archive.text(name))["config"]
         except (ValueError, RecursionError, TypeError, KeyError) as e:
             raise BadFile(f"{self.archive.what}: '{name}' is damaged ({str(e)[:120]})") from None
-        return made if isinstance(made, dict) else {}
+        return result if isinstance(result, dict) else {}
 
     def _raw(self, path: str, meta: dict[str, Any]) -> Value:
         shape = tuple(int(s["as_int"]) for s in meta["sizes"])

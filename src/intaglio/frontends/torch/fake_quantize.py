@@ -25,13 +25,13 @@ def _limited(x: Value, scale: Any, zero: Any, low: int, high: int, dtype: str, a
             shape = (*ends[0].shape, *[1] * (x.type.rank - axis - 1))
             ends = [ops.reshape(e, shape=shape) for e in ends]
         x = ops.minimum(ops.maximum(x, ends[0]), ends[1])
-    made: Value = ops.quantize_linear(as_dtype(x, "f32"), s, z, axis=axis, dtype=dtype)
-    return made
+    result: Value = ops.quantize_linear(as_dtype(x, "f32"), s, z, axis=axis, dtype=dtype)
+    return result
 
 
 def _parameter(p: Any, dtype: str) -> Value:
-    made = as_dtype(p, dtype)
-    return ops.reshape(made, shape=()) if made.type.size == 1 and made.type.rank else made
+    result = as_dtype(p, dtype)
+    return ops.reshape(result, shape=()) if result.type.size == 1 and result.type.rank else result
 
 
 def _fake(x: Value, scale: Any, zero: Any, low: int, high: int, axis: int) -> Value:
@@ -46,10 +46,10 @@ def _fake(x: Value, scale: Any, zero: Any, low: int, high: int, axis: int) -> Va
     if dtype is None:
         raise Unsupported(f"fake quantisation to {low}..{high}; 8 and 16 bits are supported")
     q = _limited(x, scale, zero, low, high, dtype, axis)
-    made: Value = ops.dequantize_linear(
+    result: Value = ops.dequantize_linear(
         q, _parameter(scale, "f32"), _parameter(zero, dtype), axis=axis
     )
-    return made
+    return result
 
 
 @importer("fake_quantize_per_tensor_affine")
@@ -85,10 +85,10 @@ def decomposed_dequantize(
     dtype: int,
     out_dtype: int | None = None,
 ) -> Value:
-    made: Value = ops.dequantize_linear(
+    result: Value = ops.dequantize_linear(
         input, _parameter(scale, "f32"), _parameter(zero_point, input.dtype), axis=0
     )
-    return made if out_dtype is None else as_dtype(made, dtype_of(out_dtype))
+    return result if out_dtype is None else as_dtype(result, dtype_of(out_dtype))
 
 
 @importer("quantized_decomposed::quantize_per_channel")
@@ -118,10 +118,10 @@ def decomposed_dequantize_channels(
     out_dtype: int | None = None,
 ) -> Value:
     zero = None if zero_points is None else as_dtype(zero_points, input.dtype)
-    made: Value = ops.dequantize_linear(
+    result: Value = ops.dequantize_linear(
         input, as_dtype(scales, "f32"), zero, axis=axis_of(axis, input)
     )
-    return made if out_dtype is None else as_dtype(made, dtype_of(out_dtype))
+    return result if out_dtype is None else as_dtype(result, dtype_of(out_dtype))
 
 
 @importer("quantized_decomposed::choose_qparams")

@@ -114,8 +114,8 @@ def result_type(*operands: Any) -> str:
             at = 2
             dtype = "bool" if isinstance(x, bool) else "i64" if isinstance(x, int) else "f32"
         groups[at] = _wider(groups[at], dtype)
-    made = _over(_over(groups[0], groups[1]), groups[2])
-    return made or "f32"
+    result = _over(_over(groups[0], groups[1]), groups[2])
+    return result or "f32"
 
 
 def as_dtype(x: Any, dtype: str) -> Value:
@@ -124,8 +124,8 @@ def as_dtype(x: Any, dtype: str) -> Value:
         if not isinstance(x, int | float | bool):
             raise BadInput(f"an argument is a {type(x).__name__}; a tensor or a number is needed")
         return number(x, dtype)
-    made: Value = x if x.dtype == dtype else ops.cast(x, dtype=dtype)
-    return made
+    result: Value = x if x.dtype == dtype else ops.cast(x, dtype=dtype)
+    return result
 
 
 def promoted(*operands: Any) -> list[Value]:
@@ -203,14 +203,14 @@ def axes_of(dims: Any, x: Value) -> tuple[int, ...]:
 
 
 def reshaped(x: Value, shape: Sequence[int]) -> Value:
-    made: Value = x if tuple(shape) == x.shape else ops.reshape(x, shape=tuple(shape))
-    return made
+    result: Value = x if tuple(shape) == x.shape else ops.reshape(x, shape=tuple(shape))
+    return result
 
 
 def permuted(x: Value, perm: Sequence[int]) -> Value:
     same = tuple(perm) == tuple(range(x.type.rank))
-    made: Value = x if same else ops.transpose(x, perm=tuple(perm))
-    return made
+    result: Value = x if same else ops.transpose(x, perm=tuple(perm))
+    return result
 
 
 # ---- quantised tensors ---------------------------------------------------------------------------
@@ -223,10 +223,10 @@ def real(q: Quantized) -> Value:
         raise BadInput(f"zero point {zero.min()} or {zero.max()} does not fit into {dtype}")
     if q.axis is None:
         scale, zero = scale.reshape(()), zero.reshape(())
-    made: Value = ops.dequantize_linear(
+    result: Value = ops.dequantize_linear(
         q.stored, scale, zero.astype(dtypes.numpy_of(dtype)), axis=q.axis or 0
     )
-    return made
+    return result
 
 
 def quantized(x: Value, scale: Any, zero: Any, dtype: str, axis: int | None = None) -> Quantized:

@@ -35,8 +35,8 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Value:
-    made: Value = ops.gather(weight, integer_index(indices), axis=0)
-    return made
+    result: Value = ops.gather(weight, integer_index(indices), axis=0)
+    return result
 
 
 @importer("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
@@ -70,14 +70,14 @@ def index_select(self: Value, dim: int, index: Value) -> Value:
     flat = integer_index(index)
     if not flat.type.rank:
         flat = reshaped(flat, (1,))
-    made: Value = ops.gather(self, flat, axis=axis_of(dim, self))
-    return made
+    result: Value = ops.gather(self, flat, axis=axis_of(dim, self))
+    return result
 
 
 @importer("gather")
 def gather(self: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
-    made: Value = ops.gather_elements(self, integer_index(index), axis=axis_of(dim, self))
-    return made
+    result: Value = ops.gather_elements(self, integer_index(index), axis=axis_of(dim, self))
+    return result
 
 
 @importer("take_along_dim")
@@ -95,8 +95,8 @@ def take_along_dim(self: Value, indices: Value, dim: int | None = None) -> Value
 
 @importer("take")
 def take(self: Value, index: Value) -> Value:
-    made: Value = ops.gather(reshaped(self, (self.type.size,)), integer_index(index), axis=0)
-    return made
+    result: Value = ops.gather(reshaped(self, (self.type.size,)), integer_index(index), axis=0)
+    return result
 
 
 @importer("index", "_unsafe_index")
@@ -107,8 +107,8 @@ def index(self: Value, indices: Any) -> Value:
     if not axes:
         return x
     if len(axes) == 1:
-        made: Value = ops.gather(x, integer_index(given[axes[0]]), axis=axes[0])
-        return made
+        result: Value = ops.gather(x, integer_index(given[axes[0]]), axis=axes[0])
+        return result
     together = axes == list(range(axes[0], axes[-1] + 1))
     first = axes[0] if together else 0
     rest = [i for i in range(x.type.rank) if i not in axes]
@@ -130,24 +130,24 @@ def _flat_index(x: Value, given: list[Any], axes: list[int]) -> Value:
         wrapped = ops.where(ops.add(at, np.int64(extent)), at, ops.less(at, np.int64(0)))
         total = wrapped if total is None else ops.add(ops.mul(total, np.int64(extent)), wrapped)
     assert total is not None
-    made: Value = total if total.shape == shape else ops.expand(total, shape=shape)
-    return made
+    result: Value = total if total.shape == shape else ops.expand(total, shape=shape)
+    return result
 
 
 def _masks(x: Value, given: list[Any]) -> tuple[Value, list[Any]]:
     """Constant masks as indices."""
-    made: list[Any] = []
+    results: list[Any] = []
     for v in given:
         if v is None or v.dtype not in ("bool", "u8"):
-            made.append(v)
+            results.append(v)
             continue
         if v.data is None:
             raise Unsupported(
                 "a mask that is known only at run time selects elements, so that the shape of "
                 "the result is unknown; use where() or masked_fill()"
             )
-        made += [index_constant(p) for p in np.nonzero(v.data)]
-    return x, made
+        results += [index_constant(p) for p in np.nonzero(v.data)]
+    return x, results
 
 
 def index_constant(array: Any) -> Value:
@@ -158,14 +158,14 @@ def index_constant(array: Any) -> Value:
 def masked_select(self: Value, mask: Value) -> Value:
     flat = ops.reshape(ops.expand(self, shape=broadcast_shapes(self, mask)), shape=(-1,))
     keep = ops.reshape(ops.expand(as_bool(mask), shape=broadcast_shapes(self, mask)), shape=(-1,))
-    made: Value = ops.compress(flat, keep, axis=0)
-    return made
+    result: Value = ops.compress(flat, keep, axis=0)
+    return result
 
 
 @importer("nonzero")
 def nonzero(self: Value) -> Value:
-    made: Value = permuted(ops.nonzero(self), (1, 0))
-    return made
+    result: Value = permuted(ops.nonzero(self), (1, 0))
+    return result
 
 
 @importer("index_put", "_index_put_impl", "_unsafe_index_put")
@@ -183,13 +183,13 @@ def index_put(
                     "where()"
                 )
             mask = reshaped(mask, (*mask.shape, *[1] * (self.type.rank - mask.type.rank)))
-            made: Value = ops.where(reshaped(value, ()), self, mask)
-            return made
+            result: Value = ops.where(reshaped(value, ()), self, mask)
+            return result
     x, places = _masks(self, given)
     axes = [i for i, v in enumerate(places) if v is not None]
     if not axes:
-        made = ops.expand(as_dtype(values, x.dtype), shape=x.shape)
-        return made
+        result = ops.expand(as_dtype(values, x.dtype), shape=x.shape)
+        return result
     rest = [i for i in range(x.type.rank) if i not in axes]
     at = _flat_index(x, [places[a] for a in axes], axes)
     perm = [*axes, *rest]
@@ -203,11 +203,11 @@ def index_put(
     new = as_dtype(values, x.dtype)
     new = new if new.shape == laid else ops.expand(new, shape=laid)
     new = permuted(new, [*range(first, first + k), *range(first), *range(first + k, len(laid))])
-    made = ops.scatter_nd(
+    result = ops.scatter_nd(
         rows, reshaped(at, (*at.shape, 1)), new, reduction="add" if accumulate else "none"
     )
-    made = reshaped(made, moved.shape)
-    return permuted(made, [perm.index(i) for i in range(len(perm))])
+    result = reshaped(result, moved.shape)
+    return permuted(result, [perm.index(i) for i in range(len(perm))])
 
 
 @importer("scatter", "scatter_reduce")
@@ -246,8 +246,8 @@ def _scattered(x: Value, dim: int, index: Value, src: Any, reduce: str | None) -
     for axis in range(at.type.rank):
         if new.shape[axis] > at.shape[axis]:
             new = ops.part(new, 0, at.shape[axis], axis=axis)
-    made: Value = ops.scatter_elements(x, at, new, axis=axis_of(dim, x), reduction=kinds[reduce])
-    return made
+    result: Value = ops.scatter_elements(x, at, new, axis=axis_of(dim, x), reduction=kinds[reduce])
+    return result
 
 
 @importer("index_fill")
@@ -291,5 +291,5 @@ def bucketize(
     """The number of boundaries below each element."""
     x = reshaped(self, (*self.shape, 1))
     below = ops.less_equal(boundaries, x) if right else ops.less(boundaries, x)
-    made: Value = ops.reduce_sum(as_dtype(below, "i64"), axes=(self.type.rank,), keepdims=False)
-    return made
+    result: Value = ops.reduce_sum(as_dtype(below, "i64"), axes=(self.type.rank,), keepdims=False)
+    return result

@@ -47,8 +47,8 @@ class Inputs:
         kind = self._dtype(name, dtype or "f32")
         if given is not None:
             self.used.add(name)
-            made = constant(np.asarray(given).astype(dtypes.numpy_of(kind)))
-            return MutableTensor(made, name)
+            result = constant(np.asarray(given).astype(dtypes.numpy_of(kind)))
+            return MutableTensor(result, name)
         if name in self.options.shapes:
             self.used.add(name)
             asked = tuple(int(d) for d in self.options.shapes[name])
@@ -137,8 +137,8 @@ class Inputs:
             )
         if kind == "str":
             return str(given)
-        made = np.asarray(given).reshape(-1)[0].item()
-        return {"int": int, "float": float, "bool": bool}.get(kind, lambda v: v)(made)
+        result = np.asarray(given).reshape(-1)[0].item()
+        return {"int": int, "float": float, "bool": bool}.get(kind, lambda v: v)(result)
 
     def _said(self) -> set[str]:
         return {*self.options.shapes, *self.options.values}
@@ -172,7 +172,7 @@ def warn_of_state(names: Sequence[str]) -> None:
 
 def state_results(pairs: Mapping[str, tuple[Type, Any]]) -> list[tuple[str, Value]]:
     """The state after a call, as outputs; Unsupported if a type changes."""
-    made = []
+    results = []
     for name, (before, cell) in pairs.items():
         after = cell.held if isinstance(cell, MutableTensor) else None
         if not isinstance(after, Value) or after.type.but(quant=None) != before:
@@ -180,8 +180,8 @@ def state_results(pairs: Mapping[str, tuple[Type, Any]]) -> list[tuple[str, Valu
                 f"torch: the state '{name}' is {before} before a call and "
                 f"{getattr(after, 'type', 'no tensor')} after it; its type must not change"
             )
-        made.append((f"state.{name}", after))
-    return made
+        results.append((f"state.{name}", after))
+    return results
 
 
 def named_results(made: Any) -> list[tuple[str, Value]]:

@@ -28,52 +28,54 @@ def transposed(x: Value) -> Value:
 @importer("linear")
 def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
     if weight.type.rank == 2 and input.type.rank == 2:
-        made: Value = ops.gemm(input, weight, bias, trans_b=True)
-        return made
-    made = ops.matmul(input, transposed(weight))
-    return made if bias is None else ops.add(made, bias)
+        result: Value = ops.gemm(input, weight, bias, trans_b=True)
+        return result
+    result = ops.matmul(input, transposed(weight))
+    return result if bias is None else ops.add(result, bias)
 
 
 @importer("matmul", "mm", "bmm", "mv", "dot", "__matmul__", "inner")
 def matmul(self: Value, other: Value) -> Value:
-    made: Value = ops.matmul(*promoted(self, other))
-    return made
+    result: Value = ops.matmul(*promoted(self, other))
+    return result
 
 
 def _scaled(x: Value, by: Any) -> Value:
-    made: Value = x if by == 1 else ops.mul(x, number(by, x.dtype))
-    return made
+    result: Value = x if by == 1 else ops.mul(x, number(by, x.dtype))
+    return result
 
 
 @importer("addmm")
 def addmm(self: Value, mat1: Value, mat2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
-    made: Value = ops.gemm(mat1, mat2, self, alpha=float(alpha), beta=float(beta))
-    return made
+    result: Value = ops.gemm(mat1, mat2, self, alpha=float(alpha), beta=float(beta))
+    return result
 
 
 @importer("addmv", "addbmm", "baddbmm")
 def baddbmm(self: Value, batch1: Value, batch2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
     product = _scaled(ops.matmul(batch1, batch2), alpha)
-    made: Value = product if beta == 0 else ops.add(_scaled(self, beta), product)
-    return made
+    result: Value = product if beta == 0 else ops.add(_scaled(self, beta), product)
+    return result
 
 
 @importer("einsum")
 def einsum(equation: str, operands: Any, path: Any = None) -> Value:
-    made: Value = ops.einsum(*promoted(*tensors(operands)), equation=equation)
-    return made
+    result: Value = ops.einsum(*promoted(*tensors(operands)), equation=equation)
+    return result
 
 
 @importer("outer", "ger")
 def outer(self: Value, vec2: Value) -> Value:
-    made: Value = ops.mul(reshaped(self, (self.type.size, 1)), reshaped(vec2, (1, vec2.type.size)))
-    return made
+    result: Value = ops.mul(
+        reshaped(self, (self.type.size, 1)), reshaped(vec2, (1, vec2.type.size))
+    )
+    return result
 
 
 @importer("bilinear")
 def bilinear(input1: Value, input2: Value, weight: Value, bias: Value | None = None) -> Value:
-    made: Value = ops.einsum(input1, weight, input2, equation="...i,oij,...j->...o")
-    return made if bias is None else ops.add(made, bias)
+    result: Value = ops.einsum(input1, weight, input2, equation="...i,oij,...j->...o")
+    return result if bias is None else ops.add(result, bias)
 
 
 @importer("_trilinear")
@@ -95,8 +97,8 @@ def trilinear(
             shape.insert(a, 1)
         factors.append(reshaped(x, shape))
     product = ops.mul(ops.mul(factors[0], factors[1]), factors[2])
-    made: Value = ops.reduce_sum(product, axes=axes_of(list(sumdim), product), keepdims=False)
-    return made
+    result: Value = ops.reduce_sum(product, axes=axes_of(list(sumdim), product), keepdims=False)
+    return result
 
 
 @importer("tensordot")
@@ -111,11 +113,11 @@ def tensordot(self: Value, other: Value, dims_self: Any, dims_other: Any) -> Val
     inner = 1
     for d in x.shape[len(left) :]:
         inner *= d
-    made = ops.matmul(
+    result = ops.matmul(
         ops.reshape(x, shape=(x.type.size // max(inner, 1), inner)),
         ops.reshape(y, shape=(inner, y.type.size // max(inner, 1))),
     )
-    return reshaped(made, (*x.shape[: len(left)], *y.shape[len(b) :]))
+    return reshaped(result, (*x.shape[: len(left)], *y.shape[len(b) :]))
 
 
 @importer("cross", "linalg_cross")
@@ -125,8 +127,10 @@ def cross(self: Value, other: Value, dim: int | None = -1) -> Value:
 
     def turned(x: Value, by: int) -> Value:
         parts = [ops.part(x, i, i + 1, axis=axis) for i in range(3)]
-        made: Value = ops.concat(*(parts[(i + by) % 3] for i in range(3)), axis=axis)
-        return made
+        result: Value = ops.concat(*(parts[(i + by) % 3] for i in range(3)), axis=axis)
+        return result
 
-    made: Value = ops.sub(ops.mul(turned(a, 1), turned(b, 2)), ops.mul(turned(a, 2), turned(b, 1)))
-    return made
+    result: Value = ops.sub(
+        ops.mul(turned(a, 1), turned(b, 2)), ops.mul(turned(a, 2), turned(b, 1))
+    )
+    return result

@@ -108,11 +108,11 @@ class _Live:
         """The result of `way`, or its exception, which may be any."""
         try:
             with _quiet() as said:
-                made = way()
+                result = way()
         except Exception as e:
             return None, e
         self.said = said
-        return made, None
+        return result, None
 
     def _export(self) -> Any:
         import torch

@@ -37,9 +37,9 @@ class MutableTensor:
         cls, base: MutableTensor, held: Value, forward: Forward, back: Backward | None
     ) -> MutableTensor:
         """A view of `base` whose current value is `held`."""
-        made = cls(held)
-        made.base, made.forward, made.back, made._seen = base, forward, back, base.held
-        return made
+        result = cls(held)
+        result.base, result.forward, result.back, result._seen = base, forward, back, base.held
+        return result
 
     @property
     def held(self) -> Held:
@@ -94,10 +94,10 @@ def with_slice_replaced(
             parts.insert(0, ops.part(base, 0, start, axis=axis))
         if places[-1] + 1 < extent:
             parts.append(ops.part(base, places[-1] + 1, extent, axis=axis))
-        made: Value = ops.concat(*parts, axis=axis) if len(parts) > 1 else new
-        return made
+        result: Value = ops.concat(*parts, axis=axis) if len(parts) > 1 else new
+        return result
     index = np.arange(extent)
     index[places] = extent + np.arange(len(places))
     both = ops.concat(base, new, axis=axis)
-    made = ops.gather(both, index.astype(np.int64), axis=axis)
-    return made
+    result = ops.gather(both, index.astype(np.int64), axis=axis)
+    return result

@@ -34,7 +34,7 @@ def batch_norm(
             "model.eval() before saving"
         )
     x = input
-    made: Value = ops.batch_norm(
+    result: Value = ops.batch_norm(
         x,
         per_channel(x, 1) if weight is None else weight,
         per_channel(x, 0) if bias is None else bias,
@@ -42,7 +42,7 @@ def batch_norm(
         running_var,
         epsilon=float(eps),
     )
-    return made
+    return result
 
 
 @importer("_native_batch_norm_legit_no_training", "native_batch_norm")
@@ -92,8 +92,8 @@ def layer_norm(
     shape = ints(normalized_shape)
     if bias is not None and weight is None:
         weight = constant(np.ones(shape, dtypes.numpy_of(input.dtype)))
-    made: Value = ops.layer_norm(input, weight, bias, axis=-len(shape), epsilon=float(eps))
-    return made
+    result: Value = ops.layer_norm(input, weight, bias, axis=-len(shape), epsilon=float(eps))
+    return result
 
 
 @importer("native_layer_norm")
@@ -109,8 +109,8 @@ def rms_norm(
 ) -> Value:
     small = float(np.finfo(np.float32).eps) if eps is None else float(eps)
     rank = len(ints(normalized_shape))
-    made: Value = ops.rms_norm(input, weight, axis=-rank, epsilon=small)
-    return made
+    result: Value = ops.rms_norm(input, weight, axis=-rank, epsilon=small)
+    return result
 
 
 @importer("group_norm")
@@ -123,14 +123,14 @@ def group_norm(
     cudnn_enabled: bool = True,
 ) -> Value:
     x = input
-    made: Value = ops.group_norm(
+    result: Value = ops.group_norm(
         x,
         per_channel(x, 1) if weight is None else weight,
         per_channel(x, 0) if bias is None else bias,
         groups=int(num_groups),
         epsilon=float(eps),
     )
-    return made
+    return result
 
 
 @importer("native_group_norm")
@@ -155,27 +155,27 @@ def instance_norm(
     if not use_input_stats:
         return batch_norm(input, weight, bias, running_mean, running_var, eps=eps)
     x = input
-    made: Value = ops.instance_norm(
+    result: Value = ops.instance_norm(
         x,
         per_channel(x, 1) if weight is None else weight,
         per_channel(x, 0) if bias is None else bias,
         epsilon=float(eps),
     )
-    return made
+    return result
 
 
 @importer("softmax", "_softmax", "_safe_softmax")
 def softmax(self: Value, dim: int, dtype: Any = None) -> Value:
     x = floating(self if isinstance(dtype, bool) else cast_to(self, dtype))
-    made: Value = ops.softmax(x, axis=axis_of(dim, x))
-    return made
+    result: Value = ops.softmax(x, axis=axis_of(dim, x))
+    return result
 
 
 @importer("log_softmax", "_log_softmax")
 def log_softmax(self: Value, dim: int, dtype: Any = None) -> Value:
     x = floating(self if isinstance(dtype, bool) else cast_to(self, dtype))
-    made: Value = ops.log_softmax(x, axis=axis_of(dim, x))
-    return made
+    result: Value = ops.log_softmax(x, axis=axis_of(dim, x))
+    return result
 
 
 @importer("cosine_similarity")
@@ -184,16 +184,18 @@ def cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> 
     dot = ops.reduce_sum(ops.mul(x1, x2), axes=(axis,), keepdims=False)
     small = np.float32(eps)
     norms = [ops.maximum(ops.reduce_l2(x, axes=(axis,), keepdims=False), small) for x in (x1, x2)]
-    made: Value = ops.div(dot, ops.mul(*norms))
-    return made
+    result: Value = ops.div(dot, ops.mul(*norms))
+    return result
 
 
 @importer("local_response_norm")
 def local_response_norm(
     self: Value, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Value:
-    made: Value = ops.lrn(self, size=int(size), alpha=float(alpha), beta=float(beta), bias=float(k))
-    return made
+    result: Value = ops.lrn(
+        self, size=int(size), alpha=float(alpha), beta=float(beta), bias=float(k)
+    )
+    return result
 
 
 @importer("_weight_norm", "_weight_norm_interface")
@@ -201,5 +203,5 @@ def weight_norm(v: Value, g: Value, dim: int = 0) -> Value:
     """v * g / |v|, with the norm over all axes but one."""
     axes = tuple(i for i in range(v.type.rank) if i != dim % v.type.rank)
     norm = ops.reduce_l2(v, axes=axes, keepdims=True)
-    made: Value = ops.mul(v, ops.div(reshaped(g, norm.shape), norm))
-    return made
+    result: Value = ops.mul(v, ops.div(reshaped(g, norm.shape), norm))
+    return result

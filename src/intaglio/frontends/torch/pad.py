@@ -48,14 +48,14 @@ def padded(x: Value, pads: tuple[int, ...], mode: str, value: float) -> Value:
     outer = tuple(max(b, 0) for b in before), tuple(max(a, 0) for a in after)
     if not any((*outer[0], *outer[1])):
         return x
-    made: Value = ops.pad(x, before=outer[0], after=outer[1], mode=kinds[mode], value=value)
-    return made
+    result: Value = ops.pad(x, before=outer[0], after=outer[1], mode=kinds[mode], value=value)
+    return result
 
 
 def _cut(upper: bool) -> Any:
     def function(self: Value, diagonal: int = 0) -> Value:
-        made: Value = ops.trilu(self, k=integer(diagonal), upper=upper)
-        return made
+        result: Value = ops.trilu(self, k=integer(diagonal), upper=upper)
+        return result
 
     return function
 

@@ -57,12 +57,12 @@ def max_pooled(
     steps = ints(stride, n) if stride else kernel
     pad, wide = ints(padding, n), ints(dilation, n)
     ends, _ = _end_padding(x.shape[2:], kernel, steps, pad, wide, bool(ceil_mode))
-    made = ops.max_pool(
+    result = ops.max_pool(
         x, kernel=kernel, stride=steps, pad=(*pad, *ends), dilation=wide, with_indices=indices
     )
     if not indices:
-        return _unbatched(made, lone)
-    values, places = made
+        return _unbatched(result, lone)
+    values, places = result
     plane = 1  # our indices count in the whole tensor, PyTorch's in one channel
     for d in x.shape[2:]:
         plane *= d
@@ -80,8 +80,8 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> Value:
     n = len(kernel_size) if isinstance(kernel_size, list | tuple) else self.type.rank - 2
-    made: Value = max_pooled(self, n, kernel_size, stride, padding, dilation, ceil_mode, False)
-    return made
+    result: Value = max_pooled(self, n, kernel_size, stride, padding, dilation, ceil_mode, False)
+    return result
 
 
 @importer("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
@@ -104,8 +104,8 @@ def max_unpool2d(self: Value, indices: Value, output_size: Any) -> Value:
     shape = (*self.shape[:-2], height, width)
     planes = self.type.size // max(self.shape[-1] * self.shape[-2], 1)
     base = np.arange(planes, dtype=np.int64).reshape(*self.shape[:-2], 1, 1) * (height * width)
-    made: Value = ops.max_unpool(self, ops.add(indices, base), shape=shape)
-    return made
+    result: Value = ops.max_unpool(self, ops.add(indices, base), shape=shape)
+    return result
 
 
 @importer("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -201,5 +201,5 @@ def pixel_unshuffle(self: Value, downscale_factor: int) -> Value:
 
 @importer("channel_shuffle", "native_channel_shuffle")
 def channel_shuffle(self: Value, groups: int) -> Value:
-    made: Value = ops.channel_shuffle(self, groups=int(groups))
-    return made
+    result: Value = ops.channel_shuffle(self, groups=int(groups))
+    return result

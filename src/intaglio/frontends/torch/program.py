@@ -63,7 +63,7 @@ UNKNOWN = Unknown()
 
 def flat_items(x: Any) -> list[Any]:
     """All items of nested lists and mappings; BadFile if there are too many (shared or cyclic)."""
-    made: list[Any] = []
+    results: list[Any] = []
     stack, seen = [x], 0
     while stack:
         y = stack.pop()
@@ -77,8 +77,8 @@ def flat_items(x: Any) -> list[Any]:
         elif isinstance(y, dict):
             stack.extend(reversed(y.values()))
         else:
-            made.append(y)
-    return made
+            results.append(y)
+    return results
 
 
 class Program:
@@ -162,14 +162,14 @@ class Program:
         cells = [a for a in args if isinstance(a, MutableTensor)]
         grid = None if raw else self._grid(args)
         plain = [self._plain(a, raw) for a in args]
-        made = function(*plain, **{k: self._plain(v, raw) for k, v in kwargs.items()})
+        result = function(*plain, **{k: self._plain(v, raw) for k, v in kwargs.items()})
         if grid is not None:
-            made = self._on_grid(made, grid)
-        made = self._settled(made, label)
-        if made is not None and cells and made is cells[0].held and name not in COPIES:
+            result = self._on_grid(result, grid)
+        result = self._settled(result, label)
+        if result is not None and cells and result is cells[0].held and name not in COPIES:
             return cells[0]
         if changes or name in ("copy_", "fill_", "zero_", "index_put_"):
-            return self._overwrite(args[0], made)
+            return self._overwrite(args[0], result)
         if name in VIEWS and cells and args and args[0] is cells[0]:
             rest, words = args[1:], kwargs
 
@@ -179,9 +179,9 @@ class Program:
                 return self._settled(new, label)
 
             return make_views(
-                name, cells[0], made, again, [self._plain(a, raw) for a in rest], words
+                name, cells[0], result, again, [self._plain(a, raw) for a in rest], words
             )
-        return self._wrapped(made, label)
+        return self._wrapped(result, label)
 
     def _grid(self, args: list[Any]) -> Quantized | None:
         for x in flat_items(args):

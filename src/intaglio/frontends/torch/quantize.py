@@ -83,8 +83,8 @@ def dequantize(self: Any) -> Any:
 
 @importer("int_repr", raw=True)
 def int_repr(self: Q) -> Value:
-    made: Value = self.stored
-    return made
+    result: Value = self.stored
+    return result
 
 
 @importer("q_scale", raw=True)
@@ -193,10 +193,10 @@ def dynamic(x: Value, most: int) -> Value:
     scale = ops.where(number(0.1, "f32"), scale, ops.equal(scale, nothing))
     zero = ops.clip(ops.div(ops.neg(low), scale), lo=0.0, hi=float(most))
     whole = ops.cast(ops.round(zero), dtype="u8")
-    made: Value = ops.dequantize_linear(
+    result: Value = ops.dequantize_linear(
         ops.quantize_linear(x, scale, whole, dtype="u8", axis=0), scale, whole, axis=0
     )
-    return made
+    return result
 
 
 @importer("quantized::linear_dynamic", "quantized::linear_relu_dynamic", raw=True)

@@ -23,13 +23,13 @@ def _ordered(w: Value, gates: tuple[int, ...]) -> Value:
         return w
     h = w.shape[0] // len(gates)
     parts = [ops.part(w, g * h, (g + 1) * h, axis=0) for g in gates]
-    made: Value = ops.concat(*parts, axis=0)
-    return made
+    result: Value = ops.concat(*parts, axis=0)
+    return result
 
 
 def _stacked(ws: list[Value]) -> Value:
-    made: Value = ops.concat(*(reshaped(w, (1, *w.shape)) for w in ws), axis=0)
-    return made if len(ws) > 1 else reshaped(ws[0], (1, *ws[0].shape))
+    result: Value = ops.concat(*(reshaped(w, (1, *w.shape)) for w in ws), axis=0)
+    return result if len(ws) > 1 else reshaped(ws[0], (1, *ws[0].shape))
 
 
 class Layers:
@@ -269,13 +269,13 @@ def gru_cell(
     a, b, n = linear(input, w_ih, b_ih), linear(hx, w_hh, b_hh), hx.shape[-1]
 
     def cut(x: Value, k: int) -> Value:
-        made: Value = ops.part(x, k * n, (k + 1) * n, axis=x.type.rank - 1)
-        return made
+        result: Value = ops.part(x, k * n, (k + 1) * n, axis=x.type.rank - 1)
+        return result
 
     r, z = (ops.sigmoid(ops.add(cut(a, k), cut(b, k))) for k in (0, 1))
     new = ops.tanh(ops.add(cut(a, 2), ops.mul(r, cut(b, 2))))
-    made: Value = ops.add(new, ops.mul(z, ops.sub(hx, new)))
-    return made
+    result: Value = ops.add(new, ops.mul(z, ops.sub(hx, new)))
+    return result
 
 
 def _cell(act: Any) -> Any:
@@ -287,8 +287,8 @@ def _cell(act: Any) -> Any:
         b_ih: Value | None = None,
         b_hh: Value | None = None,
     ) -> Value:
-        made: Value = act(add(linear(input, w_ih, b_ih), linear(hx, w_hh, b_hh)))
-        return made
+        result: Value = act(add(linear(input, w_ih, b_ih), linear(hx, w_hh, b_hh)))
+        return result
 
     return function
 

@@ -33,28 +33,28 @@ def _summable(x: Value, dtype: int | None) -> Value:
 @importer("sum", "nansum")
 def sum_(self: Value, dim: Any = None, keepdim: bool = False, dtype: int | None = None) -> Value:
     x = _summable(self, dtype)
-    made: Value = ops.reduce_sum(x, axes=axes_of(dim, x), keepdims=bool(keepdim))
-    return made
+    result: Value = ops.reduce_sum(x, axes=axes_of(dim, x), keepdims=bool(keepdim))
+    return result
 
 
 @importer("mean")
 def mean(self: Value, dim: Any = None, keepdim: bool = False, dtype: int | None = None) -> Value:
     x = cast_to(self, dtype)
-    made: Value = ops.reduce_mean(floating(x), axes=axes_of(dim, x), keepdims=bool(keepdim))
-    return made
+    result: Value = ops.reduce_mean(floating(x), axes=axes_of(dim, x), keepdims=bool(keepdim))
+    return result
 
 
 @importer("prod")
 def prod(self: Value, dim: Any = None, keepdim: bool = False, dtype: int | None = None) -> Value:
     x = _summable(self, dtype)
-    made: Value = ops.reduce_prod(x, axes=axes_of(dim, x), keepdims=bool(keepdim))
-    return made
+    result: Value = ops.reduce_prod(x, axes=axes_of(dim, x), keepdims=bool(keepdim))
+    return result
 
 
 def _extreme(reduce: Any) -> Any:
     def function(self: Value, dim: Any = (), keepdim: bool = False) -> Value:
-        made: Value = reduce(self, axes=axes_of(dim, self), keepdims=bool(keepdim))
-        return made
+        result: Value = reduce(self, axes=axes_of(dim, self), keepdims=bool(keepdim))
+        return result
 
     return function
 
@@ -88,10 +88,10 @@ def _arg_extreme(op: Any) -> Any:
     def function(self: Value, dim: Any = None, keepdim: bool = False) -> Value:
         if dim is None:
             flat = reshaped(self, (self.type.size,))
-            made: Value = op(flat, axis=0, keepdims=False)
-            return made
-        made = op(self, axis=axis_of(dim, self), keepdims=bool(keepdim))
-        return made
+            result: Value = op(flat, axis=0, keepdims=False)
+            return result
+        result = op(self, axis=axis_of(dim, self), keepdims=bool(keepdim))
+        return result
 
     return function
 
@@ -105,8 +105,8 @@ def variance(x: Value, axes: tuple[int, ...], correction: Any, keepdim: bool) ->
     off = ops.sub(x, middle)
     total = ops.reduce_sum(ops.mul(off, off), axes=axes, keepdims=keepdim)
     count = math.prod(x.shape[a] for a in axes) - correction
-    made: Value = ops.mul(total, number(1 / count if count else math.nan, x.dtype))
-    return made
+    result: Value = ops.mul(total, number(1 / count if count else math.nan, x.dtype))
+    return result
 
 
 def _variance_arguments(
@@ -148,10 +148,10 @@ def std(
     correction: Any = None,
     keepdim: bool = False,
 ) -> Value:
-    made: Value = ops.sqrt(
+    result: Value = ops.sqrt(
         var(self, *args, dim=dim, unbiased=unbiased, correction=correction, keepdim=keepdim)
     )
-    return made
+    return result
 
 
 @importer("var_mean", "std_mean")
@@ -183,35 +183,35 @@ def norm(
         power = float(ord)
     axes, keep = axes_of(dim, x), bool(keepdim)
     if power == 2:
-        made: Value = ops.reduce_l2(x, axes=axes, keepdims=keep)
+        result: Value = ops.reduce_l2(x, axes=axes, keepdims=keep)
     elif power == 1:
-        made = ops.reduce_l1(x, axes=axes, keepdims=keep)
+        result = ops.reduce_l1(x, axes=axes, keepdims=keep)
     elif power == math.inf:
-        made = ops.reduce_max(ops.abs(x), axes=axes, keepdims=keep)
+        result = ops.reduce_max(ops.abs(x), axes=axes, keepdims=keep)
     elif power == -math.inf:
-        made = ops.reduce_min(ops.abs(x), axes=axes, keepdims=keep)
+        result = ops.reduce_min(ops.abs(x), axes=axes, keepdims=keep)
     elif power == 0:
         some = as_dtype(as_bool(x), x.dtype)
-        made = ops.reduce_sum(some, axes=axes, keepdims=keep)
+        result = ops.reduce_sum(some, axes=axes, keepdims=keep)
     else:
         total = ops.reduce_sum(pow_(ops.abs(x), power), axes=axes, keepdims=keep)
-        made = pow_(total, 1 / power)
-    return made
+        result = pow_(total, 1 / power)
+    return result
 
 
 @importer("logsumexp")
 def logsumexp(self: Value, dim: Any, keepdim: bool = False) -> Value:
-    made: Value = ops.reduce_log_sum_exp(
+    result: Value = ops.reduce_log_sum_exp(
         floating(self), axes=axes_of(dim, self), keepdims=bool(keepdim)
     )
-    return made
+    return result
 
 
 def _over_bools(reduce: Any) -> Any:
     def function(self: Value, dim: Any = None, keepdim: bool = False) -> Value:
         x = as_dtype(as_bool(self), "u8")
-        made: Value = as_dtype(reduce(x, axes=axes_of(dim, x), keepdims=bool(keepdim)), "bool")
-        return made
+        result: Value = as_dtype(reduce(x, axes=axes_of(dim, x), keepdims=bool(keepdim)), "bool")
+        return result
 
     return function
 
@@ -223,22 +223,22 @@ importer("all")(_over_bools(ops.reduce_min))
 @importer("count_nonzero")
 def count_nonzero(self: Value, dim: Any = None) -> Value:
     x = as_dtype(as_bool(self), "i64")
-    made: Value = ops.reduce_sum(x, axes=axes_of(dim, x), keepdims=False)
-    return made
+    result: Value = ops.reduce_sum(x, axes=axes_of(dim, x), keepdims=False)
+    return result
 
 
 @importer("cumsum")
 def cumsum(self: Value, dim: int, dtype: int | None = None) -> Value:
     x = _summable(self, dtype)
-    made: Value = ops.cumsum(x, axis=axis_of(dim, x))
-    return made
+    result: Value = ops.cumsum(x, axis=axis_of(dim, x))
+    return result
 
 
 @importer("cumprod")
 def cumprod(self: Value, dim: int, dtype: int | None = None) -> Value:
     x = _summable(self, dtype)
-    made: Value = ops.cumprod(x, axis=axis_of(dim, x))
-    return made
+    result: Value = ops.cumprod(x, axis=axis_of(dim, x))
+    return result
 
 
 @importer("topk")
@@ -266,8 +266,8 @@ def sort(
 def argsort(
     self: Value, *args: Any, dim: int = -1, descending: bool = False, stable: bool | None = None
 ) -> Value:
-    made: Value = sort(self, *args, dim=dim, descending=descending)[1]
-    return made
+    result: Value = sort(self, *args, dim=dim, descending=descending)[1]
+    return result
 
 
 @importer("aminmax")

@@ -35,7 +35,7 @@ def resized(x: Value, size: Any, factors: Any, mode: str, way: str, **more: Any)
     axes = [i for i in range(n) if shape[i] != extents[i] or scales[i] != 1]
     if not axes:
         return x
-    made: Value = ops.resize(
+    result: Value = ops.resize(
         x,
         axes=tuple(2 + i for i in axes),
         shape=tuple(shape[i] for i in axes),
@@ -44,7 +44,7 @@ def resized(x: Value, size: Any, factors: Any, mode: str, way: str, **more: Any)
         coordinate_transformation_mode=way,
         **more,
     )
-    return made
+    return result
 
 
 @importer("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
@@ -141,17 +141,17 @@ def interpolate(
 def grid_sampler(
     input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Value:
-    made: Value = ops.grid_sample(
+    result: Value = ops.grid_sample(
         input,
         grid,
         mode=("linear", "nearest", "cubic")[interpolation_mode],
         padding_mode=("zeros", "border", "reflection")[padding_mode],
         align_corners=bool(align_corners),
     )
-    return made
+    return result
 
 
 @importer("affine_grid_generator")
 def affine_grid(theta: Value, size: Any, align_corners: bool) -> Value:
-    made: Value = ops.affine_grid(theta, size=ints(size), align_corners=bool(align_corners))
-    return made
+    result: Value = ops.affine_grid(theta, size=ints(size), align_corners=bool(align_corners))
+    return result

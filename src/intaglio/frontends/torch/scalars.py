@@ -374,8 +374,8 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
 
 def _stride(x: MutableTensor, dim: int | None = None) -> Any:
     shape = extents(x)
-    made = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    return made if dim is None else made[dim]
+    results = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    return results if dim is None else results[dim]
 
 
 def _tolist(x: MutableTensor) -> Any:

@@ -60,10 +60,10 @@ class Script:
         record = unpickle(self.archive.read("data.pkl"), f"{self.what} (data.pkl)")
         if not isinstance(record, Record):
             raise BadFile(f"{self.what} has no module in data.pkl; it is damaged")
-        made = self.object(record, "data")
-        if not isinstance(made, Module):
+        result = self.object(record, "data")
+        if not isinstance(result, Module):
             raise BadFile(f"{self.what} has no module in data.pkl; it is damaged")
-        return made
+        return result
 
     @functools.cached_property
     def constants(self) -> list[Any]:
@@ -73,12 +73,12 @@ class Script:
         stored = unpickle(self.archive.read("constants.pkl"), f"{self.what} (constants.pkl)")
         if not isinstance(stored, tuple | list):
             raise BadFile(f"{self.what} (constants.pkl) is not a list; it is damaged")
-        made = [self.object(x, "constants", f"c{i}") for i, x in enumerate(stored)]
-        for x in made:
+        results = [self.object(x, "constants", f"c{i}") for i, x in enumerate(stored)]
+        for x in results:
             held = x.held if isinstance(x, MutableTensor) else None
             if isinstance(held, Value) and not held.shape and held.dtype in ("f64", "i64"):
                 x.write(Number(held.type, held.name, held.data))
-        return made
+        return results
 
     @functools.cached_property
     def traced_inputs(self) -> list[Any]:
@@ -93,29 +93,31 @@ class Script:
         """A stored object with MutableTensors and Modules; shared objects stay shared."""
         if id(x) in self._made:
             return self._made[id(x)]
-        made: Any = x
+        results: Any = x
         if isinstance(x, Stored):
             read = functools.partial(self._storage, folder)
-            made = MutableTensor(loaded(x, read, self.what, self._swapped), path)
+            results = MutableTensor(loaded(x, read, self.what, self._swapped), path)
         elif isinstance(x, Record):
-            made = Module(x.name, {}, path)
-            self._made[id(x)] = made
+            results = Module(x.name, {}, path)
+            self._made[id(x)] = results
             state = x.state if isinstance(x.state, dict) else {}
             for k, v in state.items():
-                made.attributes[str(k)] = self.object(v, folder, f"{path}.{k}" if path else str(k))
+                results.attributes[str(k)] = self.object(
+                    v, folder, f"{path}.{k}" if path else str(k)
+                )
             if not isinstance(x.state, dict):
-                made.state = self.object(x.state, folder, path)
+                results.state = self.object(x.state, folder, path)
         elif isinstance(x, list | tuple):
             items = [self.object(y, folder, f"{path}.{i}") for i, y in enumerate(x)]
-            made = items if isinstance(x, list) else tuple(items)
+            results = items if isinstance(x, list) else tuple(items)
         elif isinstance(x, dict):
-            made = {k: self.object(v, folder, f"{path}.{k}") for k, v in x.items()}
+            results = {k: self.object(v, folder, f"{path}.{k}") for k, v in x.items()}
         elif isinstance(x, Name):
-            made = str(x)
+            results = str(x)
         if isinstance(x, Stored | Record | list | tuple | dict):
-            self._made[id(x)] = made
+            self._made[id(x)] = results
             self._kept.append(x)
-        return made
+        return results
 
     def _storage(self, folder: str, key: str) -> bytes:
         name = f"{folder}/{key}"
@@ -141,13 +143,13 @@ class Script:
             tree = ast.parse(text)
         except (SyntaxError, ValueError, MemoryError, RecursionError) as e:
             raise BadFile(f"{self.what}: {path} is not TorchScript ({e})") from None
-        made: dict[str, Class | ast.FunctionDef] = {}
+        results: dict[str, Class | ast.FunctionDef] = {}
         for item in tree.body:
             if isinstance(item, ast.FunctionDef):
-                made[item.name] = item
+                results[item.name] = item
             elif isinstance(item, ast.ClassDef):
-                made[item.name] = _class(item)
-        return made
+                results[item.name] = _class(item)
+        return results
 
     def tensors(self) -> dict[str, MutableTensor]:
         """The tensors that modules hold, by path."""
@@ -177,13 +179,13 @@ class Script:
 
 def _class(item: ast.ClassDef) -> Class:
     bases = {b.id for b in item.bases if isinstance(b, ast.Name)}
-    made = Class(item.name, tuple="NamedTuple" in bases)
+    result = Class(item.name, tuple="NamedTuple" in bases)
     for s in item.body:
         if isinstance(s, ast.FunctionDef):
-            made.methods[s.name] = s
+            result.methods[s.name] = s
         elif isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name):
-            made.fields.append(s.target.id)
+            result.fields.append(s.target.id)
         elif isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name):
             with contextlib.suppress(AttributeError):
-                made.values[s.targets[0].id] = s.value
-    return made
+                result.values[s.targets[0].id] = s.value
+    return result

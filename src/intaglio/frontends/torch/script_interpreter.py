@@ -118,10 +118,10 @@ class Interpreter:
         if isinstance(found, Class) and found.tuple:
             return NamedTuple(args, found.fields)
         if isinstance(found, Class):
-            made = Module(path, {}, here)
+            result = Module(path, {}, here)
             if "__init__" in found.methods:
-                self._follow(found.methods["__init__"], [made, *args], kwargs, here)
-            return made
+                self._follow(found.methods["__init__"], [result, *args], kwargs, here)
+            return result
         raise Unsupported(
             f"torch: the code calls '{path}', which the file does not contain; save the model again"
         )

@@ -30,8 +30,8 @@ from intaglio.ops.registry import broadcast_shapes, normalize_axis
 def reshape(self: Value, size: Any, *rest: Any) -> Value:
     if not isinstance(size, list | tuple):
         raise BadInput("a view as another element type is not supported; use to()")
-    made: Value = ops.reshape(self, shape=ints(size))
-    return made if made.shape != self.shape else self
+    result: Value = ops.reshape(self, shape=ints(size))
+    return result if result.shape != self.shape else self
 
 
 @importer("view_as", "reshape_as")
@@ -92,8 +92,8 @@ def t(self: Value) -> Value:
 
 @importer("mT", "mH", "adjoint")
 def matrix_t(self: Value) -> Value:
-    made: Value = transpose(self, -2, -1)
-    return made
+    result: Value = transpose(self, -2, -1)
+    return result
 
 
 @importer("numpy_T")
@@ -133,8 +133,8 @@ def expand(self: Value, size: Any, implicit: bool = False) -> Value:
     want = ints(size)
     lead = len(want) - self.type.rank
     shape = tuple(self.shape[i - lead] if d < 0 and i >= lead else d for i, d in enumerate(want))
-    made: Value = self if shape == self.shape else ops.expand(self, shape=shape)
-    return made
+    result: Value = self if shape == self.shape else ops.expand(self, shape=shape)
+    return result
 
 
 @importer("expand_as")
@@ -156,8 +156,8 @@ def repeat(self: Value, repeats: Any) -> Value:
     if len(times) > x.type.rank:
         x = reshaped(x, (*[1] * (len(times) - x.type.rank), *x.shape))
     times = (*[1] * (x.type.rank - len(times)), *times)
-    made: Value = ops.tile(x, repeats=times) if any(t != 1 for t in times) else x
-    return made
+    result: Value = ops.tile(x, repeats=times) if any(t != 1 for t in times) else x
+    return result
 
 
 @importer("repeat_interleave")
@@ -175,8 +175,8 @@ def cat(tensors_: Any, dim: int = 0) -> Value:
     some = [
         x for x in xs if x.shape != (0,)
     ] or xs  # an empty vector can be concatenated with any tensor
-    made: Value = ops.concat(*some, axis=axis_of(dim, some[0])) if len(some) > 1 else some[0]
-    return made
+    result: Value = ops.concat(*some, axis=axis_of(dim, some[0])) if len(some) > 1 else some[0]
+    return result
 
 
 @importer("stack")
@@ -184,8 +184,8 @@ def stack(tensors_: Any, dim: int = 0) -> Value:
     xs = promoted(*tensors(tensors_))
     axis = normalize_axis(integer(dim), xs[0].type.rank + 1)
     each = [reshaped(x, (*x.shape[:axis], 1, *x.shape[axis:])) for x in xs]
-    made: Value = ops.concat(*each, axis=axis) if len(each) > 1 else each[0]
-    return made
+    result: Value = ops.concat(*each, axis=axis) if len(each) > 1 else each[0]
+    return result
 
 
 @importer("hstack", "column_stack")
@@ -201,11 +201,11 @@ def vstack(tensors_: Any) -> Value:
 
 
 def pieces(x: Value, sizes: list[int], axis: int) -> list[Value]:
-    ends, made = 0, []
+    ends, result = 0, []
     for size in sizes:
-        made.append(ops.part(x, ends, ends + size, axis=axis))
+        result.append(ops.part(x, ends, ends + size, axis=axis))
         ends += size
-    return made
+    return result
 
 
 @importer("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes")
@@ -257,8 +257,8 @@ def slice_(self: Value, dim: int = 0, start: Any = None, end: Any = None, step: 
         raise BadInput(f"a slice has step {s}; it must be positive")
     if (a, s) == (0, 1) and b >= extent:
         return self
-    made: Value = ops.part(self, a, max(a, b), axis=axis, step=s)
-    return made
+    result: Value = ops.part(self, a, max(a, b), axis=axis, step=s)
+    return result
 
 
 @importer("narrow")
@@ -272,8 +272,8 @@ def narrow(self: Value, dim: int, start: Any, length: Any) -> Value:
 def select(self: Value, dim: int, index: Any) -> Value:
     axis = axis_of(dim, self)
     if isinstance(index, Value) and index.data is None:
-        made: Value = ops.gather(self, reshaped(index, ()), axis=axis)
-        return made
+        result: Value = ops.gather(self, reshaped(index, ()), axis=axis)
+        return result
     at, extent = integer(index), self.shape[axis]
     if not -extent <= at < extent:
         raise BadInput(f"index {at} is outside of an axis of {extent}")
@@ -288,8 +288,8 @@ def flip(self: Value, dims: Any = None) -> Value:
     start = tuple(d - 1 if i in axes else 0 for i, d in enumerate(x.shape))
     stop = tuple(-d - 1 if i in axes else d for i, d in enumerate(x.shape))
     step = tuple(-1 if i in axes else 1 for i in range(rank))
-    made: Value = ops.slice_(x, start=start, stop=stop, step=step)
-    return made
+    result: Value = ops.slice_(x, start=start, stop=stop, step=step)
+    return result
 
 
 @importer("diagonal")
@@ -299,8 +299,8 @@ def diagonal(self: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Valu
     rows, columns = x.shape[-2:]
     count = max(min(rows + min(k, 0), columns - max(k, 0)), 0)
     at = (np.arange(count) + max(-k, 0)) * columns + np.arange(count) + max(k, 0)
-    made: Value = ops.gather(reshaped(x, (*x.shape[:-2], rows * columns)), at, axis=-1)
-    return made
+    result: Value = ops.gather(reshaped(x, (*x.shape[:-2], rows * columns)), at, axis=-1)
+    return result
 
 
 @importer("unfold")
@@ -320,14 +320,14 @@ def meshgrid(tensors_: Any, indexing: str = "ij") -> list[Value]:
     if indexing == "xy" and len(xs) > 1:
         xs[0], xs[1] = xs[1], xs[0]
     shape = tuple(x.type.size for x in xs)
-    made = []
+    results = []
     for i, x in enumerate(xs):
         line = reshaped(x, [x.type.size if j == i else 1 for j in range(len(xs))])
-        made.append(expand(line, list(shape)))
+        results.append(expand(line, list(shape)))
     if indexing == "xy" and len(xs) > 1:
-        made = [permuted(m, (1, 0, *range(2, len(xs)))) for m in made]
-        made[0], made[1] = made[1], made[0]
-    return made
+        results = [permuted(m, (1, 0, *range(2, len(xs)))) for m in results]
+        results[0], results[1] = results[1], results[0]
+    return results
 
 
 @importer("atleast_1d")
@@ -342,8 +342,8 @@ def one_hot(self: Value, num_classes: int = -1) -> Value:
         raise BadInput(
             "one_hot is called without num_classes, so that its shape is unknown; give num_classes"
         )
-    made: Value = ops.one_hot(self, np.array([0, 1], np.int64), depth=int(num_classes), axis=-1)
-    return made
+    result: Value = ops.one_hot(self, np.array([0, 1], np.int64), depth=int(num_classes), axis=-1)
+    return result
 
 
 @importer("roll")

@@ -59,10 +59,10 @@ def imag(self: Complex) -> Value:
 @importer("abs", "absolute")
 def abs_(self: Any) -> Value:
     if not isinstance(self, Complex):
-        made: Value = ops.abs(tensor(self))
-        return made
-    made = ops.reduce_l2(self.pairs, axes=(self.pairs.type.rank - 1,), keepdims=False)
-    return made
+        result: Value = ops.abs(tensor(self))
+        return result
+    result = ops.reduce_l2(self.pairs, axes=(self.pairs.type.rank - 1,), keepdims=False)
+    return result
 
 
 @importer("angle")
@@ -137,8 +137,8 @@ def _spectrum(x: Any, dim: Any, n: Any, norm: str | None, **how: Any) -> Value:
     scale = {"ortho": length**-0.5, "forward": 1 / length}.get(norm or "", 1.0)
     if how.get("inverse"):
         scale = {"ortho": length**0.5, "forward": float(length)}.get(norm or "", 1.0)
-    made: Value = y if scale == 1 else ops.mul(y, number(scale, y.dtype))
-    return made
+    result: Value = y if scale == 1 else ops.mul(y, number(scale, y.dtype))
+    return result
 
 
 @importer("fft_rfft")
@@ -207,5 +207,5 @@ def as_strided(self: Value, size: Any, stride: Any, storage_offset: Any = None) 
         raise BadInput(f"a strided view has shape {size}, which is too large or negative")
     for d, s in zip(size, stride, strict=True):
         at = at[..., None] + np.arange(integer(d)) * integer(s)
-    made: Value = ops.gather(reshaped(self, (self.type.size,)), at, axis=0)
-    return made
+    result: Value = ops.gather(reshaped(self, (self.type.size,)), at, axis=0)
+    return result

@@ -124,9 +124,9 @@ class NamedTuple(tuple):  # type: ignore[type-arg]
     fields: list[str]
 
     def __new__(cls, items: list[Any], fields: list[str]) -> NamedTuple:
-        made = super().__new__(cls, items)
-        made.fields = fields
-        return made
+        result = super().__new__(cls, items)
+        result.fields = fields
+        return result
 
     def get(self, name: str) -> Any:
         return self[self.fields.index(name)]
@@ -176,8 +176,8 @@ def strided(
     flat = np.frombuffer(data, dtype, here)
     bytes_ = tuple(s * dtype.itemsize for s in stride)
     view = np.lib.stride_tricks.as_strided(flat[offset:], shape, bytes_, writeable=False)
-    made = np.ascontiguousarray(view).astype(dtype.newbyteorder("="), copy=False)
-    return made.reshape(shape)  # numpy adds an axis to a single element
+    result = np.ascontiguousarray(view).astype(dtype.newbyteorder("="), copy=False)
+    return result.reshape(shape)  # numpy adds an axis to a single element
 
 
 def loaded(t: Stored, read: Read, what: str, swapped: bool = False) -> Value | Quantized:

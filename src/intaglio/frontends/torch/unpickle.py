@@ -292,9 +292,9 @@ class _Machine:
 
     def _build(self, arg: Any) -> None:
         state = self.stack.pop()
-        made = self.stack[-1]
-        if isinstance(made, Record):
-            made.state = state
+        result = self.stack[-1]
+        if isinstance(result, Record):
+            result.state = state
 
     def _binpersid(self, arg: Any) -> None:
         pid = self.stack.pop()

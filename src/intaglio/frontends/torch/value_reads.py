@@ -80,17 +80,17 @@ def _modes() -> tuple[Any, Any]:
             self.found, self.marked = found, marked
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):  # type: ignore[no-untyped-def]
-            made = func(*args, **(kwargs or {}))
+            result = func(*args, **(kwargs or {}))
             name, tags = getattr(func, "_opname", ""), getattr(func, "tags", ())
             if name in SHAPES_ONLY or not _is_marked([args, kwargs or {}], self.marked):
-                return made
+                return result
             if torch.Tag.data_dependent_output in tags:
                 _note(self.found.values)
             if torch.Tag.dynamic_output_shape in tags:
                 _note(self.found.shapes)
-            for t in (*_tensors([made]), *_written(func, args)):
+            for t in (*_tensors([result]), *_written(func, args)):
                 self.marked.add(_storage(t))
-            return made
+            return result
 
     return Calls, Operators
 

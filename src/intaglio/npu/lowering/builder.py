@@ -104,8 +104,8 @@ def before_reshapes(v: Value, fits: Callable[[Value], bool]) -> Value | None:
     """The first value that `fits` on the way from `v` back through reshapes; None: none does."""
     found: Value | None = v
     while found is not None and not fits(found):
-        made = found.producer
-        found = made.inputs[0] if made is not None and made.op == "reshape" else None
+        result = found.producer
+        found = result.inputs[0] if result is not None and result.op == "reshape" else None
     return found
 
 

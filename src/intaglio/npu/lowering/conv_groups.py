@@ -46,21 +46,21 @@ class Convolution:
     def _split_groups(self, make: Builder, chip: Chip, table: Value | None) -> Value:
         """Several groups per convolution, with zero weights between different groups."""
         (outputs, depth), joined = self.w.shape[:2], _groups_per_convolution(chip, self)
-        made = []
+        results = []
         for i in range(self.groups // joined):
             seen = self._slice(make, self.x, i * depth * joined, depth * joined)
             count = outputs // self.groups * joined
             dense = block_diagonal(self.w[i * count : (i + 1) * count], joined)
-            made.append(self._outputs(make, seen, dense, i * count)(make, chip, table))
-        return self._concat(make, made)
+            results.append(self._outputs(make, seen, dense, i * count)(make, chip, table))
+        return self._concat(make, results)
 
     def _split_outputs(self, make: Builder, chip: Chip, table: Value | None, size: int) -> Value:
         """`size` output channels per convolution."""
-        made = [
+        results = [
             self._outputs(make, self.x, self.w[i : i + size], i)(make, chip, table)
             for i in range(0, self.w.shape[0], size)
         ]
-        return self._concat(make, made)
+        return self._concat(make, results)
 
     def _outputs(self, make: Builder, x: Value, w: Array, first: int) -> Convolution:
         """The convolution of some output channels, with weights `w`."""

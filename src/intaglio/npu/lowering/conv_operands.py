@@ -124,8 +124,8 @@ def _narrow_weights(make: Builder, product: Convolution) -> Convolution:
         }
         return replace(product, x=make(resize, x, factor=(1, 2)), w=wide, attrs={**a, **window})
     twice = np.repeat(np.arange(x.shape[1]), 2)
-    beside = np.stack([first, second], 2).reshape(w.shape[0], 2 * w.shape[1], *w.shape[2:])
-    return replace(product, x=select_channels(make, x, twice), w=beside)
+    interleaved = np.stack([first, second], 2).reshape(w.shape[0], 2 * w.shape[1], *w.shape[2:])
+    return replace(product, x=select_channels(make, x, twice), w=interleaved)
 
 
 # ---- views ---------------------------------------------------------------------------------------

@@ -59,10 +59,10 @@ def _first_possible(
         try:
             found = given.convolution(make, window, view)
             found.attrs.update(changes)
-            made = found(make, chip, table)
+            result = found(make, chip, table)
             if view == "column":
-                return make.from_column(made, shape)
-            return make.reshaped(made, shape)
+                return make.from_column(result, shape)
+            return make.reshaped(result, shape)
         except Refused as e:
             refusals.append(e)
     raise refusals[0]
@@ -76,8 +76,8 @@ def _conv(
     if given.ys is None:  # the CPU adds an f32 residual to an f32 result, with the same bits
         added, given = given.residual, given._replace(residual=None)
     shape = node.outputs[0].shape
-    made = _first_possible(make, chip, given, conv.attrs, shape, table, **changes)
-    return made if added is None else ops.add(made, added)
+    result = _first_possible(make, chip, given, conv.attrs, shape, table, **changes)
+    return result if added is None else ops.add(result, added)
 
 
 def _linear(make: Builder, chip: Chip, node: Node) -> Value:

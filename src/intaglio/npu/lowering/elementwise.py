@@ -130,8 +130,8 @@ def _max_pool(make: Builder, x: Value, node: Node) -> Value:
         raise Refused("its indices are read, too; units return the largest numbers only")
     window = {k: node.attrs[k] for k in ("kernel", "stride", "pad", "dilation")}
     window = window if x.type.rank == 4 else two_axes(window)
-    made = make(pool, make.as_feature_map(x), kind="max", **window, **_range(x), dtype=x.dtype)
-    return make.reshaped(made, node.outputs[0].shape)
+    result = make(pool, make.as_feature_map(x), kind="max", **window, **_range(x), dtype=x.dtype)
+    return make.reshaped(result, node.outputs[0].shape)
 
 
 def _mean_of_axes(
@@ -141,7 +141,7 @@ def _mean_of_axes(
     if axes != tuple(range(2, x.type.rank)):
         raise Refused(f"a mean over axes {axes} of {x.type}; units take it over height and width")
     whole = make.as_feature_map(x).shape[2:]
-    made = _avg_pool(
+    result = _avg_pool(
         make,
         x,
         xs,
@@ -155,7 +155,7 @@ def _mean_of_axes(
         dilation=(1, 1),
         count_include_pad=False,
     )
-    return make.reshaped(made, node.outputs[0].shape)
+    return make.reshaped(result, node.outputs[0].shape)
 
 
 # ---- tables --------------------------------------------------------------------------------------
@@ -221,10 +221,10 @@ def elementwise_rules(make: Builder) -> tuple[Rule, ...]:
     @rule(P.op(("lookup", "lookup_wide", "clip"), P.op(LAYOUT_CHANGES, x) @ "move", t_))
     def hoist_function(node: Node, move: Node, x: Value, t_: Value | None) -> Any:
         """Hoist a table or clip above reshape and transpose, towards the NPU op before them."""
-        made: Node | None = x.producer
-        while made is not None and made.op in LAYOUT_CHANGES:
-            made = made.inputs[0].producer if made.inputs[0] is not None else None
-        if made is None or not (is_npu(made) or made.op.startswith("qlinear_")):
+        result: Node | None = x.producer
+        while result is not None and result.op in LAYOUT_CHANGES:
+            result = result.inputs[0].producer if result.inputs[0] is not None else None
+        if result is None or not (is_npu(result) or result.op.startswith("qlinear_")):
             return None
         given = (x,) if t_ is None else (x, t_)
         return REGISTRY[move.op](REGISTRY[node.op](*given, **node.attrs), **move.attrs)

@@ -106,8 +106,8 @@ def _pair(make: Builder, casts: F16Casts, node: Node) -> Value:
         )
     kind = "mul" if node.op == "mul" else "add"
     maps = make.as_feature_map(casts(one)), make.as_feature_map(casts(other))
-    made = make(eltwise, *maps, kind=kind, a_zero=0, b_zero=0, **factors, dtype="f16")
-    return casts.back(made, out)
+    result = make(eltwise, *maps, kind=kind, a_zero=0, b_zero=0, **factors, dtype="f16")
+    return casts.back(result, out)
 
 
 def _per_channel(make: Builder, casts: F16Casts, node: Node, x: Value, c: Value) -> Value:
@@ -124,7 +124,7 @@ def _per_channel(make: Builder, casts: F16Casts, node: Node, x: Value, c: Value)
     else:
         first = node.inputs[0] is x
         scale, bias = (scale, -numbers) if first else (-scale, numbers)
-    made = make(
+    result = make(
         depthwise,
         casts(x),
         constant(np.ones((many, 1, 1, 1), np.float16)),
@@ -136,7 +136,7 @@ def _per_channel(make: Builder, casts: F16Casts, node: Node, x: Value, c: Value)
         x_zero=0,
         dtype="f16",
     )
-    return casts.back(made, out)
+    return casts.back(result, out)
 
 
 def _residual(make: Builder, node: Node) -> Any:
@@ -145,11 +145,11 @@ def _residual(make: Builder, node: Node) -> Any:
     assert r is not None
     if at["kind"] != "add" or a.dtype != "f16" or a.shape != r.shape or a is r:
         return None
-    for made, other, factor, other_factor in (
+    for result, other, factor, other_factor in (
         (a, r, at["a_factor"], at["b_factor"]),
         (r, a, at["b_factor"], at["a_factor"]),
     ):
-        before = epilogue_owner(made)
+        before = epilogue_owner(result)
         if before is None or before.op not in ("npu.conv", "npu.depthwise") or factor != 1:
             continue
         end = before.attrs
@@ -224,8 +224,8 @@ def _pool(make: Builder, casts: F16Casts, node: Node, x: Value, kind: str) -> Va
     else:
         attrs = {k: node.attrs[k] for k in ("kernel", "stride", "pad", "dilation")}
     count = bool(node.attrs.get("count_include_pad"))
-    made = make(pool, casts(x), kind=kind, count_include_pad=count, dtype="f16", **attrs)
-    return casts.back(made, node.outputs[0])
+    result = make(pool, casts(x), kind=kind, count_include_pad=count, dtype="f16", **attrs)
+    return casts.back(result, node.outputs[0])
 
 
 # ---- data movement -------------------------------------------------------------------------------

@@ -25,11 +25,11 @@ WITH_EPILOGUE = ("npu.conv", "npu.depthwise", "npu.eltwise", "npu.pool")
 
 def as_f16(v: Value) -> Value | None:
     """The value itself if it is f16, or the f16 value that a cast to f32 made it from."""
-    made = v.producer
+    result = v.producer
     if v.dtype == "f16":
         return v
-    if v.dtype == "f32" and made is not None and made.op == "cast":
-        before = made.inputs[0]
+    if v.dtype == "f32" and result is not None and result.op == "cast":
+        before = result.inputs[0]
         return before if before is not None and before.dtype == "f16" else None
     return None
 
@@ -76,14 +76,14 @@ class F16Casts:
 def epilogue_owner(x: Value) -> Node | None:
     """The NPU op that makes `x` in f16 for one reader and has no table yet; None: there is none."""
     small, readers = as_f16(x), list(x.uses)
-    made = small.producer if small is not None else None
-    if made is None or made.op not in WITH_EPILOGUE or len(readers) != 1:
+    result = small.producer if small is not None else None
+    if result is None or result.op not in WITH_EPILOGUE or len(readers) != 1:
         return None
     assert small is not None
-    if made.attrs["dtype"] != "f16" or (small is not x and len(small.uses) != 1):
+    if result.attrs["dtype"] != "f16" or (small is not x and len(small.uses) != 1):
         return None
-    has_table = made.op != "npu.pool" and made.inputs[table_input(made.op)] is not None
-    return None if has_table else made
+    has_table = result.op != "npu.pool" and result.inputs[table_input(result.op)] is not None
+    return None if has_table else result
 
 
 def function_operand(node: Node) -> Value | None:

@@ -93,10 +93,12 @@ def _convolve(
             seen, w = viewed_operands(make, image, w, attrs, view)
             ones = np.ones(len(w), np.float32)
             attrs |= {"x_zero": 0, "dtype": "f16"}
-            made = Convolution(seen, w, ones, bias, None, groups, attrs)(make, chip)
+            result = Convolution(seen, w, ones, bias, None, groups, attrs)(make, chip)
             column = view == "column"
-            made = make.from_column(made, out.shape) if column else make.reshaped(made, out.shape)
-            return casts.back(made, out)
+            result = (
+                make.from_column(result, out.shape) if column else make.reshaped(result, out.shape)
+            )
+            return casts.back(result, out)
         except Refused as e:
             refusals.append(e)
     raise refusals[0]

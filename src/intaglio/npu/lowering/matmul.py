@@ -38,8 +38,8 @@ def batched_matmul(make: Builder, a: Value, b: Value, **attrs: Any) -> Value:
     # npu.matmul sums over the channels of its first operand, so `a` is transposed.
     left = make.on_cpu(ops.transpose, make.reshaped(a, (n, m, k)), perm=(0, 2, 1))
     operands = make.reshaped(left, (n, k, m, 1)), make.reshaped(b, (n, k, c, 1))
-    made = make(matmul, *operands, turned=True, **attrs)
-    return make.on_cpu(ops.transpose, make.reshaped(made, (n, c, m)), perm=(0, 2, 1))
+    result = make(matmul, *operands, turned=True, **attrs)
+    return make.on_cpu(ops.transpose, make.reshaped(result, (n, c, m)), perm=(0, 2, 1))
 
 
 def _matmul(make: Builder, node: Node) -> Value:

@@ -47,10 +47,10 @@ def _type(
     check_zero_point(x_zero, x.dtype, "x_zero")
     check_windows(x, w.shape[2:], stride, pad, dilation)
     counts = window_counts(x.shape[2:], w.shape[2:], stride, pad, dilation)
-    made = Type(dtype, (x.shape[0], w.shape[0], *counts))
+    result = Type(dtype, (x.shape[0], w.shape[0], *counts))
     if residual is not None:
-        if residual.shape != made.shape or residual.dtype not in FEATURES:
-            raise BadInput(f"the residual {residual.type} does not fit the result {made}")
+        if residual.shape != result.shape or residual.dtype not in FEATURES:
+            raise BadInput(f"the residual {residual.type} does not fit the result {result}")
         check_zero_point(r_zero, residual.dtype, "r_zero")
     if dtype != ACCUMULATOR:
         Epilogue(dtype, **epilogue).check(x.dtype, table)
@@ -59,7 +59,7 @@ def _type(
             f"an {ACCUMULATOR} result of {x.dtype} with a table or a residual; "
             f"only 8-bit operands without either return their sums"
         )
-    return made
+    return result
 
 
 def _check_weights(x: Value, w: Value, scale: Value, bias: Value, channels: int) -> None:

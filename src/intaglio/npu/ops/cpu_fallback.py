@@ -57,8 +57,8 @@ def _look_up(y: Value, table: Value, base: int, low: int, high: int) -> Value:
         every = base + np.arange(table.type.size)
     at = np.clip(np.clip(every.astype(np.int32), low, high) - base, 0, table.type.size - 1)
     entries = constant(table.data[at])
-    made: Value = ops.lookup(y, entries) if narrow else ops.lookup_wide(y, entries, base=base)
-    return made
+    result: Value = ops.lookup(y, entries) if narrow else ops.lookup_wide(y, entries, base=base)
+    return result
 
 
 def _clip_or_look_up(y: Value, end: Epilogue, table: Value | None = None) -> Value:
@@ -67,20 +67,20 @@ def _clip_or_look_up(y: Value, end: Epilogue, table: Value | None = None) -> Val
         return _look_up(y, table, end.base, end.low, end.high)
     if (end.low, end.high) == dtypes.limits(y.dtype):
         return y
-    made: Value = ops.clip(y, lo=float(end.low), hi=float(end.high))
-    return made
+    result: Value = ops.clip(y, lo=float(end.low), hi=float(end.high))
+    return result
 
 
 def _from_f32(t: Value, end: Epilogue, table: Value | None = None) -> Value:
     """The epilogue of an f32 result."""
-    made = t
+    result = t
     if end.dtype in FLOATS:
         if end.least > -math.inf or end.most < math.inf:
-            made = ops.clip(made, lo=end.least, hi=end.most)
-        made = made if end.dtype == "f32" else ops.cast(made, dtype=end.dtype)
-        return made if table is None else _interpolate(made, table)
-    made = ops.quantize_linear(t, _real(1.0), _integer(end.y_zero, end.dtype), dtype=end.dtype)
-    return _clip_or_look_up(made, end)
+            result = ops.clip(result, lo=end.least, hi=end.most)
+        result = result if end.dtype == "f32" else ops.cast(result, dtype=end.dtype)
+        return result if table is None else _interpolate(result, table)
+    result = ops.quantize_linear(t, _real(1.0), _integer(end.y_zero, end.dtype), dtype=end.dtype)
+    return _clip_or_look_up(result, end)
 
 
 def _interpolate(x: Value, table: Value) -> Value:
@@ -90,24 +90,24 @@ def _interpolate(x: Value, table: Value) -> Value:
     with np.errstate(over="ignore"):
         entries = constant(f16_arithmetic.interpolate(every, table.data).astype(np.float16))
     bits = ops.cast(ops.bitcast(x, dtype="u16"), dtype="i64")
-    made: Value = ops.gather(entries, bits, axis=0)
-    return made
+    result: Value = ops.gather(entries, bits, axis=0)
+    return result
 
 
 # ---- operands ------------------------------------------------------------------------------------
 def _as_f32(v: Value) -> Value:
-    made: Value = ops.cast(v, dtype="f32")
-    return made
+    result: Value = ops.cast(v, dtype="f32")
+    return result
 
 
 def _scaled(v: Value, factor: float, zero: int = 0) -> Value:
     """An operand as f32, times a factor."""
-    made: Value
+    result: Value
     if v.dtype not in f16_arithmetic.TYPES:
-        made = ops.dequantize_linear(v, _real(factor), _integer(zero, v.dtype))
-        return made
-    made = _as_f32(v)
-    return made if factor == 1 else ops.mul(made, _real(factor))
+        result = ops.dequantize_linear(v, _real(factor), _integer(zero, v.dtype))
+        return result
+    result = _as_f32(v)
+    return result if factor == 1 else ops.mul(result, _real(factor))
 
 
 # ---- convolutions --------------------------------------------------------------------------------
@@ -216,8 +216,8 @@ def _(
         else:
             y = ops.qlinear_matmul(*given, _real(1.0), _integer(end.y_zero, dtype))
             y = _clip_or_look_up(y, end)
-    made: Value = ops.reshape(y, shape=(*y.shape, 1))
-    return made
+    result: Value = ops.reshape(y, shape=(*y.shape, 1))
+    return result
 
 
 def _integer_or_none(v: Value, zero: int) -> Value | None:
@@ -282,8 +282,8 @@ def _(
         return None
     of_a = a, _real(a_factor), _integer(a_zero, a.dtype)
     of_b = b, _real(right_factor), _integer(b_zero, b.dtype)
-    made = ops.qlinear_add if kind == "add" else ops.qlinear_mul
-    y = made(*of_a, *of_b, _real(1.0), _integer(end.y_zero, stored))
+    result = ops.qlinear_add if kind == "add" else ops.qlinear_mul
+    y = result(*of_a, *of_b, _real(1.0), _integer(end.y_zero, stored))
     return _clip_or_look_up(y, end, table)
 
 
@@ -297,7 +297,7 @@ def _(x: Value, table: Value, *, base: int) -> Value:
 @resize.lowers
 def _(x: Value, *, factor: tuple[int, int]) -> Value:
     shape = tuple(n * f for n, f in zip(x.shape[2:], factor, strict=True))
-    made: Value = ops.resize(
+    result: Value = ops.resize(
         x,
         axes=(2, 3),
         shape=shape,
@@ -306,13 +306,13 @@ def _(x: Value, *, factor: tuple[int, int]) -> Value:
         coordinate_transformation_mode="asymmetric",
         nearest_mode="floor",
     )
-    return made
+    return result
 
 
 @concat.lowers
 def _(*xs: Value) -> Value:
-    made: Value = ops.concat(*xs, axis=1)
-    return made
+    result: Value = ops.concat(*xs, axis=1)
+    return result
 
 
 @slice_.lowers

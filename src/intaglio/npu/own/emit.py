@@ -237,7 +237,7 @@ class Emitter:
         self, op: str, fields: dict[str, Any], layer: int, constants: Iterable[Span] = ()
     ) -> None:
         """Append an instruction, with the waits that its operands require."""
-        made = Instruction(op, fields, self.core, layer, barrier=self.barriers)
+        result = Instruction(op, fields, self.core, layer, barrier=self.barriers)
         sources = [f for n in ("src", "other", "residual") if (f := fields.get(n)) is not None]
         reads = [(f.space, span(f)) for f in sources]
         reads += [("sram", s) for s in constants]
@@ -246,5 +246,5 @@ class Emitter:
             assert c is not None
             reads.append(("sram", (fields["table"], fields["table"] + len(c.table))))
         dst = fields["dst"]
-        made.wait = self.hazards[self.core].add(made.queue, reads, [(dst.space, span(dst))])
-        self.instructions.append(made)
+        result.wait = self.hazards[self.core].add(result.queue, reads, [(dst.space, span(dst))])
+        self.instructions.append(result)

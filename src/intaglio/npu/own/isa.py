@@ -161,9 +161,9 @@ ELTWISE = ("add", "mul")
 
 def _record(fields: list[Any]) -> np.dtype[Any]:
     """The record of HEAD and `fields`, padded to a multiple of 8 bytes as in C."""
-    made = np.dtype([("head", HEAD), *fields])
-    rest = -made.itemsize % 8
-    return np.dtype([("head", HEAD), *fields, ("pad_", "u1", (rest,))]) if rest else made
+    result = np.dtype([("head", HEAD), *fields])
+    rest = -result.itemsize % 8
+    return np.dtype([("head", HEAD), *fields, ("pad_", "u1", (rest,))]) if rest else result
 
 
 OPS = {name: _record(fields) for name, (_, fields) in _FIELDS.items()}

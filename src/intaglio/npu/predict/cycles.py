@@ -75,7 +75,7 @@ def costs(program: isa.Program | Array, chip: Chip) -> Costs:
     queues = [isa.QUEUES.index(isa.QUEUE[isa.NAMES[c + 1]]) for c in range(len(isa.NAMES))]
     core, layer = heads["core"].astype(np.int64), heads["layer"].astype(np.int64)
     queue = np.array(queues)[codes - 1]
-    made = Costs(codes, core, queue, layer, heads["wait"], heads["barrier"], *zero)
+    result = Costs(codes, core, queue, layer, heads["wait"], heads["barrier"], *zero)
     constant = constants(chip)
     batch_padding = -(-batch // constant["images"]) * constant["images"] / batch
     for name, code in isa.CODES.items():
@@ -84,18 +84,18 @@ def costs(program: isa.Program | Array, chip: Chip) -> Costs:
             continue
         rows = _gather(data, at[which], isa.OPS[name])
         if name in ("load", "store"):
-            _transfer(made, which, rows, chip, constant, int(head["near"]))
+            _transfer(result, which, rows, chip, constant, int(head["near"]))
         elif name == "barrier":
-            made.idle[which] = constant["barrier"]
+            result.idle[which] = constant["barrier"]
         else:
-            made.work[which], made.products[which] = _work(
+            result.work[which], result.products[which] = _work(
                 name, rows, chip, constant, batch_padding
             )
-            made.idle[which] = constant["launch"]
+            result.idle[which] = constant["launch"]
     cores = int(core.max(initial=0)) + 1
-    made.work[queue == 1] *= 1 + constant["alone"] * (cores - 1) / batch
-    _add_layer_overhead(made, constant["layer"])
-    return made
+    result.work[queue == 1] *= 1 + constant["alone"] * (cores - 1) / batch
+    _add_layer_overhead(result, constant["layer"])
+    return result
 
 
 def constants(chip: Chip) -> dict[str, float]:

@@ -85,7 +85,7 @@ class Timeline:
 
     def loads(self) -> dict[int, tuple[float, ...]]:
         """The share of each layer's work on each core."""
-        c, made = self.costs, {}
+        c, result = self.costs, {}
         work = np.where(c.queue == 1, c.work, 0.0)
         count = int(c.layer.max(initial=-1)) + 1
         by_core = np.array(
@@ -93,8 +93,8 @@ class Timeline:
         )
         whole = np.maximum(by_core.sum(0), 1e-9)
         for k in range(count):
-            made[k] = tuple(float(v) for v in by_core[:, k] / whole[k])
-        return made
+            result[k] = tuple(float(v) for v in by_core[:, k] / whole[k])
+        return result
 
     def busy(self) -> dict[str, list[float]]:
         """The share of the time in which each queue of each core, and DDR, is busy."""
@@ -118,10 +118,10 @@ class Timeline:
 
 def timeline(program: isa.Program | Array, chip: Chip, needs: Costs | None = None) -> Timeline:
     """Schedule a program's instructions on `chip`; `needs` replaces their costs."""
-    made = costs(program, chip) if needs is None else needs
-    start, end = _run(made)
-    cores = int(made.core.max(initial=0)) + 1
-    return Timeline(chip, made, start, end, cores)
+    result = costs(program, chip) if needs is None else needs
+    start, end = _run(result)
+    cores = int(result.core.max(initial=0)) + 1
+    return Timeline(chip, result, start, end, cores)
 
 
 def _causes(c: Costs, end: Array) -> Array:

@@ -22,13 +22,13 @@ def serial(code: Array) -> Array:
 
     Programs for several cores have barriers already and stay unchanged.
     """
-    made = Program.decode(code)
-    if made.cores > 1:
+    result = Program.decode(code)
+    if result.cores > 1:
         return code
     done, barrier, now = [0, 0, 0], [0, 0, 0], -1
-    for i in made.instructions:
+    for i in result.instructions:
         if i.layer != now:
             now, barrier = i.layer, list(done)
         i.wait = tuple(max(a, b) for a, b in zip(i.wait, barrier, strict=True))  # type: ignore[assignment]
         done[QUEUES.index(i.queue)] += 1
-    return made.encode()
+    return result.encode()

@@ -31,7 +31,7 @@ def plan_memory(
     net: Network, context: TilingContext, groups: list[LayerGroup], pin: bool = True
 ) -> MemoryPlan:
     """Exact addresses for the groups that the search has chosen."""
-    layouts = [made for group in groups for made in _exact(context, group)]
+    layouts = [result for group in groups for result in _exact(context, group)]
     pinned = _pin(context, layouts) if pin else {}
     spilled, internal = _spill(context, layouts, pinned)
     return MemoryPlan(layouts, pinned, spilled, internal)
@@ -39,9 +39,9 @@ def plan_memory(
 
 def _exact(context: TilingContext, group: LayerGroup) -> list[Layout]:
     """The layout over all bands; tiles the group finer, or splits it, if it does not fit."""
-    made = attempt(context, group, sample=False)
-    if made is not None:
-        return [made]
+    result = attempt(context, group, sample=False)
+    if result is not None:
+        return [result]
     most = min(s.height for s in tile_layers(context, group.first, group.last, 1).live_out)
     for tiles in candidate_tile_counts(most):
         if tiles <= group.tiles:
@@ -56,24 +56,24 @@ def _exact(context: TilingContext, group: LayerGroup) -> list[Layout]:
                 False,
                 double_buffered,
             )
-            if (made := attempt(context, finer, sample=False)) is not None:
-                return [made]
+            if (result := attempt(context, finer, sample=False)) is not None:
+                return [result]
     assert group.last - group.first > 1, "the search chose a single layer that does not fit"
     half = (group.first + group.last) // 2
     parts = []
     for first, last in ((group.first, half), (half, group.last)):
         found = cheapest(context, first, last)
         singles = [found] if found else [cheapest(context, k, k + 1) for k in range(first, last)]
-        parts += [made for g in singles if g for made in _exact(context, g)]
+        parts += [result for g in singles if g for result in _exact(context, g)]
     return parts
 
 
 def _pin(context: TilingContext, layouts: list[Layout]) -> dict[FeatureMap, int]:
     """Pin maps in SRAM, those first that save the most traffic for their size."""
     capacity, align = context.chip.sram, context.chip.align
-    group_of = {k: g for g, made in enumerate(layouts) for k in made.group.numbers}
+    group_of = {k: g for g, result in enumerate(layouts) for k in result.group.numbers}
     candidates: list[tuple[float, int, FeatureMap, int, int, int]] = []
-    for s in dict.fromkeys(s for made in layouts for s in made.live_out):
+    for s in dict.fromkeys(s for result in layouts for s in result.live_out):
         users = [group_of[k] for k in [*context.writers[s], *context.readers.get(s, ())]]
         later = {group_of[k] for k in context.readers.get(s, ())} - {
             group_of[context.writers[s][-1]]
@@ -102,13 +102,13 @@ def _pin(context: TilingContext, layouts: list[Layout]) -> dict[FeatureMap, int]
         trial: dict[int, Layout] = {}
         for g in range(first, last + 1):
             top = min(ceiling[g], offset)
-            made = layout(context, layouts[g].group, frozenset(inside[g] | {s}), top)
-            if made.peak > top or pack(made.blocks()) > top:
+            result = layout(context, layouts[g].group, frozenset(inside[g] | {s}), top)
+            if result.peak > top or pack(result.blocks()) > top:
                 break
-            trial[g] = made
+            trial[g] = result
         else:
-            for g, made in trial.items():
-                layouts[g] = made
+            for g, result in trial.items():
+                layouts[g] = result
                 ceiling[g] = min(ceiling[g], offset)
                 inside[g].add(s)
             alive.append((offset, offset + size, first, last))
@@ -120,11 +120,11 @@ def _spill(
     context: TilingContext, layouts: list[Layout], pinned: dict[FeatureMap, int]
 ) -> tuple[dict[FeatureMap, int], int]:
     """Addresses in internal memory for maps that later groups read, the busiest ones lowest."""
-    group_of = {k: g for g, made in enumerate(layouts) for k in made.group.numbers}
+    group_of = {k: g for g, result in enumerate(layouts) for k in result.group.numbers}
     blocks: dict[FeatureMap, Block] = {}
     busy: dict[Block, float] = {}  # bytes moved per byte of memory
-    for made in layouts:
-        for s in made.live_out:
+    for result in layouts:
+        for s in result.live_out:
             readers = {group_of[k] for k in context.readers.get(s, ())}
             writers = {group_of[k] for k in context.writers[s]}
             if s in pinned or s in blocks or not readers or max(readers) <= min(writers):

@@ -55,11 +55,11 @@ def layout(
     """
     layers = context.layers[group.first : group.last]
     found = tile_layers(context, group.first, group.last, group.tiles, sample)
-    made = Layout(group, found.bands, found.live_in, found.live_out, found.rows)
-    _maps(context, made, layers, pinned)
-    _weights(context, made, capacity)
-    made.peak, made.fullest = fullest(made.blocks(), group.first, group.last)
-    return made
+    result = Layout(group, found.bands, found.live_in, found.live_out, found.rows)
+    _maps(context, result, layers, pinned)
+    _weights(context, result, capacity)
+    result.peak, result.fullest = fullest(result.blocks(), group.first, group.last)
+    return result
 
 
 def _maps(

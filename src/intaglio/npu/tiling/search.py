@@ -49,14 +49,14 @@ def choose_groups(net: Network, context: TilingContext, grouped: bool = True) ->
             misses = 0
             if best[i] + found.cost < best[j]:
                 best[j], last_group[j] = best[i] + found.cost, found
-    made: list[LayerGroup] = []
+    results: list[LayerGroup] = []
     at = n
     while at:
         group = last_group[at]
         assert group is not None
-        made.append(group)
+        results.append(group)
         at = group.first
-    return made[::-1]
+    return results[::-1]
 
 
 def cheapest(context: TilingContext, first: int, last: int) -> LayerGroup | None:
@@ -74,13 +74,13 @@ def cheapest(context: TilingContext, first: int, last: int) -> LayerGroup | None
         found = None
         for option in _buffering_options(tiles * images, last - first, layers[0].op):
             group = LayerGroup(first, last, tiles, images, *option)
-            if (made := attempt(context, group)) is None:
+            if (result := attempt(context, group)) is None:
                 continue
-            cost(context, group, made)
+            cost(context, group, result)
             if found is not None and group.cost >= found.cost:
                 continue
             # bands outside the sample may be larger
-            if len(made.bands) == tiles or attempt(context, group, sample=False) is not None:
+            if len(result.bands) == tiles or attempt(context, group, sample=False) is not None:
                 found = group
         if found is None:
             continue
@@ -110,10 +110,10 @@ def attempt(context: TilingContext, group: LayerGroup, sample: bool = True) -> L
         fixed = sum(context.weights(k) for k in group.numbers)
         if fixed > capacity:
             return None
-    made = layout(context, group, frozenset(), capacity, sample)
-    if made.peak > capacity or pack(made.blocks()) > capacity:
+    result = layout(context, group, frozenset(), capacity, sample)
+    if result.peak > capacity or pack(result.blocks()) > capacity:
         return None
-    return made
+    return result
 
 
 def cost(context: TilingContext, group: LayerGroup, made: Layout) -> None:

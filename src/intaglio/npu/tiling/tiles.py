@@ -39,14 +39,14 @@ class TilingContext:
 
     @classmethod
     def of(cls, net: Network, chip: Chip, cores: int = 1) -> TilingContext:
-        made = cls(chip, net.layers, [constants(layer, chip) for layer in net.layers], cores)
+        result = cls(chip, net.layers, [constants(layer, chip) for layer in net.layers], cores)
         for layer in net.layers:
-            made.writers.setdefault(layer.dst.map, []).append(layer.number)
+            result.writers.setdefault(layer.dst.map, []).append(layer.number)
             for r in layer.reads:
-                made.readers.setdefault(r.map, []).append(layer.number)
+                result.readers.setdefault(r.map, []).append(layer.number)
             for s in {r.map for r in [*layer.reads, layer.dst]}:
-                made.users.setdefault(s, []).append(layer.number)
-        return made
+                result.users.setdefault(s, []).append(layer.number)
+        return result
 
     def weights(self, k: int) -> int:
         """Bytes of SRAM for all weights, parameters and tables of layer k."""
@@ -108,12 +108,12 @@ def boundary(
     group makes and that later layers, or the program's outputs, need.
     """
     live_in: dict[FeatureMap, list[ChannelRange]] = {}
-    made: dict[FeatureMap, None] = {}
+    results: dict[FeatureMap, None] = {}
     wanted: dict[FeatureMap, list[ChannelRange]] = {}
     for layer in context.layers[first:last]:
         for r in layer.reads:
             wanted.setdefault(r.map, []).append(r)
-        made[layer.dst.map] = None
+        results[layer.dst.map] = None
     for s, reads in wanted.items():
         before = [context.layers[w].dst for w in context.writers.get(s, ()) if w < first]
         if s.input_slot >= 0:
@@ -121,7 +121,7 @@ def boundary(
         if found := _blocks_read(s, before, reads):
             live_in[s] = found
     live_out = [
-        s for s in made if s.output_ranges or any(r >= last for r in context.readers.get(s, ()))
+        s for s in results if s.output_ranges or any(r >= last for r in context.readers.get(s, ()))
     ]
     return live_in, live_out
 
@@ -188,11 +188,11 @@ def tile_layers(
         live_in, live_out = boundary(context, first, last)
         numbers = range(tiles) if not key[3] else (0, 1, tiles // 2, tiles - 2, tiles - 1)
         layers = context.layers[first:last]
-        made = Tiling(live_in, live_out, [band(layers, live_out, t, tiles) for t in numbers])
-        for one in made.bands:
+        result = Tiling(live_in, live_out, [band(layers, live_out, t, tiles) for t in numbers])
+        for one in result.bands:
             for s, (low, high) in one.rows.items():
-                made.rows[s] = max(made.rows.get(s, 0), high - low)
-        context.tilings[key] = made
+                result.rows[s] = max(result.rows.get(s, 0), high - low)
+        context.tilings[key] = result
     return context.tilings[key]
 
 
@@ -205,8 +205,8 @@ def ddr_bytes_read(fm: FeatureMap, channels: int, rows: int) -> int:
 
 def ddr_bytes_written(fm: FeatureMap, pinned: bool, rows: int) -> int:
     """Bytes of DDR traffic for writing `rows` rows: outputs, and unless `pinned` the map itself."""
-    made = sum(c * rows * fm.width * fm.item for _, _, c in fm.output_ranges)
-    return made if pinned else made + fm.ddr_bytes(rows)
+    result = sum(c * rows * fm.width * fm.item for _, _, c in fm.output_ranges)
+    return result if pinned else result + fm.ddr_bytes(rows)
 
 
 def candidate_tile_counts(most: int) -> list[int]:

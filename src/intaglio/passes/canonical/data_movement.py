@@ -72,11 +72,11 @@ def redundant_expand(node: Node) -> Any:
 
 def _before_expand(v: Value, size: int) -> Value:
     """The operand of an expand, or of a reshape that adds leading unit axes; else `v` itself."""
-    made = v.producer
-    inner = made.inputs[0] if made and made.op in ("expand", "reshape") else None
-    if made is None or inner is None:
+    result = v.producer
+    inner = result.inputs[0] if result and result.op in ("expand", "reshape") else None
+    if result is None or inner is None:
         return v
-    if made.op == "expand":
+    if result.op == "expand":
         return inner
     lifted = (1,) * (v.type.rank - inner.type.rank) + inner.shape
     small = v.type.size < size and len(v.uses) == 1  # a large tensor may be a matmul result
@@ -93,8 +93,8 @@ def reshape_into_reduction(x: Value, inner: Node, node: Node) -> Any:
     if x.type.dynamic:
         return None
     other = {**inner.attrs, "keepdims": not inner.attrs["keepdims"]}
-    made = REGISTRY[inner.op](x, **other)
-    return made if made.shape == node.outputs[0].shape else None
+    result = REGISTRY[inner.op](x, **other)
+    return result if result.shape == node.outputs[0].shape else None
 
 
 @rule(P.op(("reduce_max", "reduce_min"), P.expand(x).shared()))
@@ -127,8 +127,8 @@ def joined_reductions(x: Value, inner: Node, node: Node) -> Value | None:
         return None
     left = [a for a in range(x.type.rank) if inner.attrs["keepdims"] or a not in first]
     both = tuple(sorted({*first, *(left[a] for a in then)}))
-    made: Value = REGISTRY[node.op](x, axes=both, keepdims=node.attrs["keepdims"])
-    return made
+    result: Value = REGISTRY[node.op](x, axes=both, keepdims=node.attrs["keepdims"])
+    return result
 
 
 # ---- slices --------------------------------------------------------------------------------------
@@ -165,8 +165,8 @@ def slice_of_reshape(x: Value, outer: Node, inner: Node, node: Node) -> Any:
         first, last = int(kept.flat[0]), int(kept.flat[-1])
         found += [(a, range(first, last + (1 if step > 0 else -1), step)) for a in long]
     along = dict(found)
-    made = cut(x, [along.get(a, range(d)) for a, d in enumerate(x.shape)])
-    return made if made.shape == out.shape else None
+    result = cut(x, [along.get(a, range(d)) for a, d in enumerate(x.shape)])
+    return result if result.shape == out.shape else None
 
 
 @rule(P.slice((ANY @ "inner").shared()))

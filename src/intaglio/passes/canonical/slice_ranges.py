@@ -31,7 +31,7 @@ def cut(x: Value, taken: list[range]) -> Value:
     if all(whole):
         return x
     open_end = [w and a in x.type.dynamic for a, w in enumerate(whole)]
-    made: Value = ops.slice_(
+    result: Value = ops.slice_(
         x,
         start=tuple(r.start for r in taken),
         stop=tuple(
@@ -40,7 +40,7 @@ def cut(x: Value, taken: list[range]) -> Value:
         ),
         step=tuple(r.step for r in taken),
     )
-    return made
+    return result
 
 
 def one_axis(cut: Node) -> tuple[int, range] | None:

@@ -153,10 +153,10 @@ def cancel_reshapes(x: Value, node: Node) -> Any:
     if source.type.dynamic or not (rows or all(map(_is_scalar_work, chain))):
         return None
     shape = (*out.shape[:-1], source.shape[-1]) if rows else out.shape
-    made: Value = source if source.shape == shape else ops.reshape(source, shape=shape)
+    result: Value = source if source.shape == shape else ops.reshape(source, shape=shape)
     for inner, k in reversed(chain):
-        made = _rebuilt(inner, k, made)
-    return made
+        result = _rebuilt(inner, k, result)
+    return result
 
 
 def _row_work(node: Node | None) -> tuple[Node, int] | None:
@@ -196,8 +196,8 @@ def _rebuilt(node: Node, k: int, v: Value) -> Value:
             u if u is None or u.data is None else constant(u.data.reshape(u.shape[-1:]))
             for u in ins
         ]
-    made: Value = REGISTRY[node.op](*ins, origin=node.origin, **attrs)
-    return made
+    result: Value = REGISTRY[node.op](*ins, origin=node.origin, **attrs)
+    return result
 
 
 @rule(P.op(BINARY, P.reshape(x), P.reshape(y)))

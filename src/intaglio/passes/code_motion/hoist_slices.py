@@ -261,9 +261,9 @@ def _moved(node: Node, table: Table) -> Value | None:
     wanted = _wanted(node, x)
     if wanted is None or _asks(x, wanted, table) is None:
         return None
-    made = _push(x, wanted, table, MAX_DEPTH, {})
+    result = _push(x, wanted, table, MAX_DEPTH, {})
     out = node.outputs[0]
-    return made if made.shape == out.shape else ops.reshape(made, shape=out.shape)
+    return result if result.shape == out.shape else ops.reshape(result, shape=out.shape)
 
 
 def _wanted(node: Node, x: Value) -> Take | None:

@@ -34,13 +34,13 @@ def hoist_concat(node: Node) -> Any:
     """Replace the same op on every operand of a concat by that op on the concat."""
     if node.op != "concat" or len(node.inputs) < 2:
         return None
-    made = [_alone(v) for v in node.inputs]
-    first = made[0]
-    if first is None or any(n is None or not _same_work(n, first) for n in made):
+    results = [_alone(v) for v in node.inputs]
+    first = results[0]
+    if first is None or any(n is None or not _same_work(n, first) for n in results):
         return None
-    if any(leads_to_product(n.inputs[0], MOVES) for n in made if n is not None):
+    if any(leads_to_product(n.inputs[0], MOVES) for n in results if n is not None):
         return no(f"a matmul or convolution before it computes {first.op} in its epilogue")
-    joined = ops.concat(*(n.inputs[0] for n in made if n is not None), **node.attrs)
+    joined = ops.concat(*(n.inputs[0] for n in results if n is not None), **node.attrs)
     return REGISTRY[first.op](joined, *first.inputs[1:], **first.attrs)
 
 
@@ -167,14 +167,14 @@ def _joined(units: list[Unit]) -> Value:
             for u, n in zip(units, widths, strict=True)
         ]
         bias = constant(np.concatenate(parts))  # type: ignore[arg-type]
-    made: Value
+    result: Value
     if is_conv:
-        made = ops.conv(first.inputs[0], w, bias, origin=first.origin, **first.attrs)
+        result = ops.conv(first.inputs[0], w, bias, origin=first.origin, **first.attrs)
     else:
-        made = ops.matmul(first.inputs[0], w, origin=first.origin)
-        made = made if bias is None else ops.add(made, bias)
+        result = ops.matmul(first.inputs[0], w, origin=first.origin)
+        result = result if bias is None else ops.add(result, bias)
     act = units[0].act
-    return made if act is None else REGISTRY[act.op](made, **act.attrs)
+    return result if act is None else REGISTRY[act.op](result, **act.attrs)
 
 
 def _unit_ending_at(node: Node | None) -> Unit | None:

@@ -61,22 +61,22 @@ def batch_norm_into_quantized_weights(node: Node) -> Any:
     """Fold factors and addends per channel behind a quantised convolution into its scales
     and bias.
     """
-    made, factor, shift = node, np.ones(1), np.zeros(1)
+    result, factor, shift = node, np.ones(1), np.zeros(1)
     for _ in range(MAX_STEPS):
-        if (step := _step(made)) is None:
+        if (step := _step(result)) is None:
             break
         x, by, plus = step
         factor, shift = factor * by, shift + factor * plus
         if x.producer is None or len(x.uses) != 1:
             return None
-        made = x.producer
-    dw = source(made.inputs[1], (*BITS8, *BITS4)) if made.op == "conv" else None
-    if made is node or dw is None or source(made.inputs[0]) is None:
+        result = x.producer
+    dw = source(result.inputs[1], (*BITS8, *BITS4)) if result.op == "conv" else None
+    if result is node or dw is None or source(result.inputs[0]) is None:
         return None
     if not _rounded(node):
         return None  # a float result must not be rounded; or a later step folds this one
     q, scale, zero = dw.inputs
-    bias = made.inputs[2]
+    bias = result.inputs[2]
     assert q is not None
     assert scale is not None
     assert scale.data is not None
@@ -101,7 +101,7 @@ def batch_norm_into_quantized_weights(node: Node) -> Any:
     )
     b = shift if bias is None else wide(bias.data) * factor + shift  # type: ignore[arg-type]
     addend = constant(np.broadcast_to(b, many).astype(np.float32))
-    return ops.conv(made.inputs[0], w, addend, origin=made.origin, **made.attrs)
+    return ops.conv(result.inputs[0], w, addend, origin=result.origin, **result.attrs)
 
 
 def _negated(q: Value, zeros: Array, which: Array) -> Value | None:

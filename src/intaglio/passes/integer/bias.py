@@ -14,12 +14,12 @@ Stored = tuple[Value, Value, Value]  # integers, scale, zero point
 
 def real_constant(v: Value) -> Array | None:
     """The float value of a constant, or of a constant that is stored as integers."""
-    made = v.producer
-    if v.data is not None or made is None or made.op != "dequantize_linear":
+    result = v.producer
+    if v.data is not None or result is None or result.op != "dequantize_linear":
         return v.data
-    if any(u is not None and u.data is None for u in made.inputs):
+    if any(u is not None and u.data is None for u in result.inputs):
         return None
-    found: Array = REGISTRY[made.op].body(*[u and u.data for u in made.inputs], **made.attrs)
+    found: Array = REGISTRY[result.op].body(*[u and u.data for u in result.inputs], **result.attrs)
     return found
 
 

@@ -101,43 +101,48 @@ def _is_transposed(made: Node) -> bool:
 
 def linear(product: Node, kinds: tuple[str, ...] = BITS8) -> Linear | No | None:
     """Conv, gemm, matmul or add(matmul, bias) of dequantised operands; None for any other node."""
-    made, bias = product, product.inputs[2] if product.op in ("conv", "gemm") else None
+    result, bias = product, product.inputs[2] if product.op in ("conv", "gemm") else None
     if product.op == "add":
         found = _biased(product)
         if found is None:
             return None
-        made, bias = found
-    dx, dw = source(made.inputs[0], kinds), source(made.inputs[1], (*kinds, *BITS4))
-    if made.op not in ("conv", "gemm", "matmul") or dx is None or dw is None:
+        result, bias = found
+    dx, dw = source(result.inputs[0], kinds), source(result.inputs[1], (*kinds, *BITS4))
+    if result.op not in ("conv", "gemm", "matmul") or dx is None or dw is None:
         return None
     if kinds == BITS8 and _bytes(dw):
         return None
     x, w = dx.outputs[0].type, dw.outputs[0].type
-    if made.op != "conv" and (w.rank != 2 or x.rank < 2 or x.dynamic):
+    if result.op != "conv" and (w.rank != 2 or x.rank < 2 or x.dynamic):
         return no(f"{x} @ {w} is not one matmul of static size")
-    if made.op == "gemm":
-        a = made.attrs
+    if result.op == "gemm":
+        a = result.attrs
         if a["trans_a"] or a["alpha"] != 1 or a["beta"] != 1:
             return no("the gemm scales or transposes its operands")
-    axis = 0 if _is_transposed(made) else 1
+    axis = 0 if _is_transposed(result) else 1
     if why := _why_not(dx, dw, channel_axis=axis):
         return no(why)
     of_x = parameters(dx)
     fitted = with_bias(bias, of_x[1], parameters(dw), axis)
     if isinstance(fitted, No):
         return fitted
-    return Linear(of_x, *fitted, made, product.outputs[0].shape)
+    return Linear(of_x, *fitted, result, product.outputs[0].shape)
 
 
 def _biased(add: Node) -> tuple[Node, Value] | None:
     """The matmul and the bias of add(matmul, bias)."""
     for product, bias in (add.inputs, add.inputs[::-1]):
-        made = product.producer if product is not None else None
-        if made is None or made.op != "matmul" or len(made.outputs[0].uses) != 1 or bias is None:
+        result = product.producer if product is not None else None
+        if (
+            result is None
+            or result.op != "matmul"
+            or len(result.outputs[0].uses) != 1
+            or bias is None
+        ):
             continue
-        n = made.outputs[0].shape[-1:]
-        if bias.data is not None and bias.shape in (n, (1, *n)) and made.inputs[1].type.rank == 2:  # type: ignore[union-attr]
-            return made, constant(bias.data.reshape(n))
+        n = result.outputs[0].shape[-1:]
+        if bias.data is not None and bias.shape in (n, (1, *n)) and result.inputs[1].type.rank == 2:  # type: ignore[union-attr]
+            return result, constant(bias.data.reshape(n))
     return None
 
 

@@ -73,14 +73,14 @@ class _Function:
     def table(self, last: Node | None = None) -> Array:
         """The results for every possible operand; `last` is an optional final quantize node."""
         assert self.bytes is not None
-        made: dict[Value, Array] = {self.bytes: self.every(self.bytes.dtype)}
+        results: dict[Value, Array] = {self.bytes: self.every(self.bytes.dtype)}
         nodes = list(self.nodes) if last is None else [*self.nodes, last]
         with np.errstate(all="ignore"):
             for node in nodes:
-                arrays = [_operand(v, made) for v in node.inputs]
+                arrays = [_operand(v, results) for v in node.inputs]
                 out = np.asarray(REGISTRY[node.op].body(*arrays, **node.attrs))
-                made[node.outputs[0]] = out.reshape(-1)
-        return made[nodes[-1].outputs[0]]
+                results[node.outputs[0]] = out.reshape(-1)
+        return results[nodes[-1].outputs[0]]
 
 
 class _WideFunction(_Function):
@@ -103,8 +103,8 @@ def _looked_up(x: Value, table: Array) -> Value:
     """A lookup of `x` in `table`; `x` itself if the table is the identity."""
     if dtypes.name_of(table.dtype) == x.dtype and np.array_equal(table, every_byte(x.dtype)):
         return x
-    made: Value = ops.lookup(x, constant(np.ascontiguousarray(table)))
-    return made
+    result: Value = ops.lookup(x, constant(np.ascontiguousarray(table)))
+    return result
 
 
 @rule(P.quantize_linear(x, ys, yz))

@@ -23,11 +23,11 @@ def real(q: Any, scale: Any, zero: Any, name: str) -> Any:
 
 def source(v: Value | None, kinds: tuple[str, ...] = BITS8) -> Node | None:
     """The dequantize_linear node with constant scale that makes `v`; None if there is none."""
-    made = v.producer if v is not None else None
-    if made is None or made.op != "dequantize_linear" or made.inputs[1].data is None:  # type: ignore[union-attr]
+    result = v.producer if v is not None else None
+    if result is None or result.op != "dequantize_linear" or result.inputs[1].data is None:  # type: ignore[union-attr]
         return None
-    q, zero = made.inputs[0], made.inputs[2]
-    return made if q.dtype in kinds and (zero is None or zero.data is not None) else None  # type: ignore[union-attr]
+    q, zero = result.inputs[0], result.inputs[2]
+    return result if q.dtype in kinds and (zero is None or zero.data is not None) else None  # type: ignore[union-attr]
 
 
 def why_not_one(*nodes: Node, kinds: tuple[str, ...] = BITS8) -> str | None:

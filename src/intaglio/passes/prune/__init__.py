@@ -65,8 +65,8 @@ def prune_channels(graph: Graph, trace: Trace) -> Pruned | None:
         graph.tidy()
         found = Analysis(graph)
     _report_kept(found, trace)
-    made = Pruned((first, _channels(found)), before, complexity(graph))
-    return made if made.channels[1] < first or made.after.macs < before.macs else None
+    result = Pruned((first, _channels(found)), before, complexity(graph))
+    return result if result.channels[1] < first or result.after.macs < before.macs else None
 
 
 RULE = Rule(ANY, prune_channels)  # the name for --explain and --disable
@@ -125,9 +125,9 @@ class _Rebuild:
         data = self.found.known[out].data[kept]
         row = constant(data.reshape(-1, *[1] * (out.type.rank - axis - 1)))
         shape = (*out.shape[:axis], len(data), *out.shape[axis + 1 :])
-        made = ops.expand(row, shape=shape, origin=out.producer.origin if out.producer else "")
-        self._rows[made] = row
-        self.graph.replace(out, made)
+        result = ops.expand(row, shape=shape, origin=out.producer.origin if out.producer else "")
+        self._rows[result] = row
+        self.graph.replace(out, result)
 
     def _broadcast(self, inputs: list[Value | None]) -> list[Value | None]:
         """Use unexpanded constants if another operand has the full shape."""

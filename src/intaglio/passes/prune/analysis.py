@@ -37,8 +37,8 @@ def flow_of(node: Node, axes: Axes) -> Flow:
         return Flow(node)
     if REGISTRY[node.op].elementwise:
         return Elementwise(node, axes)
-    made = _FLOWS.get(node.op)
-    return Flow(node) if made is None else made(node, axes)
+    result = _FLOWS.get(node.op)
+    return Flow(node) if result is None else result(node, axes)
 
 
 class Analysis:

@@ -93,8 +93,8 @@ class Product(Flow):
         dead = ~self._rows(~mask).reshape(-1)
         if self.shift is None or not dead.any():
             return super().known(operands)
-        made = self.shift + self.moved_shift(mask, data)
-        return Known(dead, np.where(dead, made, 0).astype(self.dtype))
+        result = self.shift + self.moved_shift(mask, data)
+        return Known(dead, np.where(dead, result, 0).astype(self.dtype))
 
     def missed(
         self, operands: Sequence[Known | None], result: Known | None, gone: Mask | None
@@ -230,8 +230,8 @@ class Convolution(Product):
             inputs[place] = kept.cuts.cut(self.bias, 0, at)
         if shift.any():
             assert self.shift is not None
-            made = (self.shift[at] + shift).astype(w.data.dtype)
-            inputs[place] = constant(made, self.bias.name if self.bias else "")
+            result = (self.shift[at] + shift).astype(w.data.dtype)
+            inputs[place] = constant(result, self.bias.name if self.bias else "")
         return self.remake(inputs, groups=len(groups))
 
     def _cut(self, groups: Array, rows: Array, columns: Array, one: int, times: Array) -> Array:

@@ -35,8 +35,8 @@ class Channelwise(Flow):
         k = operands[0]
         if k is None or self.how.data is None or not k.mask.any():
             return super().known(operands)
-        made = self.how.data(k)
-        return Known(made.mask, made.data.astype(self.dtype))
+        result = self.how.data(k)
+        return Known(result.mask, result.data.astype(self.dtype))
 
     def build(self, kept: Kept, inputs: list[Any]) -> Value:
         assert kept.result is not None

@@ -199,8 +199,8 @@ def _shuffled_order(n: int, groups: int) -> Array:
 def _shuffled(flow: Moved, kept: Kept, inputs: list[Any]) -> Value:
     at, groups = _places(flow, kept), flow.node.attrs["groups"]
     if len(at) % groups or (at != _shuffled_order(len(at), groups)).any():
-        made: Value = ops.gather(inputs[0], constant(at), axis=1, origin=flow.node.origin)
-        return made
+        result: Value = ops.gather(inputs[0], constant(at), axis=1, origin=flow.node.origin)
+        return result
     return flow.remake(inputs)
 
 
@@ -222,12 +222,12 @@ def reshape(node: Node, axes: Axes) -> Flow:
     alone = all(x.shape[a] == 1 for a in ins if a != axis)
     if n == 1 or not (len(wide) == 1 or alone):
         return Flow(node, f"{name_of(node)} regroups them")
-    made = out.shape[wide[0]]
+    result = out.shape[wide[0]]
     if len(wide) > 1:
-        link = Link(0, np.arange(n), np.arange(n) // (n // made))
+        link = Link(0, np.arange(n), np.arange(n) // (n // result))
     else:
         inner = int(np.prod([x.shape[a] for a in ins if a > axis], dtype=np.int64))
-        link = Link(0, np.arange(made) // inner % n, np.arange(made))
+        link = Link(0, np.arange(result) // inner % n, np.arange(result))
     return Moved(node, wide[0], [link], _reshaped)
 
 

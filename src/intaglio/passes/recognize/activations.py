@@ -109,8 +109,8 @@ def _line(shift_first: bool) -> Any:
 
 
 def _scaled(inner: Any) -> Pat:
-    made: Pat = P.op(("mul", "div"), inner, c) @ "scale"
-    return made
+    result: Pat = P.op(("mul", "div"), inner, c) @ "scale"
+    return result
 
 
 HARD_SIGMOID = [
@@ -157,13 +157,13 @@ def _cubic() -> OneOf:
     square = P.one_of(P.mul(x, x), P.pow(x, 2.0))
     cube = P.one_of(P.pow(x, 3.0), P.mul(x, square))
     growth = P.add(P.mul(square, 0.044715), 1.0)
-    made: OneOf = P.one_of(
+    result: OneOf = P.one_of(
         P.mul(P.add(x, P.mul(cube, 0.044715)), root),
         P.mul(P.mul(x, growth), root),
         P.mul(P.mul(x, root), growth),
         P.mul(x, P.mul(growth, root)),
     )
-    return made
+    return result
 
 
 def _gelu(x: Value) -> Any:

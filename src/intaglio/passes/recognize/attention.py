@@ -66,8 +66,8 @@ def attention(x: Value, y: Value, node: Node) -> Any:
     k, v = _ungrouped(_heads(k, lead), _heads(y, lead))
     mask = reduce(_both, (_built(m, lead) for m in found.masks)) if found.masks else None
     scale = found.scale * by_q * by_k * by_inner
-    made = ops.attention(_heads(q, lead), k, v, mask, scale=scale, softcap=found.softcap)
-    return _reshaped(made, node.outputs[0].shape)
+    result = ops.attention(_heads(q, lead), k, v, mask, scale=scale, softcap=found.softcap)
+    return _reshaped(result, node.outputs[0].shape)
 
 
 # ---- from the softmax weights up to q @ k^T ------------------------------------------------------
@@ -173,8 +173,8 @@ def _chosen(node: Node, v: Value, factor: float, deep: int) -> Scores | No | Non
         if number == -math.inf or some_open:
             return seen
         nothing, closed = (np.array(n, low.data.dtype) for n in (0, number * factor))  # type: ignore[union-attr]
-        made: Value = ops.where(constant(nothing), constant(closed), seen)
-        return made
+        result: Value = ops.where(constant(nothing), constant(closed), seen)
+        return result
 
     found.masks.append(Mask(cond, v.shape, build))
     return found
@@ -192,8 +192,8 @@ def _summand(m: Value, factor: float) -> Value:
             return cond
     if factor == 1:
         return m
-    made: Value = ops.mul(m, constant(np.array(factor, dtypes.numpy_of(m.dtype))))
-    return made
+    result: Value = ops.mul(m, constant(np.array(factor, dtypes.numpy_of(m.dtype))))
+    return result
 
 
 def _constant_mask(data: Array) -> Value:
@@ -211,21 +211,21 @@ def _constant_mask(data: Array) -> Value:
 
 def _both(a: Value, b: Value) -> Value:
     """The combination of two masks."""
-    made: Value
+    result: Value
     if a.dtype == b.dtype:
-        made = ops.logical_and(a, b) if a.dtype == "bool" else ops.add(a, b)
-        return made
+        result = ops.logical_and(a, b) if a.dtype == "bool" else ops.add(a, b)
+        return result
     bits, summand = (a, b) if a.dtype == "bool" else (b, a)
     low = constant(np.array(-np.inf, dtypes.numpy_of(summand.dtype)))
-    made = ops.where(summand, low, bits)
-    return made
+    result = ops.where(summand, low, bits)
+    return result
 
 
 def _built(m: Mask, lead: Shape) -> Value:
-    made = m.build()
-    shape = _mask_shape(made.shape, m.met, lead)
+    result = m.build()
+    shape = _mask_shape(result.shape, m.met, lead)
     assert shape is not None
-    return _reshaped(made, shape)
+    return _reshaped(result, shape)
 
 
 def _mask_shape(shape: Shape, met: Shape, lead: Shape) -> Shape | None:
@@ -270,8 +270,8 @@ def _heads(v: Value, lead: Shape) -> Value:
         at = perm[0] + 1  # insert the unit axis here, so that no reshape follows the transpose
         wide = _reshaped(source, (*source.shape[:at], 1, *source.shape[at:]))
         moved = [p + (p >= at) for p in perm]
-        made: Value = ops.transpose(wide, perm=(moved[0], at, *moved[1:]))
-        return made
+        result: Value = ops.transpose(wide, perm=(moved[0], at, *moved[1:]))
+        return result
     return _reshaped(v, (*lead, *v.shape[-2:]))
 
 
@@ -317,19 +317,19 @@ def _swapped(v: Value) -> Value:
     """`v` with its last two axes swapped; cancels a transpose if there is one."""
     node, rank = v.producer, v.type.rank
     swap = (*range(rank - 2), rank - 1, rank - 2)
-    made: Value
+    result: Value
     if node is not None and node.op == "transpose" and node.inputs[0] is not None:
         perm = tuple(node.attrs["perm"][i] for i in swap)
         inner = node.inputs[0]
         if perm == tuple(range(rank)):
             return inner
-        made = ops.transpose(inner, perm=perm)
-        return made
+        result = ops.transpose(inner, perm=perm)
+        return result
     if node is not None and node.op == "reshape" and _keeps_matrices(node):
         assert node.inputs[0] is not None
         return _reshaped(_swapped(node.inputs[0]), (*v.shape[:-2], v.shape[-1], v.shape[-2]))
-    made = ops.transpose(v, perm=swap)
-    return made
+    result = ops.transpose(v, perm=swap)
+    return result
 
 
 # ---- reshapes and constants ----------------------------------------------------------------------
@@ -356,8 +356,8 @@ def _reshaped(v: Value, shape: Shape) -> Value:
     if v.data is not None:
         return constant(v.data.reshape(shape))
     v = _behind_reshapes(v)
-    made: Value = v if v.shape == shape else ops.reshape(v, shape=shape)
-    return made
+    result: Value = v if v.shape == shape else ops.reshape(v, shape=shape)
+    return result
 
 
 def _is_number(v: Value | None, number: float) -> bool:

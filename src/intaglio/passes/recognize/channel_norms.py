@@ -52,8 +52,8 @@ def _norm_over_channels(x: Value, c: Value, mean: Node, square: Node) -> Any:
     perm = _to_the_end(axes, rank)
     moved = ops.transpose(x if z is None else z, perm=perm)
     norm = ops.rms_norm if z is None else ops.layer_norm
-    made = norm(moved, axis=rank - len(axes), epsilon=epsilon)
-    return ops.transpose(made, perm=inverse(perm))
+    result = norm(moved, axis=rank - len(axes), epsilon=epsilon)
+    return ops.transpose(result, perm=inverse(perm))
 
 
 ROOT = P.sqrt(P.add(MEAN_SQUARE, c))
@@ -155,9 +155,9 @@ GROUPED = P.op(("group_norm", "instance_norm"), x, s, b) @ "norm"
 def _affine(norm: Node, scale: Array, bias: Array) -> Any:
     x = norm.inputs[0]
     assert x is not None
-    made = [_constant(x, v, x.shape[1]) for v in (scale, bias)]
+    results = [_constant(x, v, x.shape[1]) for v in (scale, bias)]
     op = ops.group_norm if norm.op == "group_norm" else ops.instance_norm
-    return op(x, *made, **norm.attrs)
+    return op(x, *results, **norm.attrs)
 
 
 @rule(P.mul(GROUPED, c))
@@ -200,10 +200,10 @@ def l2_normalize_as_rms_norm(x: Value, c: Value, total: Node, square: Node) -> A
     moved = x if perm == identity(rank) else ops.transpose(x, perm=perm)
     shape = moved.shape[rank - len(axes) :]
     each = np.full(shape, 1 / math.sqrt(math.prod(shape)), dtypes.numpy_of(x.dtype))
-    made = ops.rms_norm(
+    result = ops.rms_norm(
         moved, constant(each), axis=rank - len(axes), epsilon=epsilon / math.prod(shape)
     )
-    return made if moved is x else ops.transpose(made, perm=inverse(perm))
+    return result if moved is x else ops.transpose(result, perm=inverse(perm))
 
 
 CHANNELS = [

@@ -161,8 +161,8 @@ def _half(v: Value, width: int, deep: int = MAX_DEPTH) -> Value | None:
     for user in half.uses:  # queries and keys share sines and cosines
         if (user.op, user.attrs, user.inputs) == (node.op, attrs, inputs):
             return user.outputs[0]
-    made: Value = REGISTRY[node.op](*inputs, **attrs)
-    return made
+    result: Value = REGISTRY[node.op](*inputs, **attrs)
+    return result
 
 
 GATED = [glu, rotary_of_rotate_half, rotary_of_halves, rotary_of_interleaved, partial_rotary]

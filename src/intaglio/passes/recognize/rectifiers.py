@@ -127,8 +127,8 @@ def leaky_relu_of_maximum(x: Value, c: Value) -> Any:
 
 # ---- elu, celu, selu -----------------------------------------------------------------------------
 def _expm1(arg: Any) -> OneOf:
-    made: OneOf = P.one_of(P.add(P.exp(arg), -1.0), P.sub(P.exp(arg), 1.0))
-    return made
+    result: OneOf = P.one_of(P.add(P.exp(arg), -1.0), P.sub(P.exp(arg), 1.0))
+    return result
 
 
 def _elu(x: Value, c: Value | None) -> Any:

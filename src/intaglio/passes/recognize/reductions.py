@@ -37,8 +37,8 @@ def reduce_of_reshape(x: Value, flat: Node, node: Node) -> Any:
         gone += ins
     if not gone:
         return None
-    made, shape = REGISTRY[node.op](x, axes=tuple(gone), keepdims=False), node.outputs[0].shape
-    return made if made.shape == shape else ops.reshape(made, shape=shape)
+    result, shape = REGISTRY[node.op](x, axes=tuple(gone), keepdims=False), node.outputs[0].shape
+    return result if result.shape == shape else ops.reshape(result, shape=shape)
 
 
 @rule(P.op(("avg_pool", "max_pool"), x))

@@ -128,8 +128,8 @@ def _blocks_last(x: Value, places: list[tuple[int, int]]) -> Value | None:
     else:
         return None
     split = ops.reshape(x, shape=(n, h // 2, 2, w // 2, 2, c))
-    made: Value = ops.reshape(ops.transpose(split, perm=perm), shape=(n, h // 2, w // 2, 4 * c))
-    return made
+    result: Value = ops.reshape(ops.transpose(split, perm=perm), shape=(n, h // 2, w // 2, 4 * c))
+    return result
 
 
 # ---- upsampling ----------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def _enlarged(x: Value, factors: list[int]) -> Value | None:
     axes = tuple(a for a, f in enumerate(factors) if f != 1)
     if not axes:
         return None
-    made: Value = ops.resize(
+    result: Value = ops.resize(
         x,
         axes=axes,
         shape=tuple(x.shape[a] * factors[a] for a in axes),
@@ -149,7 +149,7 @@ def _enlarged(x: Value, factors: list[int]) -> Value | None:
         coordinate_transformation_mode="asymmetric",
         nearest_mode="floor",
     )
-    return made
+    return result
 
 
 @rule(P.reshape(P.expand(P.reshape(x) @ "split") @ "wide"))
@@ -173,8 +173,8 @@ def upsample_of_expand(x: Value, split: Node, wide: Node, node: Node) -> Any:
     grown = [d * f for d, f in zip(x.shape, factors, strict=True)]
     if [d for d in grown if d != 1] != [d for d in shape if d != 1]:
         return None
-    made = _enlarged(x, factors)
-    return made if made is None or made.shape == shape else ops.reshape(made, shape=shape)
+    result = _enlarged(x, factors)
+    return result if result is None or result.shape == shape else ops.reshape(result, shape=shape)
 
 
 @rule(P.gather(x, i))

@@ -92,8 +92,8 @@ def _hardmax_of_one_hot(x: Value, top: Node, c: Value, hot: Node, node: Node) ->
 def _hardmax(x: Value, axis: int, node: Node) -> Any:
     if not dtypes.is_float(x.dtype):
         return no(f"hardmax needs floats, this is {x.dtype}")
-    made, dtype = ops.hardmax(x, axis=axis), node.outputs[0].dtype
-    return made if dtype == x.dtype else ops.cast(made, dtype=dtype)
+    result, dtype = ops.hardmax(x, axis=axis), node.outputs[0].dtype
+    return result if dtype == x.dtype else ops.cast(result, dtype=dtype)
 
 
 ONE_HOT = P.one_hot(P.argmax(x) @ "top", c) @ "hot"

@@ -57,7 +57,7 @@ def separate_concat_ranges(
 
     The graph has new nodes afterwards, which `placement` does not know.
     """
-    made = []
+    results = []
     for node in _quantized_concats(placement):
         whole = node.outputs[0]
         ratios = tuple(_width(ranges[whole]) / (_width(ranges[v]) or 1.0) for v in _parts(node))
@@ -66,10 +66,10 @@ def separate_concat_ranges(
         readers = [n for n in whole.uses if n in placement.nodes]
         if all(_takes_channels(n, node) for n in whole.uses):
             _rescale(graph, node, [2.0 ** round(np.log2(r)) if r > 1 else 1.0 for r in ratios])
-            made.append(SeparatedConcat(whole.name, ratios))
+            results.append(SeparatedConcat(whole.name, ratios))
         else:
-            made.append(SeparatedConcat(whole.name, ratios, tuple(layer(n) for n in readers)))
-    return made
+            results.append(SeparatedConcat(whole.name, ratios, tuple(layer(n) for n in readers)))
+    return results
 
 
 def _parts(concat: Node) -> list[Value]:
@@ -101,9 +101,9 @@ def _rescale(graph: Graph, concat: Node, factors: list[float]) -> None:
     each = np.repeat(factors, [v.shape[axis] for v in _parts(concat)]).astype(np.float32)
     parts = []
     for v, k in zip(_parts(concat), factors, strict=True):
-        made: Value = v if k == 1 else ops.mul(v, constant(k, dtype="f32"))
-        made.name = made.name or f"{v.name}_times_{k:g}"
-        parts.append(made)
+        result: Value = v if k == 1 else ops.mul(v, constant(k, dtype="f32"))
+        result.name = result.name or f"{v.name}_times_{k:g}"
+        parts.append(result)
     whole: Value = ops.concat(*parts, **concat.attrs)
     for n in list(concat.outputs[0].uses):
         w = n.inputs[1]

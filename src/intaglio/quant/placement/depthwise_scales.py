@@ -39,7 +39,7 @@ class ChannelShares:
 
 def find(graph: Graph, placement: Placement) -> dict[Value, DepthwiseInput]:
     """Quantised tensors whose channels can have scales of their own."""
-    made = {}
+    results = {}
     for node in placement.nodes:
         if node.op != "conv" or placement.nodes[node] != "int8":
             continue
@@ -53,8 +53,8 @@ def find(graph: Graph, placement: Placement) -> dict[Value, DepthwiseInput]:
             values.append(v)
         inside = placement.quantized(v) and v not in graph.outputs and v.uses
         if inside and all(_is_depthwise(n, v, placement) for n in v.uses):
-            made[v] = DepthwiseInput(node, tuple(values), tuple(v.uses), bound)
-    return made
+            results[v] = DepthwiseInput(node, tuple(values), tuple(v.uses), bound)
+    return results
 
 
 def _is_depthwise(node: Node, v: Value, placement: Placement) -> bool:
@@ -66,7 +66,7 @@ def _is_depthwise(node: Node, v: Value, placement: Placement) -> bool:
 
 def shares(placement: Placement, seen: Mapping[Value, Observation]) -> dict[Value, ChannelShares]:
     """The channel shares of every tensor in which some channel needs less than the whole range."""
-    made = {}
+    results = {}
     for v, between in placement.depthwise_inputs.items():
         known = seen[v].channels if v in seen else None
         if known is None or not known.count:
@@ -82,8 +82,8 @@ def shares(placement: Placement, seen: Mapping[Value, Observation]) -> dict[Valu
         each = np.maximum(each, _least_useful(between, high - low, seen))
         each = np.where(share > 0, np.minimum(each, 1.0), 1.0)  # a channel of zeros: unknown
         if each.min() < 1:
-            made[v] = ChannelShares(each, low, high, between.bound)
-    return made
+            results[v] = ChannelShares(each, low, high, between.bound)
+    return results
 
 
 def _least_useful(
@@ -92,10 +92,10 @@ def _least_useful(
     """Shares below which a finer step is useless: the depthwise result is rounded more coarsely."""
     most = np.inf
     for n in between.readers:
-        made = n.outputs[0]
-        while made not in seen and len(made.uses) == 1 and next(iter(made.uses)).op in CLAMPS:
-            made = next(iter(made.uses)).outputs[0]
-        step = max(seen[made].high, 0.0) - min(seen[made].low, 0.0) if made in seen else 0.0
+        result = n.outputs[0]
+        while result not in seen and len(result.uses) == 1 and next(iter(result.uses)).op in CLAMPS:
+            result = next(iter(result.uses)).outputs[0]
+        step = max(seen[result].high, 0.0) - min(seen[result].low, 0.0) if result in seen else 0.0
         w = n.inputs[1].data.astype(np.float64)  # type: ignore[union-attr]
         size = np.sqrt(np.square(w.reshape(n.attrs["groups"], -1, w[0].size)).sum(-1)).max(-1)
         most = np.minimum(most, step / (width * np.maximum(size, np.finfo(np.float32).tiny)))

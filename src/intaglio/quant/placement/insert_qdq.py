@@ -32,22 +32,22 @@ def insert(
             integers, scheme = weights[node]
             w = node.inputs[1]
             assert w is not None
-            made = _real(constant(integers, f"{w.name}_stored"), scheme)
-            made.name = w.name
-            graph.set_input(node, 1, made)
+            result = _real(constant(integers, f"{w.name}_stored"), scheme)
+            result.name = w.name
+            graph.set_input(node, 1, result)
     for v, scheme in schemes.items():
         readers = list(v.uses)
         if v.producer not in placement.nodes:
             readers = [n for n in readers if n in placement.nodes and v in activations(n)]
         stored = _stored(v, scheme)
-        made = _real(stored, scheme)
+        result = _real(stored, scheme)
         if v in graph.inputs:
-            made.name = f"{v.name}_dequantized"
+            result.name = f"{v.name}_dequantized"
         else:
-            made.name, v.name = v.name, f"{v.name}_exact"
-        stored.name = f"{made.name}_stored"
+            result.name, v.name = v.name, f"{v.name}_exact"
+        stored.name = f"{result.name}_stored"
         for n in readers:
-            Graph.replace_input(n, v, made)
+            Graph.replace_input(n, v, result)
 
 
 def round_half_layers(placement: Placement) -> None:
@@ -85,12 +85,12 @@ def _grain(scheme: TensorScheme) -> dict[str, Any]:
 
 def _stored(v: Value, scheme: TensorScheme) -> Value:
     of = v.producer.origin if v.producer else ""  # reports name the layer
-    made: Value = ops.quantize_linear(
+    result: Value = ops.quantize_linear(
         v, *_parameters(scheme), dtype=scheme.dtype, origin=of, **_grain(scheme)
     )
-    return made
+    return result
 
 
 def _real(v: Value, scheme: TensorScheme) -> Value:
-    made: Value = ops.dequantize_linear(v, *_parameters(scheme), **_grain(scheme))
-    return made
+    result: Value = ops.dequantize_linear(v, *_parameters(scheme), **_grain(scheme))
+    return result

@@ -111,11 +111,11 @@ def adds_bias(node: Node) -> bool:
     """Does it add a bias vector to a matmul that no other node reads?"""
     if node.op != "add" or len(activations(node)) != 1:
         return False
-    made = activations(node)[0].producer
+    result = activations(node)[0].producer
     bias = next(v for v in node.inputs if v is not None and v.data is not None)
     return (
-        made is not None
-        and made.op == "matmul"
+        result is not None
+        and result.op == "matmul"
         and len(activations(node)[0].uses) == 1
         and bias.type.size == bias.shape[-1] == node.outputs[0].shape[-1]
     )
@@ -150,33 +150,33 @@ def place(
     `chip` decides which nodes it computes in integers; `default` replaces its usual precision.
     """
     nodes = list(graph.nodes())
-    made = Placement() if chip is None else Placement(chip=chip)
-    usual = made.chip.in_precision(default) if default else made.chip.preferred_precision
+    result = Placement() if chip is None else Placement(chip=chip)
+    usual = result.chip.in_precision(default) if default else result.chip.preferred_precision
     for n in nodes:
         if n.op in PRODUCTS and weight_axis(n) is not None:
-            made.nodes[n] = wanted.get(layer(n), usual.name)
-    if any(p.is_float for p in made.chip.precisions):
-        _leave_small(nodes, made, wanted)
-    for n, precision in list(made.nodes.items()):
+            result.nodes[n] = wanted.get(layer(n), usual.name)
+    if any(p.is_float for p in result.chip.precisions):
+        _leave_small(nodes, result, wanted)
+    for n, precision in list(result.nodes.items()):
         if precision in FLOATS:
-            made.floats[n] = f"{precision} was asked for"
+            result.floats[n] = f"{precision} was asked for"
             if precision != "f32":
-                made.half_layers[n] = precision
-            del made.nodes[n]
-        elif why := made.chip.in_precision(precision).why_not(n):
-            made.floats[n] = f"{made.chip.name} does not compute it in {precision}: {why}"
-            del made.nodes[n]
-    _follow(nodes, made, wanted, usual)
+                result.half_layers[n] = precision
+            del result.nodes[n]
+        elif why := result.chip.in_precision(precision).why_not(n):
+            result.floats[n] = f"{result.chip.name} does not compute it in {precision}: {why}"
+            del result.nodes[n]
+    _follow(nodes, result, wanted, usual)
     for n in nodes:
-        if n in made.nodes:
+        if n in result.nodes:
             for v in activations(n):
-                if not _absorbed(v, n, made):
-                    made.add(v)
-            if not made.chip.in_precision(made.nodes[n]).float_results:
+                if not _absorbed(v, n, result):
+                    result.add(v)
+            if not result.chip.in_precision(result.nodes[n]).float_results:
                 for v in n.outputs:
-                    if not any(r in made.nodes and _absorbed(v, r, made) for r in v.uses):
-                        made.add(v)
-    return made
+                    if not any(r in result.nodes and _absorbed(v, r, result) for r in v.uses):
+                        result.add(v)
+    return result
 
 
 def _leave_small(nodes: list[Node], made: Placement, wanted: Mapping[str, str]) -> None:

@@ -168,9 +168,9 @@ def _tree(text: str) -> Any:
                 raise BadInput(f"line {line}: a name must be a word, not a list or mapping")
             if len(stack) > 8:
                 raise BadInput(f"line {line}: nested too deeply to be a scheme")
-            made: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-            place(made)
-            stack.append(made)
+            result: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+            place(result)
+            stack.append(result)
             keys.append(None)
         elif isinstance(event, yaml.CollectionEndEvent):
             stack.pop()

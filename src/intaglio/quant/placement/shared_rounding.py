@@ -32,13 +32,13 @@ def shared_roundings(placement: Placement, names: Collection[str]) -> SharedRoun
             of[v] = of[source]
             if not keeps_scale(v.producer):  # type: ignore[arg-type]  # it has a source
                 before.add(source.name)
-    made = SharedRoundings()
+    result = SharedRoundings()
     for members in {id(m): m for m in of.values()}.values():
         known = [v.name for v in members if v.name in names]
         if known:
-            made[next((n for n in known if n not in before), known[0])] = frozenset(known)
-    made.before = frozenset(before)
-    return made
+            result[next((n for n in known if n not in before), known[0])] = frozenset(known)
+    result.before = frozenset(before)
+    return result
 
 
 def _source(v: Value, placement: Placement) -> Value | None:

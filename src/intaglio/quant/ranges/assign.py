@@ -33,15 +33,15 @@ def assign(
     for n in inside:
         if n.op == "concat":
             _join_parts(n, groups)
-    made = {}
+    results = {}
     for v in placement.tensors:
         precision = precision_of(v, placement)
         symmetric = precision in how.symmetric
-        made[v.name] = affine(*groups.range(v), how.tensors[precision], symmetric)
+        results[v.name] = affine(*groups.range(v), how.tensors[precision], symmetric)
         if v in shares:
-            made[v.name] = by_channel(made[v.name], shares[v])
-    narrow_preactivations(placement, ranges, made, how)
-    return made
+            results[v.name] = by_channel(results[v.name], shares[v])
+    narrow_preactivations(placement, ranges, results, how)
+    return results
 
 
 def precision_of(v: Value, placement: Placement) -> str:

@@ -111,18 +111,20 @@ def measure_all(
     channels: list[Channels | None] = []
     for row, x, axis, own in zip(rows, kept, axes, counts, strict=True):
         row.x, row.n, row.counts = x.ctypes.data, x.size, own.ctypes.data
-        made = None
+        result = None
         if axis is not None and x.size:
             row.outer, row.inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
             row.channels = x.shape[axis]
             low, high = np.empty((2, row.channels), np.float32)
-            made = Channels(axis, low, high, np.empty(row.channels), row.outer * row.inner)
-            row.low, row.high, row.sum = (a.ctypes.data for a in (made.low, made.high, made.sum))
-        channels.append(made)
+            result = Channels(axis, low, high, np.empty(row.channels), row.outer * row.inner)
+            row.low, row.high, row.sum = (
+                a.ctypes.data for a in (result.low, result.high, result.sum)
+            )
+        channels.append(result)
     _library().itg_observe_all(rows, len(kept), bins, scratch.ctypes.data)
     return [
-        Measured(not row.wrong, x.size, own, row.spread, None if row.wrong else made)
-        for row, x, own, made in zip(rows, kept, counts, channels, strict=True)
+        Measured(not row.wrong, x.size, own, row.spread, None if row.wrong else result)
+        for row, x, own, result in zip(rows, kept, counts, channels, strict=True)
     ]
 
 
@@ -261,9 +263,9 @@ def observe(
         v = strange[0]
         raise BadInput(f"tensor '{v.name}' is {v.dtype}; only floats have ranges to observe")
     wanted = sorted(dict.fromkeys(tensors), key=order.__getitem__)
-    made = {v: Observation(v.name, counts=np.zeros(2 * bins, np.int64)) for v in wanted}
+    results = {v: Observation(v.name, counts=np.zeros(2 * bins, np.int64)) for v in wanted}
     for v in wanted:
-        if v.data is not None and not made[v].add(v.data, axes.get(v)):
+        if v.data is not None and not results[v].add(v.data, axes.get(v)):
             raise BadInput(f"the constant {name_of(v)} holds NaN or infinite values")
     groups = groups_by_bytes([v for v in wanted if v.data is None], limit)
     if len(groups) > 1 and iter(samples) is samples:
@@ -274,7 +276,7 @@ def observe(
             graph,
             group,
             samples,
-            made,
+            results,
             axes,
             progress,
             part,
@@ -282,7 +284,7 @@ def observe(
             enough,
             started,
         )
-    return made
+    return results
 
 
 def groups_by_bytes(tensors: list[Value], limit: int) -> list[list[Value]]:

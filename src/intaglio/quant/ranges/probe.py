@@ -69,11 +69,11 @@ class Probe:
 
     def fork(self) -> Probe:
         """A second probe over the same weights, to run concurrently."""
-        made = copy.copy(self)
+        result = copy.copy(self)
         if self.session is not None:
-            made.session = self.session.fork()
-            made._allocate_outputs()
-        return made
+            result.session = self.session.fork()
+            result._allocate_outputs()
+        return result
 
     def axis(self, v: Value, axis: int) -> int:
         """The position of a tensor's axis in the array that `run` returns."""

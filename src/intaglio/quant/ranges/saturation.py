@@ -102,5 +102,5 @@ def _applied(chain: list[Node], x: Array) -> Array:
 
 def _stored(x: Array, scheme: TensorScheme) -> Array:
     lo, hi = dtypes.limits(scheme.dtype)
-    made: Array = np.clip(np.rint(x / np.float32(scheme.scale[0])) + scheme.zero[0], lo, hi)
-    return made
+    result: Array = np.clip(np.rint(x / np.float32(scheme.scale[0])) + scheme.zero[0], lo, hi)
+    return result

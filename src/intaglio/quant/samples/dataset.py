@@ -193,14 +193,14 @@ class _Fitting:
                 return p.of_pixels(a)
         if a.shape != t.shape and not self._is_row(a.shape, t):
             raise BadInput(f"{where}: {self._misfit(name, t, a.shape)}")
-        made = _cast(a, t, name, where)
-        if made.dtype.kind not in "biu" and not np.isfinite(made.astype(np.float32)).all():
-            bad = np.argwhere(~np.isfinite(made.astype(np.float32)))[0].tolist()
+        result = _cast(a, t, name, where)
+        if result.dtype.kind not in "biu" and not np.isfinite(result.astype(np.float32)).all():
+            bad = np.argwhere(~np.isfinite(result.astype(np.float32)))[0].tolist()
             raise BadInput(
-                f"{where}: input '{name}' holds {made[tuple(bad)]} at {bad}; "
+                f"{where}: input '{name}' holds {result[tuple(bad)]} at {bad}; "
                 "a range needs finite values: remove or repair the sample"
             )
-        return made
+        return result
 
     def rows(self, item: Item) -> int:
         """The number of items that make one sample (one batch)."""
@@ -230,13 +230,13 @@ class _Fitting:
             parts = item.load()
             self._check_names(parts, item.where)
             loaded.append({n: self.array(parts[n], n, item.where) for n in self.inputs})
-        made = {}
+        results = {}
         for n, t in self.inputs.items():
             first = loaded[0][n]
             if first.shape != t.shape and t.rank and t.shape[0] > 1:
                 first = np.stack([parts[n].reshape(t.shape[1:]) for parts in loaded])
-            made[n] = np.ascontiguousarray(first.reshape(t.shape))
-        return made
+            results[n] = np.ascontiguousarray(first.reshape(t.shape))
+        return results
 
     @property
     def floats(self) -> bool:
@@ -261,10 +261,10 @@ def _cast(a: Array, t: Type, name: str, where: str) -> Array:
     if dtypes.is_float(have) and not dtypes.is_float(t.dtype):
         raise BadInput(f"{words}; use .astype('{want}') if its numbers are whole")
     with np.errstate(over="ignore"):
-        made = a.astype(want)
-    if not dtypes.is_float(t.dtype) and not (made == a).all():
+        result = a.astype(want)
+    if not dtypes.is_float(t.dtype) and not (result == a).all():
         raise BadInput(f"{words}, and not all of its numbers fit")
-    return made
+    return result
 
 
 def _thinned(

@@ -76,10 +76,10 @@ class Picture:
         if swap and self.channels >= 3:
             order = [2, 1, 0, *range(3, self.channels)]
             pixels = pixels[..., order]
-        made = self.normalized(pixels)
+        result = self.normalized(pixels)
         if not self.channels_last:
-            made = made.transpose(2, 0, 1)
-        return np.ascontiguousarray(made)
+            result = result.transpose(2, 0, 1)
+        return np.ascontiguousarray(result)
 
     def normalized(self, pixels: Array, channels_last: bool = True) -> Array:
         """(pixels - mean) / std, in the input's element type."""
@@ -87,13 +87,13 @@ class Picture:
             return (pixels.astype(np.int16) - 128).astype(np.int8)
         if not dtypes.is_float(self.type.dtype):
             return pixels.astype(dtypes.numpy_of(self.type.dtype))
-        made = pixels.astype(np.float32)
+        result = pixels.astype(np.float32)
         along = (-1,) if channels_last else (-1, 1, 1)
         if self.mean is not None:
-            made -= self.mean.reshape(along)
+            result -= self.mean.reshape(along)
         if self.std is not None:
-            made /= self.std.reshape(along)
-        return made.astype(dtypes.numpy_of(self.type.dtype))
+            result /= self.std.reshape(along)
+        return result.astype(dtypes.numpy_of(self.type.dtype))
 
 
 def pictures(
@@ -109,9 +109,9 @@ def pictures(
     last = {n: channels_last(t, layout) for n, t in inputs}
     takers = [n for n, t in inputs if last[n] is not None and t.dtype in TAKE_PICTURES]
     means, stds = (per_input(w, g, inputs, takers) for w, g in (("mean", mean), ("std", std)))
-    made: dict[str, Picture | None] = {}
+    results: dict[str, Picture | None] = {}
     for n, t in inputs:
-        made[n] = None
+        results[n] = None
         if n in takers:
             channels = t.shape[-1 if last[n] else -3]
             m, s = (per_channel(w, g[n], n, channels) for w, g in (("mean", means), ("std", stds)))
@@ -119,8 +119,8 @@ def pictures(
                 raise BadInput(
                     f"input '{n}' is u8: it takes pixels from 0 to 255; leave out mean and std"
                 )
-            made[n] = Picture(n, t, bool(last[n]), m, s, swap, resize, pad_value)
-    return made
+            results[n] = Picture(n, t, bool(last[n]), m, s, swap, resize, pad_value)
+    return results
 
 
 def pillow() -> Any:
@@ -197,6 +197,6 @@ def _resized(image: Any, p: Picture) -> Array:
     if pixels.shape[:2] == (h, w):
         return pixels
     value = np.uint8(np.clip(round(p.pad_value), 0, 255))
-    made = np.full((h, w, *pixels.shape[2:]), value, np.uint8)
-    made[fit.top : fit.top + fit.height, fit.left : fit.left + fit.width] = pixels
-    return made
+    result = np.full((h, w, *pixels.shape[2:]), value, np.uint8)
+    result[fit.top : fit.top + fit.height, fit.left : fit.left + fit.width] = pixels
+    return result

@@ -203,7 +203,7 @@ def _load(
     paths: Mapping[str, Path], pictures: Mapping[str, Picture | None], types: Mapping[str, Type]
 ) -> Parts:
     """A file per input: the picture or the array in it."""
-    made = {}
+    results = {}
     for name, path in paths.items():
         if path.suffix.lower() in ENDINGS:
             taker = pictures[name]
@@ -211,10 +211,10 @@ def _load(
                 raise BadInput(
                     f"{path}: input '{name}' takes no pictures: {_why(types[name])}; give .npy"
                 )
-            made[name] = taker.of_file(path)
+            results[name] = taker.of_file(path)
         else:
-            made[name] = np.array(read_npy(path))
-    return made
+            results[name] = np.array(read_npy(path))
+    return results
 
 
 # ---- Python --------------------------------------------------------------------------------------

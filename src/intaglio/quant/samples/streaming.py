@@ -18,21 +18,21 @@ def with_graph_state(graph: Graph, state: Mapping[str, Array | None]) -> Graph:
     """The graph with this state; with none, state tensors are plain inputs and outputs."""
     if dict(graph.state) == {} == dict(state):
         return graph
-    made = graph.copy()
-    made.state = dict(state)
-    return made
+    result = graph.copy()
+    result.state = dict(state)
+    return result
 
 
 def samples_with_state(
     graph: Graph, samples: Iterable[Mapping[str, Array]]
 ) -> list[dict[str, Array]]:
     """The samples, each with the state that a session has before it, run in order."""
-    made: list[dict[str, Array]] = []
+    results: list[dict[str, Array]] = []
     with intaglio.open(intaglio.compile(graph)) as session:
         for sample in samples:
-            made.append({**sample, **session.state})
+            results.append({**sample, **session.state})
             session.run(sample)
-    return made
+    return results
 
 
 def state_as_inputs(graph: Graph, samples: Any, read: Any) -> Any:

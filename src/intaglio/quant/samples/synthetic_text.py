@@ -68,9 +68,9 @@ def with_random_words(
     fullest = sorted(range(len(samples)), key=lambda i: -int(free[i].sum()))
     fullest = fullest[: max(len(samples) // FULLEST, 1)]
     rng = np.random.default_rng(seed)
-    made = list(samples) * max(count // (REAL * len(samples)), 1)
-    while len(made) < count:
-        at = fullest[len(made) % len(fullest)]
+    result = list(samples) * max(count // (REAL * len(samples)), 1)
+    while len(result) < count:
+        at = fullest[len(result) % len(fullest)]
         words = np.where(free[at], rng.integers(0, rows, free[at].shape), samples[at][name])
-        made.append({**samples[at], name: words.astype(samples[at][name].dtype)})
-    return made
+        result.append({**samples[at], name: words.astype(samples[at][name].dtype)})
+    return result

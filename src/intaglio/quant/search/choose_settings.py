@@ -110,10 +110,10 @@ class Trials:
 
     def mixed_precision(self) -> MixedPrecision:
         """The search for layers to promote, with the range methods that were chosen."""
-        calibration, made = self.calibration, self.schemes(self.methods)
+        calibration, result = self.calibration, self.schemes(self.methods)
         assert calibration.options.accuracy is not None
         return MixedPrecision(
-            self.search, made, calibration.fixed_layers, calibration.options.accuracy
+            self.search, result, calibration.fixed_layers, calibration.options.accuracy
         )
 
     def round_by_data(self) -> None:

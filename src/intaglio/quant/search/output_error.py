@@ -238,8 +238,8 @@ class Reference:
         policy: Policy = POLICY,
     ) -> Reference:
         """From the float model's outputs for each sample; the graph tells which are scores."""
-        for i, made in enumerate(outputs, 1):
-            for name, a in made.items():
+        for i, result in enumerate(outputs, 1):
+            for name, a in result.items():
                 if dtypes.is_float(_name(a)) and not np.isfinite(a.astype(np.float32)).all():
                     raise BadInput(
                         f"output '{name}' of the float model holds NaN or infinite "
@@ -303,10 +303,10 @@ class Reference:
         totals = {(n, p): Match() for n, parts in self.parts.items() for p in parts}
         with sessions(graph) as pool:
             every = pool.in_order(lambda s, x: s.run(x), self.samples)
-            for made, wanted in zip(every, self.outputs, strict=True):
+            for result, wanted in zip(every, self.outputs, strict=True):
                 for (n, p), total in totals.items():
-                    if made[n].shape == wanted[n].shape:
-                        total.add(p.of(wanted[n]), p.of(made[n]))
+                    if result[n].shape == wanted[n].shape:
+                        total.add(p.of(wanted[n]), p.of(result[n]))
                     else:  # a dynamic shape differs
                         total.add(wanted[n], np.zeros_like(wanted[n]))
         return [OutputMatch(n, p, t.cosine, t.error) for (n, p), t in totals.items()]

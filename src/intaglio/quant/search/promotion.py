@@ -74,18 +74,18 @@ class Promotions:
 
     def units(self, roundings: SharedRoundings, tensors: Collection[str]) -> list[Unit]:
         """Every tensor whose readers can be promoted, with the roundings that this removes."""
-        made: dict[frozenset[str], Unit] = {}
+        results: dict[frozenset[str], Unit] = {}
         by_name = {v.name: v for v in self.placement.tensors}
         for name, members in roundings.items():
             uses = [n for m in members if m not in roundings.before for n in by_name[m].uses]
             readers = frozenset(layer(n) for n in uses if n in self.placement.nodes)
             fixed = not self.fixed.isdisjoint({*members, *readers})
-            if not readers or readers in made or fixed:
+            if not readers or readers in results or fixed:
                 continue
             left = self.quantized(dict.fromkeys(readers, self.level or ""))
             frees = {n for n in tensors if left.get(n) != self.how.precision}
-            made[readers] = Unit(name, readers, frozenset(frees))
-        return list(made.values())
+            results[readers] = Unit(name, readers, frozenset(frees))
+        return list(results.values())
 
     def quantized(self, layers: Mapping[str, str]) -> dict[str, str]:
         """The tensors that are still quantised with these precisions, and the precision of each."""

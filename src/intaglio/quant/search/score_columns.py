@@ -22,16 +22,16 @@ NONE: Spans = ()
 
 def score_columns(graph: Graph) -> dict[str, tuple[int, tuple[int, ...]] | None]:
     """The outputs that hold scores: an axis and the indices along it, or None for all elements."""
-    made: dict[str, tuple[int, tuple[int, ...]] | None] = {}
+    results: dict[str, tuple[int, tuple[int, ...]] | None] = {}
     every = _spans(graph)
     for name, v in zip(graph.output_names, graph.outputs, strict=True):
         spans = every.get(v, NONE)
         if spans == ALL:
-            made[name] = None
+            results[name] = None
         elif spans:
             indices = [i for _, first, end in spans for i in range(first, end)]
-            made[name] = (spans[0][0], tuple(indices))
-    return made
+            results[name] = (spans[0][0], tuple(indices))
+    return results
 
 
 def _spans(graph: Graph) -> dict[Value, Spans]:
@@ -62,19 +62,19 @@ def _of_node(n: Node, read: Sequence[Value], each: Sequence[Spans]) -> Spans:
 
 def _of_concat(n: Node, read: Sequence[Value], each: Sequence[Spans]) -> Spans:
     axis = n.attrs["axis"] % n.outputs[0].type.rank
-    start, made = 0, list[Span]()
+    start, result = 0, list[Span]()
     if len(set(each)) == 1 and (each[0] == ALL or all(s[0] != axis for s in each[0])):
         return each[0]
     for x, spans in zip(read, each, strict=True):
         end = start + x.shape[axis]
         if spans == ALL:
-            made.append((axis, start, end))
+            result.append((axis, start, end))
         elif any(s[0] != axis for s in spans):
             return NONE  # scores along two axes at once
         else:
-            made += [(axis, start + first, start + last) for _, first, last in spans]
+            result += [(axis, start + first, start + last) for _, first, last in spans]
         start = end
-    return tuple(made)
+    return tuple(result)
 
 
 def _moved(n: Node, x: Value, spans: Spans) -> Spans:

@@ -115,8 +115,8 @@ def auto(
     judge = metric or _cosine(graph, given)
 
     def attempt(o: Options) -> tuple[Quantized, float]:
-        made = calibrate(graph, given, options=o, **how)
-        return made, _figure(judge, made.graph if metric else made.bare_graph)
+        result = calibrate(graph, given, options=o, **how)
+        return result, _figure(judge, result.graph if metric else result.bare_graph)
 
     steps = 1 + len(strategies)
     with inside("trying strategy", 0, steps):
@@ -133,13 +133,13 @@ def auto(
             continue  # it would change nothing
         other = replace(found.options, **change)
         with inside("trying strategy", i, steps):
-            made, figure = attempt(other)
+            result, figure = attempt(other)
         better = figure > max(t.figure for t in found.tried if t.kept)
-        time = _time(made, chip, other)
+        time = _time(result, chip, other)
         kept = better and time <= MOST_TIME * first.time
-        found.tried.append(Tried(name, figure, kept, _floats(made), time))
+        found.tried.append(Tried(name, figure, kept, _floats(result), time))
         if kept:
-            found.best, found.options = made, other
+            found.best, found.options = result, other
     return found
 
 
@@ -163,13 +163,13 @@ def until(
     tried: list[Tried] = []
     for cosine in LADDER:
         own = replace(options, accuracy=cosine)
-        made = calibrate(graph, given, options=own, **how)
-        figure = _figure(metric, made.graph)
+        result = calibrate(graph, given, options=own, **how)
+        figure = _figure(metric, result.graph)
         kept = figure >= at_least
-        time = _time(made, chip, own)
-        tried.append(Tried(f"cosine {cosine:g}", figure, kept, _floats(made), time))
+        time = _time(result, chip, own)
+        tried.append(Tried(f"cosine {cosine:g}", figure, kept, _floats(result), time))
         if kept:
-            return Automatic(made, own, tried)
+            return Automatic(result, own, tried)
     best = max(tried, key=lambda t: t.figure)
     raise BadInput(
         f"the metric reaches {best.figure:g} ({best.name}), {at_least:g} was asked for; give more "

@@ -61,16 +61,16 @@ class PrecompiledTrial:
         products = [n for n in placement.nodes if n.op in PRODUCTS]
         if sum(n.op == "conv" for n in products) <= len(products) / 2:
             return None
-        made = cls()
-        changed = _with_roundings(graph, placement, made.biases)
+        result = cls()
+        changed = _with_roundings(graph, placement, result.biases)
 
         def work() -> SessionPool[Session]:
             stored = {layer(n): (from_integers(*w), None) for n, w in weights().items()}
             after.wait()
             return sessions(_stored(changed, stored))
 
-        made.sessions = pool.submit(work)
-        return made
+        result.sessions = pool.submit(work)
+        return result
 
     def __init__(self) -> None:
         self.sessions: Future[SessionPool[Session]] = Future()
@@ -148,10 +148,10 @@ class Trial:
             given = self._given(schemes) | self.biases
             feeds = ({**ref.samples[i], **given} for i in missing)
             results = self.sessions.in_order(lambda s, x: s.run(x), feeds)
-            for i, made in zip(missing, results, strict=True):
+            for i, result in zip(missing, results, strict=True):
                 known[i] = {part: Match() for part in self._parts}
                 for part, match in known[i].items():
-                    ref.judge(match, part, i, made[part[0]])
+                    ref.judge(match, part, i, result[part[0]])
         return {i: known[i] for i in wanted}
 
     def _worst(self, judged: Mapping[int, Judged]) -> list[OutputMatch]:
@@ -266,9 +266,9 @@ def _with_roundings(
         if v in placement.depthwise_inputs:  # a step for each channel
             step = Value(Type("f32", _by_channel(v)), f"step{i}")
         more += [step, low, high]
-        made: Value = chain(mine, step, low, high, **ROUND)
+        result: Value = chain(mine, step, low, high, **ROUND)
         for n in readers:
-            Graph.replace_input(n, mine, made)
+            Graph.replace_input(n, mine, result)
     return Graph([*copy.inputs, *more], copy.outputs, copy.output_names, graph.name)
 
 

@@ -25,11 +25,11 @@ def dynamic(graph: Graph, keep: Collection[str] = (), attention: str = "bf16") -
     embedding tables become i8. `attention` is the type of queries, keys and values: f32, or bf16,
     which is faster. `keep` is that of `weight_only`.
     """
-    made = round_attention(graph, attention, keep)
-    for node in list(made.nodes()):
+    result = round_attention(graph, attention, keep)
+    for node in list(result.nodes()):
         if not is_kept(node, keep) and has_dynamic_form(node):
             for old, new in zip(node.outputs, dynamic_cell(node), strict=True):
-                made.replace(old, new)
+                result.replace(old, new)
             continue
         w = None if is_kept(node, keep) else constant_matrix(node)
         if w is None or w.shape[0] > MAX_DEPTH:
@@ -42,17 +42,17 @@ def dynamic(graph: Graph, keep: Collection[str] = (), attention: str = "bf16") -
         )
         if c is not None and bias is None:
             y = add(y, c, origin=node.origin)
-        made.replace(node.outputs[0], y)
-    quantize_tables(made, keep)
-    return made
+        result.replace(node.outputs[0], y)
+    quantize_tables(result, keep)
+    return result
 
 
 def round_attention(graph: Graph, dtype: str = "bf16", keep: Collection[str] = ()) -> Graph:
     """The graph with queries, keys and values of every attention in `dtype`: bf16 or f32."""
     if dtype not in ("f32", "bf16"):
         raise BadInput(f"attention is '{dtype}'; give f32 or bf16")
-    made = graph.copy()
-    for node in list(made.nodes()):
+    result = graph.copy()
+    for node in list(result.nodes()):
         if node.op != "attention" or dtype == "f32" or is_kept(node, keep):
             continue
         q, k, v, mask = node.inputs
@@ -63,8 +63,8 @@ def round_attention(graph: Graph, dtype: str = "bf16", keep: Collection[str] = (
             # The lowest f32, a usual mask, would become -inf.
             mask = cast(maximum(mask, constant(-1e30, dtype="f32")), dtype=dtype)
         y = ops.attention(*small, mask, origin=node.origin, **node.attrs)
-        made.replace(node.outputs[0], cast(y, dtype="f32"))
-    return made
+        result.replace(node.outputs[0], cast(y, dtype="f32"))
+    return result
 
 
 def has_dynamic_form(node: Node) -> bool:
@@ -104,5 +104,5 @@ def dynamic_cell(node: Node) -> list[Value]:
     build = dynamic_lstm if node.op == "lstm" else dynamic_gru
     shape = {k: node.attrs[k] for k in ("hidden_size", "direction")}
     states = states[:2] if node.op == "lstm" else states[:1]
-    made: list[Value] = build(x, *quantized, b, *states, origin=node.origin, **shape)
-    return made
+    results: list[Value] = build(x, *quantized, b, *states, origin=node.origin, **shape)
+    return results

@@ -45,20 +45,20 @@ def weight_only(
         worst = _worst(graph, dtype, group, symmetric, keep, samples, wide)
         graph = weight_only(graph, dtype, group, symmetric, {*keep, *worst}, samples)
         return weight_only(graph, keep=keep)
-    made = graph.copy()
-    quantize_tables(made, keep)
-    todo = [n for n in made.nodes() if not is_kept(n, keep) and constant_matrix(n) is not None]
+    result = graph.copy()
+    quantize_tables(result, keep)
+    todo = [n for n in result.nodes() if not is_kept(n, keep) and constant_matrix(n) is not None]
     places = padding_masks(graph, samples)
     while todo:  # layers with a common input together; the layers before it are rounded already
         nodes = [n for n in todo if n.inputs[0] is todo[0].inputs[0]]
         todo = [n for n in todo if n not in nodes]
         seen = [n for n in nodes if _seen(n, len(samples))]
-        found = grams(made, seen[:1], samples, places=places, rows=ROWS_PER_INPUT)
+        found = grams(result, seen[:1], samples, places=places, rows=ROWS_PER_INPUT)
         moments = {n: gram[0] for n, gram in found}
         for node in nodes:
             gram = moments.get(seen[0]) if node in seen else None
-            _replace(made, node, dtype, group, symmetric, gram)
-    return made
+            _replace(result, node, dtype, group, symmetric, gram)
+    return result
 
 
 def _replace(
@@ -140,8 +140,8 @@ def quantize_tables(graph: Graph, keep: Collection[str]) -> None:
             continue
         q, scale, _ = quantize_matrix(np.ascontiguousarray(table.T))
         real = dequantize_linear(constant(np.ascontiguousarray(q.T)), constant(scale), axis=0)
-        made = gather(real, node.inputs[1], axis=0, origin=node.origin)
-        graph.replace(node.outputs[0], made)
+        result = gather(real, node.inputs[1], axis=0, origin=node.origin)
+        graph.replace(node.outputs[0], result)
 
 
 def is_kept(node: Node, keep: Collection[str]) -> bool:

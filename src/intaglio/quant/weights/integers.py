@@ -78,8 +78,8 @@ def squant_integers(w: Array, scheme: TensorScheme) -> Array:
     low, last = limits_of(scheme)
     kernels = w.reshape(w.shape[0], w.shape[1], -1)
     scale, zero = (np.array(a, np.float32) for a in (scheme.scale, scheme.zero))
-    made = squant(kernels, scale, low, last, zero)
-    return made.astype(dtypes.numpy_of(scheme.dtype)).reshape(w.shape)
+    result = squant(kernels, scale, low, last, zero)
+    return result.astype(dtypes.numpy_of(scheme.dtype)).reshape(w.shape)
 
 
 def limits_of(scheme: TensorScheme) -> tuple[int, int]:
@@ -92,11 +92,11 @@ def limits_of(scheme: TensorScheme) -> tuple[int, int]:
 def from_integers(stored: Array, scheme: TensorScheme) -> Array:
     """The real values of stored integers."""
     scale, zero = broadcast_scheme(scheme, stored.ndim)
-    made = stored.astype(np.float32)
+    result = stored.astype(np.float32)
     if zero.any():
-        made -= zero
-    made *= scale
-    return made
+        result -= zero
+    result *= scale
+    return result
 
 
 def broadcast_scheme(scheme: TensorScheme, rank: int) -> tuple[Array, Array]:

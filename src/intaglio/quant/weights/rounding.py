@@ -71,7 +71,7 @@ def squant(w: Array, scale: Array, low: int, high: int, offset: Array | None = N
         for a in (scale, 0.0 if offset is None else offset)
     )
     off, moved = np.empty(inputs * kernel), np.empty(inputs * kernel, np.uint32)
-    made = np.empty(w.shape, np.int16)
+    result = np.empty(w.shape, np.int16)
     _library().itg_squant(
         w.ctypes.data,
         steps.ctypes.data,
@@ -83,9 +83,9 @@ def squant(w: Array, scale: Array, low: int, high: int, offset: Array | None = N
         high,
         off.ctypes.data,
         moved.ctypes.data,
-        made.ctypes.data,
+        result.ctypes.data,
     )
-    return made
+    return result
 
 
 def round_weights(

@@ -62,7 +62,7 @@ def _gather(
     """Sampled rows of every tensor, and the largest magnitude of each channel."""
     rng = np.random.default_rng(0)
     many = -(-ROWS // max(len(samples), 1))
-    made: dict[Value, tuple[Array, Array]] = {}
+    results: dict[Value, tuple[Array, Array]] = {}
     for group in groups_by_bytes([link.tensor for link in found], LIMIT):
         rows: dict[Value, list[Array]] = {v: [] for v in group}
         sizes = {v: np.zeros(v.shape[-1], np.float32) for v in group}
@@ -75,8 +75,8 @@ def _gather(
                     sizes[v] = np.maximum(sizes[v], np.abs(flat).max(0))
                     at = rng.choice(len(flat), min(many, len(flat)), replace=False)
                     rows[v].append(flat[at].copy())
-        made |= {v: (np.concatenate(rows[v]), sizes[v]) for v in group}
-    return made
+        results |= {v: (np.concatenate(rows[v]), sizes[v]) for v in group}
+    return results
 
 
 def _error(x: Array, w: Array, factors: Array) -> float:

@@ -21,17 +21,17 @@ def unpack_weights(graph: Graph) -> None:
             v is not None and d is None for v, d in zip(node.inputs, data, strict=True)
         ):
             continue
-        made = node.outputs[0]
-        if made.dtype == "f32" and made.uses and all(_is_weight(node, u) for u in made.uses):
+        result = node.outputs[0]
+        if result.dtype == "f32" and result.uses and all(_is_weight(node, u) for u in result.uses):
             real = REGISTRY[node.op].body(*data, **node.attrs)
-            name = made.name or (node.inputs[0].name if node.inputs[0] else "")
-            graph.replace(made, constant(real, name))
+            name = result.name or (node.inputs[0].name if node.inputs[0] else "")
+            graph.replace(result, constant(real, name))
 
 
 def scales_in_file(placement: Placement, precision: str) -> dict[str, TensorScheme]:
     """Schemes of tensors that the file stores as integers: keeping them adds no error."""
     taken = placement.chip.in_precision(precision).tensors
-    made = {}
+    results = {}
     for v in placement.tensors:
         node = _source(v).producer
         if node is None or node.op != "dequantize_linear" or node.attrs["block_size"]:
@@ -44,8 +44,8 @@ def scales_in_file(placement: Placement, precision: str) -> dict[str, TensorSche
         step, middle = float(scale.data.item()), 0 if zero is None else int(zero.data.item())  # type: ignore[union-attr]
         if step > 0 and not taken.why_not(stored.dtype, bool(middle), "tensor"):
             first, last = (step * (end - middle) for end in dtypes.limits(stored.dtype))
-            made[v.name] = TensorScheme(stored.dtype, (step,), (middle,), lo=first, hi=last)
-    return made
+            results[v.name] = TensorScheme(stored.dtype, (step,), (middle,), lo=first, hi=last)
+    return results
 
 
 def already_quantized(graph: Graph) -> str:
@@ -65,8 +65,8 @@ def _is_weight(node: Node, reader: Node) -> bool:
 
 def _is_dequantized(x: Value | None) -> bool:
     """Is it dequantised, directly or before ops that only move values (TFLite transposes)?"""
-    made = None if x is None else _source(x).producer
-    return made is not None and made.op == "dequantize_linear"
+    result = None if x is None else _source(x).producer
+    return result is not None and result.op == "dequantize_linear"
 
 
 def _source(v: Value) -> Value:

@@ -245,7 +245,7 @@ def _in_place(
     if not (q.type.size and k.type.size and v.type.size):
         return no("an operand is empty")
     (q0, q_view), (k0, k_view), (v0, v_view) = view_of(q), view_of(k), view_of(v)
-    made: Value = build(
+    result: Value = build(
         q0,
         k0,
         v0,
@@ -262,7 +262,7 @@ def _in_place(
         v_view=v_view,
         **node.attrs,
     )
-    transposed: Value = ops.transpose(made, perm=HEADS)
+    transposed: Value = ops.transpose(result, perm=HEADS)
     return transposed
 
 
@@ -291,8 +291,8 @@ def attention_with_bf16_products(
         before = mask.producer  # the unrounded mask, if it is known
         exact = before.inputs[0] if before is not None and before.op == "cast" else None
         mask = exact if exact is not None and exact.dtype == "f32" else ops.cast(mask, dtype="f32")
-    made = _in_place(attention_bf16, q, k, v, mask, node)
-    return made if isinstance(made, No) else ops.cast(made, dtype="bf16")
+    result = _in_place(attention_bf16, q, k, v, mask, node)
+    return result if isinstance(result, No) else ops.cast(result, dtype="bf16")
 
 
 TRANSPOSED = P.transpose(P.any("cpu.attention_bf16")) @ "turn"
@@ -315,8 +315,8 @@ def attention_in_f32(q: Value, k: Value, v: Value, mask: Value | None, node: Nod
     wide = [ops.cast(x, dtype="f32") for x in (q, k, v)]
     if mask is not None and mask.dtype != "bool":
         mask = ops.cast(mask, dtype="f32")
-    made: Value = ops.cast(ops.attention(*wide, mask, **node.attrs), dtype=q.dtype)
-    return made
+    result: Value = ops.cast(ops.attention(*wide, mask, **node.attrs), dtype=q.dtype)
+    return result
 
 
 x, c, s = P["x c s"]
@@ -336,8 +336,8 @@ def rotary_before_transpose(
         return no(f"the angles {c.type} would have to be transposed too")
     shape = tuple(wide[perm.index(i)] for i in range(rank))
     angles = [ops.reshape(v, shape=shape) for v in (c, s)]
-    made: Value = ops.transpose(ops.rotary_embedding(x, *angles, **node.attrs), perm=perm)
-    return made
+    result: Value = ops.transpose(ops.rotary_embedding(x, *angles, **node.attrs), perm=perm)
+    return result
 
 
 ATTENTION: list[Rule] = [rotary_before_transpose, attention_in_f32, attention_in_place]

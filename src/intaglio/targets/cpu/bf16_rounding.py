@@ -22,8 +22,8 @@ def balanced(w: Array) -> Array:
         return w.astype(BF16)
     filters = np.ascontiguousarray(np.swapaxes(w, -1, -2), np.float32)
     flat = filters.reshape(-1, filters.shape[-1])
-    made = _balance(flat, flat.astype(BF16))
-    return np.ascontiguousarray(np.swapaxes(made.reshape(filters.shape), -1, -2))
+    result = _balance(flat, flat.astype(BF16))
+    return np.ascontiguousarray(np.swapaxes(result.reshape(filters.shape), -1, -2))
 
 
 def _balance(flat: Array, near: Array) -> Array:

@@ -64,10 +64,10 @@ def _program(node: Node) -> list[Instruction]:
         ops, args, params = (node.attrs[k] for k in ("ops", "args", "params"))
         params = params or (0.0,) * 2 * len(ops)
         values = [*node.inputs, *((node, i) for i in range(len(ops) - 1)), out]
-        made = values[len(node.inputs) :]
+        result = values[len(node.inputs) :]
         return [
             (
-                made[i],
+                result[i],
                 name,
                 [values[a] for a in args[2 * i : 2 * i + 1 + (name in PAIRS)]],
                 params[2 * i : 2 * i + 2],
@@ -80,9 +80,9 @@ def _program(node: Node) -> list[Instruction]:
 
 def _inputs(group: list[Node]) -> list[Value]:
     """The values that the group reads from outside, each once."""
-    made = {n.outputs[0] for n in group}
+    result = {n.outputs[0] for n in group}
     every = (v for n in group for v in n.inputs if v is not None)
-    return list(dict.fromkeys(v for v in every if v not in made))
+    return list(dict.fromkeys(v for v in every if v not in result))
 
 
 @rule(ANY)

@@ -46,8 +46,8 @@ def channel_shuffle_channels_last(x: Value, node: Node) -> Value | No:
         return no(f"{x.type} has dynamic axes")
     if rank < 3:
         return no(f"{x.type} has no spatial axis")
-    made = deal(channels_last(x), groups=node.attrs["groups"], start=0, stop=x.shape[1])
-    return channels_first(made)
+    result = deal(channels_last(x), groups=node.attrs["groups"], start=0, stop=x.shape[1])
+    return channels_first(result)
 
 
 # ---- fusions -------------------------------------------------------------------------------------
@@ -57,11 +57,11 @@ SHUFFLED = P.any("cpu.deal") @ "shuffled"
 @rule(P.slice(SHUFFLED.shared()))
 def slice_into_channel_shuffle(shuffled: Node, node: Node) -> Value | No:
     """Shuffle only the channels that the slice keeps."""
-    made, out = shuffled.outputs[0], node.outputs[0]
-    if out.shape[:-1] != made.shape[:-1] or made.type.dynamic:
-        return no(f"{out.type} is not a slice along the channels of {made.type}")
+    result, out = shuffled.outputs[0], node.outputs[0]
+    if out.shape[:-1] != result.shape[:-1] or result.type.dynamic:
+        return no(f"{out.type} is not a slice along the channels of {result.type}")
     start, stop, step = (node.attrs[k][-1] for k in ("start", "stop", "step"))
-    kept = range(made.shape[-1])[start:stop:step]
+    kept = range(result.shape[-1])[start:stop:step]
     if kept.step != 1:
         return no(f"the slice has step {kept.step}; 1 is needed")
     first = shuffled.attrs["start"] + (kept.start if len(kept) else 0)

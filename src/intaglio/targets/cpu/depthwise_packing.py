@@ -49,13 +49,13 @@ class TapPacking:
         taps = np.zeros((count, blocks * PANEL), np.int8)
         taps[:, :channels] = w.reshape(count, channels)
         by_block = taps.reshape(count, blocks, PANEL)
-        made = np.zeros((blocks, self.vectors, PANEL, FOUR), np.int8)
+        result = np.zeros((blocks, self.vectors, PANEL, FOUR), np.int8)
         group, at = self.places().T
-        made[:, group, :, at] = by_block
+        result[:, group, :, at] = by_block
         if self.outs == 2:  # the second line of output: taps shifted by one, or into the next group
             later = group + (at == FOUR - 1) * self.wide + self.high * self.wide
-            made[:, later, :, (at + 1) % FOUR] = by_block
-        return made.reshape(blocks, self.vectors, PANEL * FOUR)
+            result[:, later, :, (at + 1) % FOUR] = by_block
+        return result.reshape(blocks, self.vectors, PANEL * FOUR)
 
     def unpacked(self, w: Array, channels: int) -> Array:
         """The inverse of `packed`, as [taps, channels]."""

@@ -41,8 +41,8 @@ def activate(y: Array, act: str, args: Sequence[float]) -> Array:
     if act.startswith("gelu"):
         approximate = "tanh" if act == "gelu_tanh" else "none"
         return np.asarray(ops.gelu.body(y, approximate=approximate), y.dtype)
-    made = REGISTRY[act]
-    return np.asarray(made.body(y, **dict(zip(made.attr_names, args, strict=False))), y.dtype)
+    result = REGISTRY[act]
+    return np.asarray(result.body(y, **dict(zip(result.attr_names, args, strict=False))), y.dtype)
 
 
 def finish(

@@ -52,8 +52,8 @@ def _rebuilt(
     ins[2] = ins[2] if bias is None else bias
     ins[3] = ins[3] if residual is None else residual
     ins[4] = ins[4] if slope is None else slope
-    made: Value = REGISTRY[before.op](*ins, origin=before.origin, **{**before.attrs, **changes})
-    return made
+    result: Value = REGISTRY[before.op](*ins, origin=before.origin, **{**before.attrs, **changes})
+    return result
 
 
 @rule(P.op(tuple(n for n in FUSABLE if n != "gelu_tanh"), product))
@@ -105,8 +105,8 @@ def hoist_activation_over_reshape(node: Node, before: Node) -> Value | No:
     """Apply an activation before a reshape, next to the op that can fuse it."""
     if node.outputs[0].type.dynamic:
         return no("the shape is known only at run time")
-    made = REGISTRY[node.op](before.outputs[0], **node.attrs)
-    moved: Value = reshape(made, shape=node.outputs[0].shape)
+    result = REGISTRY[node.op](before.outputs[0], **node.attrs)
+    moved: Value = reshape(result, shape=node.outputs[0].shape)
     return moved
 
 
@@ -118,8 +118,8 @@ def hoist_add_over_reshape(node: Node, before: Node, y: Value) -> Value | No:
         return no(f"the addend is {y.type}; it must have the result's static shape")
     if before.inputs[3] is not None:
         return no("the op already has a residual")
-    made = add(before.outputs[0], reshape(y, shape=before.outputs[0].shape))
-    moved: Value = reshape(made, shape=out.shape)
+    result = add(before.outputs[0], reshape(y, shape=before.outputs[0].shape))
+    moved: Value = reshape(result, shape=out.shape)
     return moved
 
 
@@ -138,10 +138,10 @@ def transpose_into_gemm_weights(
     rows = np.arange(k).reshape([turn.outputs[0].shape[lead + i] for i in range(len(moved))])
     rows = rows.transpose(np.argsort(moved)).reshape(-1)
     weights = constant(np.ascontiguousarray(w.data.take(rows, axis=-2)))
-    made: Value = gemm(
+    result: Value = gemm(
         reshape(x, shape=flat.outputs[0].shape), weights, *node.inputs[2:], **node.attrs
     )
-    return made
+    return result
 
 
 FUSE: list[Rule] = [

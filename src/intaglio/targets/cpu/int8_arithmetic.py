@@ -108,9 +108,9 @@ def _image(x: Value) -> Value:
 
 def image_result(x: Value, w: tuple[int, ...], dtype: str, **window: Any) -> Type:
     """The result type of a convolution with weights of shape `w`."""
-    made = ops.conv_integer.infer(_image(x), Value(Type("i8", w)), None, None, **window)
-    assert isinstance(made, Type)
-    return Type(dtype, (made.shape[0], *made.shape[2:], made.shape[1]))
+    result = ops.conv_integer.infer(_image(x), Value(Type("i8", w)), None, None, **window)
+    assert isinstance(result, Type)
+    return Type(dtype, (result.shape[0], *result.shape[2:], result.shape[1]))
 
 
 def _check_table(made: Type, table: Value, y_zero: int, lo: int, hi: int) -> None:

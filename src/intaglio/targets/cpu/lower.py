@@ -52,10 +52,10 @@ def conv_channels_last(node: Node, x: Value, w: Value, c: Value | None) -> Value
         near = {k: attrs[k] for k in ("stride", "pad")}
         return channels_first(grouped_conv(channels_last(x), packed, c, **near))
     packed = _packed_window(w, groups)
-    made = conv(
+    result = conv(
         channels_last(x), packed, c, channels=channels, kernel=kernel, groups=groups, **attrs
     )
-    return channels_first(made)
+    return channels_first(result)
 
 
 @rule(P.conv_transpose(x, w, c))
@@ -68,10 +68,10 @@ def conv_transpose_channels_last(node: Node, x: Value, w: Value, c: Value | None
     rows = transpose(grouped, perm=(0, 3, 1, 2))
     flat = reshape(rows, shape=(groups, taps * grouped.shape[1], w.shape[1]))
     packed = pack(flat, tile=PANEL)
-    made = conv_transpose(
+    result = conv_transpose(
         channels_last(x), packed, c, channels=w.shape[1] * groups, kernel=kernel, **node.attrs
     )
-    return channels_first(made)
+    return channels_first(result)
 
 
 def _packed_window(w: Value, groups: int) -> Value:
@@ -108,15 +108,15 @@ def matmul_packed(a: Value, b: Value, node: Node) -> Value | No:
     left = a if a.type.rank > 1 else reshape(a, shape=(1, -1))
     right, transposed = _right_operand(b if b.type.rank > 1 else reshape(b, shape=(-1, 1)))
     n = right.shape[-2 if transposed else -1]
-    made: Value = gemm(left, pack(right, tile=PANEL, transposed=transposed), n=n)
+    result: Value = gemm(left, pack(right, tile=PANEL, transposed=transposed), n=n)
     out = node.outputs[0].type
-    if made.shape == out.shape:
-        return made
+    if result.shape == out.shape:
+        return result
     if len(out.dynamic) > 1:
         return no("a vector times a batch of matrices with two dynamic axes")
     shape = tuple(-1 if i in out.dynamic else d for i, d in enumerate(out.shape))
-    made = reshape(made, shape=shape)
-    return made
+    result = reshape(result, shape=shape)
+    return result
 
 
 def _right_operand(b: Value) -> tuple[Value, bool]:
@@ -146,16 +146,16 @@ def gemm_packed(node: Node, a: Value, b: Value, c: Value | None) -> Value | No:
     if c is not None and t["beta"] != 1:
         c = mul(c, constant(t["beta"], dtype="f32"))
     packed = pack(b, tile=PANEL, transposed=bool(t["trans_b"]))
-    made: Value
+    result: Value
     if c is None:
-        made = gemm(a, packed, n=shape[1])
+        result = gemm(a, packed, n=shape[1])
     elif (vector := per_channel(c, shape[1])) is not None:
-        made = gemm(a, packed, vector, n=shape[1])
+        result = gemm(a, packed, vector, n=shape[1])
     elif c.shape == shape:
-        made = gemm(a, packed, None, c, n=shape[1])
+        result = gemm(a, packed, None, c, n=shape[1])
     else:
-        made = add(gemm(a, packed, n=shape[1]), c)
-    return made
+        result = add(gemm(a, packed, n=shape[1]), c)
+    return result
 
 
 # ---- half precision ------------------------------------------------------------------------------

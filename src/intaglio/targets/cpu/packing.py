@@ -31,8 +31,8 @@ def pack(b: Array, *, tile: int, transposed: bool = False) -> Array:
     """Pack a matrix [k, n] (`transposed`: [n, k]) into panels of `tile` columns, padded with 0."""
     batch = b.shape[:-2]
     flat = b.reshape(math.prod(batch), *b.shape[-2:])
-    made = in_panels(flat if transposed else np.swapaxes(flat, 1, 2), tile)
-    return made.reshape(*batch, *made.shape[1:])
+    result = in_panels(flat if transposed else np.swapaxes(flat, 1, 2), tile)
+    return result.reshape(*batch, *result.shape[1:])
 
 
 def in_panels(columns: Array, tile: int) -> Array:
@@ -42,20 +42,20 @@ def in_panels(columns: Array, tile: int) -> Array:
     """
     batch, n, *deep = columns.shape
     full, left = divmod(n, tile)
-    made = heap.package_array((batch, -(-n // tile), *deep, tile), columns.dtype)
+    result = heap.package_array((batch, -(-n // tile), *deep, tile), columns.dtype)
     whole = columns[:, : n - left].reshape(batch, full, tile, *deep)
-    made[:, :full] = np.moveaxis(whole, 2, -1)
+    result[:, :full] = np.moveaxis(whole, 2, -1)
     if left:
-        made[:, full, ..., :left] = np.moveaxis(columns[:, n - left :], 1, -1)
-        made[:, full, ..., left:] = 0
-    return made
+        result[:, full, ..., :left] = np.moveaxis(columns[:, n - left :], 1, -1)
+        result[:, full, ..., left:] = 0
+    return result
 
 
 def packed_window(w: Array, groups: int, tile: int = PANEL) -> Array:
     """Weights [m, channel, window..] as cpu.pack of [groups, m, window * channel], transposed."""
     per, deep, taps = w.shape[0] // groups, w.shape[1], math.prod(w.shape[2:])
-    made = in_panels(w.reshape(groups, per, deep, taps).swapaxes(2, 3), tile)
-    return made.reshape(*made.shape[:2], taps * deep, tile)
+    result = in_panels(w.reshape(groups, per, deep, taps).swapaxes(2, 3), tile)
+    return result.reshape(*result.shape[:2], taps * deep, tile)
 
 
 def in_pairs(b: Value) -> Value:
@@ -68,8 +68,8 @@ def in_pairs(b: Value) -> Value:
     axes = tuple(range(len(lead)))
     split = ops.reshape(b, shape=(*lead, k // 2, 2, tile))
     transposed = ops.transpose(split, perm=(*axes, len(axes), len(axes) + 2, len(axes) + 1))
-    made: Value = ops.reshape(transposed, shape=(*lead, k // 2, 2 * tile))
-    return made
+    result: Value = ops.reshape(transposed, shape=(*lead, k // 2, 2 * tile))
+    return result
 
 
 def unpack(b: Array, k: int, n: int) -> Array:

@@ -23,7 +23,7 @@ def lines_of(table: Array) -> Array | None:
     """[3, pieces]: rise, low byte and high byte of the start of each piece; None if no
     lines fit.
     """
-    return next((made for n in PIECES if (made := _lines(table, n)) is not None), None)
+    return next((result for n in PIECES if (result := _lines(table, n)) is not None), None)
 
 
 def _lines(table: Array, pieces: int) -> Array | None:
@@ -50,6 +50,6 @@ def table_of(lines: Array, entries: int) -> Array:
     rise = lines[0].view(np.int8).astype(np.int64)
     at = np.arange(entries)
     piece, r = at >> shift, at & ((1 << shift) - 1)
-    made = ((bytes_[1] + 256 * bytes_[2])[piece] + rise[piece] * r & 65535) >> 7
+    result = ((bytes_[1] + 256 * bytes_[2])[piece] + rise[piece] * r & 65535) >> 7
     flip = 128 if lines.dtype == np.int8 else 0
-    return np.asarray((made & 255 ^ flip).astype(np.uint8).view(lines.dtype))
+    return np.asarray((result & 255 ^ flip).astype(np.uint8).view(lines.dtype))

@@ -28,10 +28,10 @@ def _pool_type(
 ) -> Type:
     if kind not in ("max", "avg", "lp"):
         raise BadInput(f"cpu.pool has the kinds max, avg and lp, not {kind!r}")
-    made = ops.lp_pool.infer(
+    result = ops.lp_pool.infer(
         neutral_image(x), kernel=kernel, stride=stride, pad=pad, dilation=dilation, p=p
     )
-    return channels_last_type(made)
+    return channels_last_type(result)
 
 
 @op(_pool_type, name="cpu.pool")

@@ -66,7 +66,7 @@ def _qconv_type(
         )
     if w_zero is not None and w_zero.type != Type("i32", (channels,)):
         raise BadInput(f"one i32 zero point per channel is needed, not {w_zero.type}")
-    made = image_result(
+    result = image_result(
         x,
         (channels, deep, *kernel),
         dtype,
@@ -75,8 +75,8 @@ def _qconv_type(
         dilation=dilation,
         groups=groups,
     )
-    check_result(made, scale, residual, table, r_zero, y_zero, lo, hi)
-    return made
+    check_result(result, scale, residual, table, r_zero, y_zero, lo, hi)
+    return result
 
 
 def _qconv_macs(node: Node) -> int:

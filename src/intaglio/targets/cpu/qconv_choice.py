@@ -40,7 +40,7 @@ def convolution(
 ) -> Value:
     """cpu.qconv or cpu.qdepthwise of a channels-last image and weights [m, c, window..]."""
     (channels, deep), kernel = w.shape[:2], w.shape[2:]
-    made: Value
+    result: Value
     single = groups == x.shape[-1] > 1 and not (channels > groups and x.type.dynamic)
     bytes_only = scale is not None and residual is None and table is None and w_zero is None
     plain = bytes_only and attrs["dtype"] in ("i8", "u8")
@@ -48,14 +48,14 @@ def convolution(
         taps_order = tap_packing(kernel, attrs["stride"], attrs["dilation"])
         packed_taps = constant(taps_order.packed(np.moveaxis(w[:, 0], 0, -1)))
         image = repeat_channels(x, channels // groups)
-        made = qdepthwise(image, packed_taps, bias, scale, kernel=kernel, **attrs)
+        result = qdepthwise(image, packed_taps, bias, scale, kernel=kernel, **attrs)
     else:
         if deep > 1 and 2 * channels <= groups * PANEL and w_zero is None:
             count = groups_per_panel(groups, channels // groups, PANEL)
             w, groups, deep = merge_groups(w, groups, count), groups // count, deep * count
         run = best_run(deep, kernel, attrs["dilation"], groups)
         grouped = w.reshape(groups, channels // groups, deep, *kernel)
-        made = qconv(
+        result = qconv(
             x,
             constant(packed(grouped, run)),
             bias,
@@ -69,7 +69,7 @@ def convolution(
             run=run,
             **attrs,
         )
-    return made
+    return result
 
 
 # ---- Winograd ------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def _as_winograd(node: Node, pick: Any, direct: float) -> Value | No | None:
     half = direct == QUADS and halved(taps, x.dtype)
     if pick(ALGORITHMS, ALGORITHMS[worth_tiles(image, channels, direct, half)]) == ALGORITHMS[0]:
         return no("direct convolution is as fast")
-    made: Value = qwinograd(
+    result: Value = qwinograd(
         x,
         constant(tiled_weights(taps, half)),
         bias,
@@ -109,7 +109,7 @@ def _as_winograd(node: Node, pick: Any, direct: float) -> Value | No | None:
         origin=node.origin,
         **a,
     )
-    return made
+    return result
 
 
 def _winograd_rule(direct: float) -> Rule:
@@ -167,8 +167,8 @@ def concat_into_qwinograd(node: Node) -> Value | No | None:
     read = [v if s is None else s for v, s in zip(parts, squares, strict=True)]
     sides = [1 if s is None else 2 for s in squares]
     attrs = {**node.attrs, "square": (*sides, 1)[:2]}
-    made: Value = qwinograd(read[0], *ends, *read[1:], origin=node.origin, **attrs)
-    return made
+    result: Value = qwinograd(read[0], *ends, *read[1:], origin=node.origin, **attrs)
+    return result
 
 
 WINOGRAD_INT8 = (_winograd_rule(QUADS), concat_into_qwinograd)

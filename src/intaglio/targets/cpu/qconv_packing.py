@@ -36,9 +36,9 @@ def packed(w: Array, run: str = "tap") -> Array:
         full[:, :per, :, :size] = given
     # Four bytes at a time.
     words = full.view(np.uint32).reshape(groups, panels, PANEL, runs * fours)
-    made = heap.package_array((groups, panels, runs * fours, PANEL), np.uint32)
-    made[:] = words.swapaxes(2, 3)
-    return made.view(np.int8).reshape(groups, panels, runs * fours, PANEL * FOUR)
+    result = heap.package_array((groups, panels, runs * fours, PANEL), np.uint32)
+    result[:] = words.swapaxes(2, 3)
+    return result.view(np.int8).reshape(groups, panels, runs * fours, PANEL * FOUR)
 
 
 def unpacked(w: Array, deep: int, per: int, kernel: Ints, run: str = "tap") -> Array:

@@ -38,7 +38,7 @@ def _qdepthwise_type(
 ) -> Type:
     channels = x.shape[-1]
     check_parameters(x, bias, scale, channels, x_zero, y_zero, lo, hi, dtype)
-    made = image_result(
+    result = image_result(
         x, (channels, 1, *kernel), dtype, stride=stride, pad=pad, dilation=dilation, groups=channels
     )
     if why := why_not_packed(kernel, stride, dilation):
@@ -47,10 +47,10 @@ def _qdepthwise_type(
     if w.type != Type("i8", (-(-channels // PANEL), vectors, PANEL * FOUR)):
         raise BadInput(f"weights {w.type} are not packed for {channels} channels, kernel {kernel}")
     if table is None:
-        return made
+        return result
     if table.shape != (256,) or table.dtype not in ("i8", "u8"):
         raise BadInput(f"a table of 256 bytes is needed, not {table.type}")
-    return Type(table.dtype, made.shape)
+    return Type(table.dtype, result.shape)
 
 
 def _qdepthwise_macs(node: Node) -> int:
@@ -84,5 +84,5 @@ def qdepthwise(
     neutral = taps.T.reshape(channels, 1, *kernel)
     window = {"stride": stride, "pad": pad, "dilation": dilation, "groups": channels}
     sums = accumulate(x, neutral, bias, window, x_zero)
-    made = round_and_clamp(sums.astype(np.float32) * scale, y_zero, lo, hi, dtype)
-    return made if table is None else table[made.view(np.uint8)]
+    result = round_and_clamp(sums.astype(np.float32) * scale, y_zero, lo, hi, dtype)
+    return result if table is None else table[result.view(np.uint8)]

@@ -15,8 +15,8 @@ DEPTHWISE = P.any("cpu.qdepthwise") @ "before"
 
 
 def _rebuilt(before: Node, table: Value | None = None, **changes: Any) -> Value:
-    made: Value = qdepthwise(*before.inputs[:4], table, **{**before.attrs, **changes})
-    return made
+    result: Value = qdepthwise(*before.inputs[:4], table, **{**before.attrs, **changes})
+    return result
 
 
 @rule(P.clip(DEPTHWISE))

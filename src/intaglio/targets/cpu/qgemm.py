@@ -137,7 +137,7 @@ def product(
         more = (0,) * (q.type.rank - 1) + (-k % FOUR,)
         q = pad(q, before=(0,) * q.type.rank, after=more)
     columns = np.ascontiguousarray(w.T).reshape(1, n, k, 1)
-    made: Value = qgemm(
+    result: Value = qgemm(
         q,
         constant(packed(columns)[0]),
         bias,
@@ -151,7 +151,7 @@ def product(
         n=n,
         x_zero=x_zero,
     )
-    return made
+    return result
 
 
 x, q, z, s, w, ws, wz, b = P["x q z s w! ws! wz!? b?"]
@@ -167,8 +167,8 @@ def dynamic_matmul_packed(x: Value, w: Value, ws: Value, b: Value | None, node: 
         (n for n in rows.uses if n.op == "cpu.quantize_rows"), None
     )  # shared with another matmul
     q, scale = quantize_rows(rows) if done is None else done.outputs
-    made = product(q, w.data, ws.data.reshape(-1), b, scale, x_zero=ZERO)
-    return made if x.type.rank > 1 else reshape(made, shape=node.outputs[0].shape)
+    result = product(q, w.data, ws.data.reshape(-1), b, scale, x_zero=ZERO)
+    return result if x.type.rank > 1 else reshape(result, shape=node.outputs[0].shape)
 
 
 @rule(P.mul(P.cast(P.matmul_integer(q, w, z, wz), dtype="f32"), P.mul(s, ws)))
@@ -258,10 +258,10 @@ def qlinear_conv_to_floats(
     if why := _why_not(x, xs, xz, matrix, ws, zw):
         return no(why)
     flat = reshape(x, shape=x.shape[:2])
-    made = _float_product(flat, xs, xz, matrix, ws, None if start is None else start.data)
+    result = _float_product(flat, xs, xz, matrix, ws, None if start is None else start.data)
     if residual is not None:
-        made = add(made, reshape(residual, shape=made.shape))
-    out: Value = reshape(made, shape=node.outputs[0].shape)
+        result = add(result, reshape(residual, shape=result.shape))
+    out: Value = reshape(result, shape=node.outputs[0].shape)
     return out
 
 

@@ -220,7 +220,7 @@ def _as_line(
 ) -> Value:
     """A product with columns `w` [n, k] as a 1x1 convolution of an image of one line."""
     n, k = w.shape
-    made: Value = qconv(
+    result: Value = qconv(
         _line(x, k),
         constant(packed(w.reshape(1, n, k, 1), "tap")),
         bias,
@@ -235,7 +235,7 @@ def _as_line(
         dilation=(1,),
         **attrs,
     )
-    return made
+    return result
 
 
 @rule(P.qlinear_matmul(x, xs, xz, w, ws, wz, ys, yz))
@@ -260,10 +260,10 @@ def qlinear_matmul_packed(
         return no(f"there are {ws.type.size} scales and {wz.type.size} zero points for {n} columns")
     columns = constant(np.ascontiguousarray(_data(w).T))
     weights, bias, scale, minus = _operands(x, xs, xz, columns, ws, wz, ys, None)
-    made = _as_line(
+    result = _as_line(
         x, weights, bias, scale, minus, x_zero=_number(xz), **_requantization(ys, yz, None, None)
     )
-    out: Value = reshape(made, shape=node.outputs[0].shape)
+    out: Value = reshape(result, shape=node.outputs[0].shape)
     return out
 
 
@@ -286,7 +286,7 @@ def conv_integer_packed(
     weights, zeros = _signed(w, jz)
     minus = constant(wrapped(-zeros)) if np.any(zeros) else None
     bias = constant(wrapped(_bias(x, iz, weights, zeros, None)))
-    made = convolution(
+    result = convolution(
         channels_last(x),
         weights,
         bias,
@@ -298,7 +298,7 @@ def conv_integer_packed(
         x_zero=0 if iz is None else _number(iz),
         **node.attrs,
     )
-    return channels_first(made)
+    return channels_first(result)
 
 
 @rule(P.matmul_integer(x, w, iz, jz))
@@ -321,10 +321,10 @@ def matmul_integer_packed(
     weights, zeros = _signed(columns, jz)
     minus = constant(wrapped(-zeros)) if np.any(zeros) else None
     bias = constant(wrapped(_bias(x, iz, weights, zeros, None)))
-    made = _as_line(
+    result = _as_line(
         x, weights, bias, None, minus, x_zero=0 if iz is None else _number(iz), dtype="i32"
     )
-    out: Value = reshape(made, shape=node.outputs[0].shape)
+    out: Value = reshape(result, shape=node.outputs[0].shape)
     return out
 
 
@@ -344,8 +344,8 @@ BEFORE = P.any("cpu.qconv", "cpu.qwinograd") @ "before"
 def _rebuilt(before: Node, table: Value | None = None, **changes: Any) -> Value:
     ins = list(before.inputs)
     ins[5] = table
-    made: Value = REGISTRY[before.op](*ins, origin=before.origin, **{**before.attrs, **changes})
-    return made
+    result: Value = REGISTRY[before.op](*ins, origin=before.origin, **{**before.attrs, **changes})
+    return result
 
 
 @rule(P.clip(BEFORE))

@@ -39,7 +39,7 @@ def _type(
         raise BadInput(f"cpu.qpool takes images of one to three spatial axes, not {x.type}")
     rank = x.type.rank
     first = Value(x.type.but(shape=tuple(x.shape[a] for a in _first(rank))))
-    made = ops.qlinear_avg_pool.infer(
+    result = ops.qlinear_avg_pool.infer(
         first,
         x_scale,
         x_zero,
@@ -51,8 +51,8 @@ def _type(
         dilation=dilation,
         count_include_pad=count_include_pad,
     )
-    assert isinstance(made, Type)
-    return made.but(shape=tuple(made.shape[a] for a in _last(rank)))
+    assert isinstance(result, Type)
+    return result.but(shape=tuple(result.shape[a] for a in _last(rank)))
 
 
 @op(_type, name="cpu.qpool")
@@ -70,7 +70,7 @@ def qpool(
     count_include_pad: bool = False,
 ) -> Array:
     """qlinear_avg_pool of [n, .., c]."""
-    made = ops.qlinear_avg_pool.body(
+    result = ops.qlinear_avg_pool.body(
         x.transpose(_first(x.ndim)),
         x_scale,
         x_zero,
@@ -82,7 +82,7 @@ def qpool(
         dilation=dilation,
         count_include_pad=count_include_pad,
     )
-    y: Array = made.transpose(_last(x.ndim)).copy()
+    y: Array = result.transpose(_last(x.ndim)).copy()
     return y
 
 

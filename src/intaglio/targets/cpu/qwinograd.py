@@ -79,14 +79,14 @@ def _by_row(w: Array) -> Array:
 def tiled_weights(w: Array, head: bool = False) -> Array:
     """Weights [m, c, 3, 3] at every point, packed like `at_points`, by the C library."""
     m, c = w.shape[:2]
-    made = heap.package_array(
+    result = heap.package_array(
         (POINTS, -(-m // PANEL), headed(c) if head else -(-c // 2), 2 * PANEL), np.int16
     )
     rows, g = np.ascontiguousarray(_by_row(w), np.int8), WEIGHTS.astype(np.int32)
     strides = (1, c) if w.strides[1] == w.itemsize else (9, 1)
     ins = rows.ctypes.data, g.ctypes.data, m, c, *strides, head
-    _library().itg_bytes_at_points(*ins, made.ctypes.data)
-    return made
+    _library().itg_bytes_at_points(*ins, result.ctypes.data)
+    return result
 
 
 def at_points(w: Array, head: bool = False) -> Array:
@@ -226,7 +226,7 @@ def _qwinograd_type(
     want = [Type("i16", (POINTS, -(-channels // PANEL), n, 2 * PANEL)) for n in pairs]
     if w.type not in want:
         raise BadInput(f"weights {w.type} are not packed for {image} -> {channels} channels")
-    made = image_result(
+    result = image_result(
         Value(image),
         (channels, deep, 3, 3),
         dtype,
@@ -235,8 +235,8 @@ def _qwinograd_type(
         dilation=(1, 1),
         groups=1,
     )
-    check_result(made, scale, residual, table, r_zero, y_zero, lo, hi)
-    return made
+    check_result(result, scale, residual, table, r_zero, y_zero, lo, hi)
+    return result
 
 
 def _qwinograd_macs(node: Node) -> int:
@@ -296,9 +296,9 @@ def qwinograd(
     seen = seen[:, ::TILE, ::TILE]  # n, down, across, c, 6, 6
     points = (INPUT @ seen @ INPUT.T).reshape(n * down * across, c, POINTS)
     # Exact in doubles: all numbers stay far below 2^53.
-    made = np.moveaxis(points, -1, 0) @ _matrices(w, c, channels).astype(np.float64)
-    made = np.moveaxis(made, 0, -1).reshape(n, down, across, channels, SIZE, SIZE)
-    tiles = (OUTPUT @ made @ OUTPUT.T).transpose(0, 1, 4, 2, 5, 3)
+    result = np.moveaxis(points, -1, 0) @ _matrices(w, c, channels).astype(np.float64)
+    result = np.moveaxis(result, 0, -1).reshape(n, down, across, channels, SIZE, SIZE)
+    tiles = (OUTPUT @ result @ OUTPUT.T).transpose(0, 1, 4, 2, 5, 3)
     whole = tiles.reshape(n, down * TILE, across * TILE, channels)[:, : out[0], : out[1]]
     left = wrapped(whole.astype(np.int64) + 576 * bias.astype(np.int64)).astype(np.int64)
     sums = wrapped(left * INVERSE) >> 6

@@ -97,16 +97,16 @@ def _each_direction(
     multiplied.
     """
     given, weights = _neutral(gates, r, count, hidden)
-    made = []
+    results = []
     for i, x in enumerate(given):
         w = np.eye(count * hidden, dtype=x.dtype)[None]
         way = "reverse" if direction == "reverse" or i == 1 else "forward"
         ours = [None if s is None else s[i : i + 1] for s in states]
         b = None if bias is None else bias[i : i + 1]
-        made.append(
+        results.append(
             body(x, w, weights[i : i + 1], b, None, *ours, hidden_size=hidden, direction=way)
         )
-    ys, *last = zip(*made, strict=True)
+    ys, *last = zip(*results, strict=True)
     return np.concatenate(ys, 1), *(np.concatenate(s, 0) for s in last)
 
 
@@ -198,8 +198,8 @@ def _layer_macs(node: Node) -> int:
 
 def _multiplied(x: Array, w: Array, bias: Array | None) -> Array:
     matrix = np.swapaxes(w, 0, 1).reshape(x.shape[2], -1)
-    made: Array = x @ matrix if bias is None else x @ matrix + bias
-    return made
+    result: Array = x @ matrix if bias is None else x @ matrix + bias
+    return result
 
 
 @op(_lstm_layer_types, name="cpu.lstm_layer", macs=_layer_macs)
@@ -244,8 +244,8 @@ def _blocked(v: Value, count: int, hidden: int) -> Value:
         split = pad(split, before=(0,) * 4, after=(0, 0, blocks * UNITS - hidden, 0))
     split = reshape(split, shape=(d, count, blocks, UNITS, n))
     transposed = transpose(split, perm=(0, 2, 4, 1, 3))
-    made: Value = reshape(transposed, shape=(d, blocks, n, count * UNITS))
-    return made
+    result: Value = reshape(transposed, shape=(d, blocks, n, count * UNITS))
+    return result
 
 
 def _product(x: Value, w: Value, bias: Value | None, count: int, hidden: int) -> Value:
@@ -253,16 +253,16 @@ def _product(x: Value, w: Value, bias: Value | None, count: int, hidden: int) ->
     packed = _blocked(w, count, hidden)
     wide = math.prod(packed.shape) // w.shape[2]
     matrix = reshape(transpose(packed, perm=(2, 0, 1, 3)), shape=(w.shape[2], wide))
-    made: Value = matmul(x, matrix)
+    result: Value = matmul(x, matrix)
     if bias is not None:
         column = reshape(bias, shape=(*bias.shape, 1))
-        made = add(made, reshape(_blocked(column, count, hidden), shape=(wide,)))
-    return made
+        result = add(result, reshape(_blocked(column, count, hidden), shape=(wide,)))
+    return result
 
 
 def _part(v: Value, start: int, stop: int) -> Value:
-    made: Value = slice_(v, start=(0, start), stop=(v.shape[0], stop), step=(1, 1))
-    return made
+    result: Value = slice_(v, start=(0, start), stop=(v.shape[0], stop), step=(1, 1))
+    return result
 
 
 def why_not_plain(node: Node) -> str | None:
@@ -297,10 +297,10 @@ def lstm_as_steps(
     half = 4 * hidden
     bias = None if b is None else add(_part(b, 0, half), _part(b, half, 2 * half))
     gates = _product(x, w, bias, 4, hidden)
-    made: list[Value] = lstm_steps(
+    results: list[Value] = lstm_steps(
         gates, _blocked(r, 4, hidden), h, c, hidden=hidden, direction=direction
     )
-    return made
+    return results
 
 
 @rule(P.op("gru", *P["x w r b? lens? h?"]))
@@ -323,10 +323,10 @@ def gru_as_steps(
         padding = -(-hidden // UNITS) * UNITS - hidden
         last = pad(last, before=(0, 0), after=(0, padding)) if padding else last
     gates = _product(x, w, bias, 3, hidden)
-    made: list[Value] = gru_steps(
+    results: list[Value] = gru_steps(
         gates, _blocked(r, 3, hidden), h, last, hidden=hidden, direction=direction
     )
-    return made
+    return results
 
 
 # ---- fusing the input matmul ---------------------------------------------------------------------

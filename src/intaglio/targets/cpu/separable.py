@@ -99,9 +99,9 @@ def _separable_macs(node: Node) -> int:
     assert x is not None
     assert taps is not None
     high, wide, middle = taps.shape
-    made = node.outputs[0]
-    pixels = made.type.size // max(made.shape[-1], 1)
-    macs = pixels * middle * (high * wide + made.shape[-1])
+    result = node.outputs[0]
+    pixels = result.type.size // max(result.shape[-1], 1)
+    macs = pixels * middle * (high * wide + result.shape[-1])
     return macs if expand is None else macs + x.type.size * middle
 
 
@@ -153,7 +153,7 @@ def separable(
         act=taps_act,
         act_args=taps_args,
     )
-    made: Array = conv.body(
+    result: Array = conv.body(
         y,
         w,
         bias,
@@ -165,4 +165,4 @@ def separable(
         act_args=act_args,
         add_last=add_last,
     )
-    return made
+    return result

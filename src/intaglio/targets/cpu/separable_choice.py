@@ -30,8 +30,8 @@ class Block:
     @property
     def between(self) -> int:
         """Bytes that pass between the layers, and would stay in the cache if fused."""
-        made = self.taps.outputs[0].type.bytes
-        return made if self.expand is None else made + self.expand.outputs[0].type.bytes
+        result = self.taps.outputs[0].type.bytes
+        return result if self.expand is None else result + self.expand.outputs[0].type.bytes
 
     @property
     def weights(self) -> int:
@@ -138,7 +138,7 @@ def _made(block: Block) -> Value:
         inner |= {"expand_act": expand.attrs["act"], "expand_args": expand.attrs["act_args"]}
     attrs = {k: last.attrs[k] for k in ("channels", "act", "act_args", "add_last")}
     window = {k: taps.attrs[k] for k in ("stride", "pad")}
-    made: Value = separable(
+    result: Value = separable(
         x,
         *ends[1:],
         taps.inputs[1],
@@ -150,7 +150,7 @@ def _made(block: Block) -> Value:
         **window,
         **inner,
     )
-    return made
+    return result
 
 
 SEPARABLE: tuple[Rule, ...] = (fuse_separable,)

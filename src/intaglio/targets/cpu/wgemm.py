@@ -152,7 +152,7 @@ def packed_product(x: Value, real: Node, transposed: bool, out: tuple[int, ...])
         zeros = moved[0]
     zeros = zeros - np.float32(less)
     rows = x if x.type.rank > 1 else reshape(x, shape=(1, k))
-    made: Value = wgemm(
+    result: Value = wgemm(
         rows,
         constant(_stored(matrix - less, bits)),
         None,
@@ -164,7 +164,7 @@ def packed_product(x: Value, real: Node, transposed: bool, out: tuple[int, ...])
         bits=bits,
         block=block,
     )
-    return made if x.type.rank > 1 else reshape(made, shape=out)
+    return result if x.type.rank > 1 else reshape(result, shape=out)
 
 
 x, w, ws, wz, at, c = P["x w! ws! wz!? at c?"]
@@ -186,10 +186,10 @@ def weight_only_gemm(x: Value, real: Node, c: Value | None, node: Node) -> Value
     a = node.attrs
     if a["trans_a"] or a["alpha"] != 1 or a["beta"] != 1:
         return no("the gemm scales or transposes its operands")
-    made = packed_product(x, real, bool(a["trans_b"]), node.outputs[0].shape)
-    if isinstance(made, No) or c is None:
-        return made
-    total: Value = add(made, c)
+    result = packed_product(x, real, bool(a["trans_b"]), node.outputs[0].shape)
+    if isinstance(result, No) or c is None:
+        return result
+    total: Value = add(result, c)
     return total
 
 
@@ -205,8 +205,8 @@ def quantized_embedding(
     if at.type.dynamic:
         return no("the number of gathered rows is known only at run time")
     found = cast(gather(w, at, axis=0), dtype="f32")
-    made: Value = mul(found, reshape(gather(ws, at, axis=0), shape=(*at.shape, 1)))
-    return made
+    result: Value = mul(found, reshape(gather(ws, at, axis=0), shape=(*at.shape, 1)))
+    return result
 
 
 WGEMM: tuple[Rule, ...] = (weight_only_matmul, weight_only_gemm, quantized_embedding)

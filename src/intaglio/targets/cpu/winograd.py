@@ -58,12 +58,12 @@ def winograd_weights(w: Value, tile: int) -> Value:
     assert w.data is not None
     m, c = w.shape[:2]
     taps, g = np.ascontiguousarray(w.data, np.float32), matrices(tile)[1]
-    made = heap.package_array(((tile + 2) ** 2, -(-m // PANEL), c, PANEL), np.float32)
+    result = heap.package_array(((tile + 2) ** 2, -(-m // PANEL), c, PANEL), np.float32)
     known = _library().itg_weights_at_points(
-        taps.ctypes.data, g.ctypes.data, m, c, tile + 2, made.ctypes.data
+        taps.ctypes.data, g.ctypes.data, m, c, tile + 2, result.ctypes.data
     )
     assert known, tile
-    return constant(made)
+    return constant(result)
 
 
 def at_points(w: Array, tile: int) -> Array:
@@ -108,10 +108,10 @@ def _winograd_type(
             f"in tiles of {tile}"
         )
     neutral = Value(Type("f32", (channels, x.shape[-1], 3, 3)))
-    made = ops.conv.infer(
+    result = ops.conv.infer(
         neutral_image(x), neutral, None, stride=(1, 1), pad=pad, dilation=(1, 1), groups=1
     )
-    return check_epilogue(channels_last_type(made), bias, residual, slope, act)
+    return check_epilogue(channels_last_type(result), bias, residual, slope, act)
 
 
 def _winograd_macs(node: Node) -> int:
@@ -145,9 +145,9 @@ def winograd(
     seen = np.lib.stride_tricks.sliding_window_view(padded, (tile + 2, tile + 2), (1, 2))
     seen = seen[:, ::tile, ::tile]  # n, down, across, c, tile + 2, tile + 2
     points = (b @ seen @ b.T).reshape(n * down * across, c, (tile + 2) ** 2)
-    made = np.moveaxis(points, -1, 0) @ unpack(w, c, channels).astype(np.float64)
-    made = np.moveaxis(made, 0, -1).reshape(n, down, across, channels, tile + 2, tile + 2)
-    tiles = (a @ made @ a.T).transpose(0, 1, 4, 2, 5, 3)
+    result = np.moveaxis(points, -1, 0) @ unpack(w, c, channels).astype(np.float64)
+    result = np.moveaxis(result, 0, -1).reshape(n, down, across, channels, tile + 2, tile + 2)
+    tiles = (a @ result @ a.T).transpose(0, 1, 4, 2, 5, 3)
     y = tiles.reshape(n, down * tile, across * tile, channels)[:, : out[0], : out[1]]
     y = np.ascontiguousarray(y, np.float32)
     return finish(y, bias, residual, slope, act, act_args, add_last)

@@ -86,16 +86,16 @@ ALGORITHMS = {0: "direct"} | {tile: f"Winograd {tile}x{tile}" for tile in POINTS
 def _as_winograd(
     node: Node, x: Value, w: Value, c: Value | None, precision: str, pick: Any
 ) -> Value | No | None:
-    a, made = node.attrs, node.outputs[0]
+    a, result = node.attrs, node.outputs[0]
     if w.shape[2:] != (3, 3) or a["groups"] != 1 or x.dtype not in FLOATS:
         return None
     if a["stride"] != (1, 1) or a["dilation"] != (1, 1):
         return no(f"stride is {a['stride']} and dilation {a['dilation']}; Winograd needs 1 and 1")
     if x.type.dynamic:
         return no("the shape is known only at run time")
-    if not made.type.size:
+    if not result.type.size:
         return no("the result is empty")
-    n, channels, high, wide = made.shape
+    n, channels, high, wide = result.shape
     guess = choose((n, x.shape[1], high, wide), channels, precision)
     choice = pick((*ALGORITHMS.values(),), ALGORITHMS[guess])
     tile = next(t for t in ALGORITHMS if ALGORITHMS[t] == choice)

@@ -47,15 +47,15 @@ def folded(v: Value) -> Value:
     if node is None or not all(u is None or folded(u).data is not None for u in node.inputs):
         return v
     arrays = [None if u is None else folded(u).data for u in node.inputs]
-    made = constant(np.ascontiguousarray(evaluate_node(node, arrays)[v.index]))
+    result = constant(np.ascontiguousarray(evaluate_node(node, arrays)[v.index]))
     release(node)
-    return made
+    return result
 
 
 def rebuilt(node: Node, *inputs: Value | None, **changes: Any) -> Any:
     """The same op on other operands, with some attributes changed."""
-    made = REGISTRY[node.op].node(*inputs, origin=node.origin, **{**node.attrs, **changes})
-    return made.outputs[0] if len(made.outputs) == 1 else made.outputs
+    result = REGISTRY[node.op].node(*inputs, origin=node.origin, **{**node.attrs, **changes})
+    return result.outputs[0] if len(result.outputs) == 1 else result.outputs
 
 
 def sliced(x: Value, spans: Sequence[Span], step: Ints | None = None) -> Value:
@@ -64,8 +64,8 @@ def sliced(x: Value, spans: Sequence[Span], step: Ints | None = None) -> Value:
     if all(s == (0, d) for s, d in zip(spans, x.shape, strict=True)) and set(steps) <= {1}:
         return x
     start, stop = zip(*spans, strict=True)
-    made: Value = ops.slice_(x, start=start, stop=stop, step=steps)
-    return made
+    result: Value = ops.slice_(x, start=start, stop=stop, step=steps)
+    return result
 
 
 def sliced_axis(x: Value, axis: int, start: int, stop: int) -> Value:
@@ -80,8 +80,8 @@ def pad_or_crop(x: Value, before: Sequence[int], after: Sequence[int], value: fl
     kept = sliced(x, spans)
     if not any(front) and not any(back):
         return kept
-    made: Value = ops.pad(kept, before=front, after=back, mode="constant", value=value)
-    return made
+    result: Value = ops.pad(kept, before=front, after=back, mode="constant", value=value)
+    return result
 
 
 def reshaped(x: Value, *shape: int) -> Value:
@@ -94,8 +94,8 @@ def transposed(x: Value, *perm: int) -> Value:
     moved = [p for p in perm if x.shape[p] != 1]
     if moved == sorted(moved):
         return reshaped(x, *(x.shape[p] for p in perm))
-    made: Value = ops.transpose(x, perm=perm)
-    return made
+    result: Value = ops.transpose(x, perm=perm)
+    return result
 
 
 def split_evenly(extent: int, limit: int) -> list[Span]:

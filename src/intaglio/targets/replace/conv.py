@@ -42,13 +42,13 @@ def split_groups(depthwise: bool = False) -> Rule:
         groups = node.attrs["groups"]
         if groups == 1 or (groups == x.shape[1] and not depthwise):
             return None
-        read, made = x.shape[1] // groups, w.shape[0] // groups
+        read, result = x.shape[1] // groups, w.shape[0] // groups
         parts = [
             rebuilt(
                 node,
                 sliced_axis(x, 1, g * read, (g + 1) * read),
-                folded(sliced_axis(w, 0, g * made, (g + 1) * made)),
-                None if b is None else folded(sliced_axis(b, 0, g * made, (g + 1) * made)),
+                folded(sliced_axis(w, 0, g * result, (g + 1) * result)),
+                None if b is None else folded(sliced_axis(b, 0, g * result, (g + 1) * result)),
                 groups=1,
             )
             for g in range(groups)
@@ -60,9 +60,9 @@ def split_groups(depthwise: bool = False) -> Rule:
 
 def merge_groups(w: Array, groups: int, count: int) -> Array:
     """Weights [m, c, window..] with `count` groups merged to one, zero between different groups."""
-    read, made = w.shape[1], w.shape[0] // groups
-    wide = np.zeros((groups // count, count, made, count, *w.shape[1:]), w.dtype)
-    split = w.reshape(groups // count, count, made, *w.shape[1:])
+    read, result = w.shape[1], w.shape[0] // groups
+    wide = np.zeros((groups // count, count, result, count, *w.shape[1:]), w.dtype)
+    split = w.reshape(groups // count, count, result, *w.shape[1:])
     for i in range(count):
         wide[:, i, :, i] = split[:, i]
     return wide.reshape(w.shape[0], count * read, *w.shape[2:])
@@ -98,14 +98,14 @@ def join_groups(lanes: int = 16) -> Rule:
     @replacement(CONV)
     def join_groups(node: Node, x: Value, w: Value, b: Value | None) -> Any:
         """Merge groups that fit into the lanes together, with zero weights between them."""
-        groups, made = node.attrs["groups"], w.shape[0] // node.attrs["groups"]
-        if groups == 1 or 2 * made > lanes or w.shape[1] == 1:
+        groups, result = node.attrs["groups"], w.shape[0] // node.attrs["groups"]
+        if groups == 1 or 2 * result > lanes or w.shape[1] == 1:
             return None
         if w.data is None:
             return no("the weights are not constant")
-        count = groups_per_panel(groups, made, lanes)
+        count = groups_per_panel(groups, result, lanes)
         if count == 1:
-            return no(f"{groups} groups of {made} channels do not fit evenly into {lanes} lanes")
+            return no(f"{groups} groups of {result} channels do not fit evenly into {lanes} lanes")
         dense = like(w, merge_groups(w.data, groups, count))
         return ops.conv(x, dense, b, **{**node.attrs, "groups": groups // count})
 
@@ -115,14 +115,14 @@ def join_groups(lanes: int = 16) -> Rule:
 @replacement(CONV)
 def depthwise_without_multiplier(node: Node, x: Value, w: Value, b: Value | None) -> Any:
     """Repeat channels so that a depthwise convolution has multiplier 1; exact."""
-    groups, made = node.attrs["groups"], w.shape[0]
-    if groups != x.shape[1] or made == groups:
+    groups, result = node.attrs["groups"], w.shape[0]
+    if groups != x.shape[1] or result == groups:
         return None
-    times, inside = made // groups, x.type.size // (x.shape[0] * groups)
+    times, inside = result // groups, x.type.size // (x.shape[0] * groups)
     column = reshaped(x, x.shape[0], groups, 1, inside)
     wide = ops.expand(column, shape=(x.shape[0], groups, times, inside))
     return ops.conv(
-        reshaped(wide, x.shape[0], made, *x.shape[2:]), w, b, **{**node.attrs, "groups": made}
+        reshaped(wide, x.shape[0], result, *x.shape[2:]), w, b, **{**node.attrs, "groups": result}
     )
 
 

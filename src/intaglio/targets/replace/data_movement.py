@@ -82,8 +82,12 @@ def _ascending(at: Sequence[int]) -> list[Span]:
 
 def _taken(x: Value, axis: int, spans: list[Span]) -> Value:
     """These spans of an axis, concatenated."""
-    made = {s: sliced_axis(x, axis, *s) for s in dict.fromkeys(spans)}
-    return made[spans[0]] if len(spans) == 1 else ops.concat(*(made[s] for s in spans), axis=axis)
+    results = {s: sliced_axis(x, axis, *s) for s in dict.fromkeys(spans)}
+    return (
+        results[spans[0]]
+        if len(spans) == 1
+        else ops.concat(*(results[s] for s in spans), axis=axis)
+    )
 
 
 def gather_as_slices(most: int = 16) -> Rule:

@@ -73,8 +73,8 @@ def _product(rows: Value, w: Value, b: Value | None) -> Value:
     y = ops.matmul(
         rows, folded(transposed(reshaped(w, w.shape[0], w.type.size // w.shape[0]), 1, 0))
     )
-    made: Value = y if b is None else ops.add(y, b)
-    return made
+    result: Value = y if b is None else ops.add(y, b)
+    return result
 
 
 @replacement(P.conv(x, w, b))

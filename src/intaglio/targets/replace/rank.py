@@ -45,8 +45,8 @@ def add_spatial_axis(node: Node) -> Any:
     if w is not None:
         rest[0] = folded(reshaped(w, *w.shape[:2], 1, w.shape[2]))
     y = rebuilt(node, reshaped(x, *x.shape[:2], 1, x.shape[2]), *rest, **attrs)
-    made = y if isinstance(y, list) else [y]
-    return [reshaped(v, *out.shape) for v, out in zip(made, node.outputs, strict=True)]
+    result = y if isinstance(y, list) else [y]
+    return [reshaped(v, *out.shape) for v, out in zip(result, node.outputs, strict=True)]
 
 
 @replacement(P.any("conv", *POOLS))
@@ -165,19 +165,19 @@ def _labels(node: Node, x: Value) -> list[Hashable] | None:
 def _attrs(node: Node, x: Value, groups: list[list[int]]) -> dict[str, Any]:
     """The attributes of `node` if every group of axes is one axis."""
     a: dict[str, Any] = node.attrs
-    made: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     where = {axis: k for k, g in enumerate(groups) for axis in g}
     if "axis" in a:
-        made["axis"] = where[a["axis"] % x.type.rank]
+        results["axis"] = where[a["axis"] % x.type.rank]
     if "axes" in a:
-        made["axes"] = tuple(sorted({where[i] for i in a["axes"]}))
-        made["keepdims"] = True
+        results["axes"] = tuple(sorted({where[i] for i in a["axes"]}))
+        results["keepdims"] = True
     for name, whole in NEUTRAL.items():
         if name in a:
-            made[name] = tuple(a[name][g[0]] if len(g) == 1 else whole for g in groups)
+            results[name] = tuple(a[name][g[0]] if len(g) == 1 else whole for g in groups)
     if node.op == "expand":
-        made["shape"] = _merged(node.outputs[0].shape, groups)
-    return made
+        results["shape"] = _merged(node.outputs[0].shape, groups)
+    return results
 
 
 def _axis_by_axis(node: Node, x: Value, labels: Sequence[Hashable]) -> Value:

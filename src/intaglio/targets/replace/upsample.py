@@ -55,11 +55,11 @@ def conv_transpose_as_conv(node: Node, x: Value, w: Value, b: Value | None) -> A
     image = pad_or_crop(
         image, (0, 0, *(min(p, 0) for p in front)), (0, 0, *(min(p, 0) for p in back))
     )
-    read, made = w.shape[0] // groups, w.shape[1]
+    read, result = w.shape[0] // groups, w.shape[1]
     window = range(3, n + 3)
-    by_output = transposed(reshaped(w, groups, read, made, *w.shape[2:]), 0, 2, 1, *window)
-    flat = reshaped(by_output, groups * made, read, *w.shape[2:])
-    spans = [(0, groups * made), (0, read), *[(-1, -(2**62))] * n]
+    by_output = transposed(reshaped(w, groups, read, result, *w.shape[2:]), 0, 2, 1, *window)
+    flat = reshaped(by_output, groups * result, read, *w.shape[2:])
+    spans = [(0, groups * result), (0, read), *[(-1, -(2**62))] * n]
     weights = folded(sliced(flat, spans, (1, 1, *[-1] * n)))
     pad = tuple(max(p, 0) for p in (*front, *back))
     return ops.conv(
@@ -83,13 +83,13 @@ def phases_of(w: Array, groups: int, s: int) -> Array:
     Without groups, all channels of one phase come first, then those of the next. With groups, the
     phases of a channel are adjacent.
     """
-    (read, made), kernel = (w.shape[0] // groups, w.shape[1]), w.shape[2:]
+    (read, result), kernel = (w.shape[0] // groups, w.shape[1]), w.shape[2:]
     taps = [-(-k // s) for k in kernel]
-    full = np.zeros((groups, read, made, taps[0] * s, taps[1] * s), w.dtype)
+    full = np.zeros((groups, read, result, taps[0] * s, taps[1] * s), w.dtype)
     full[..., : kernel[0], : kernel[1]] = w.reshape(groups, read, *w.shape[1:])
-    phases = full.reshape(groups, read, made, taps[0], s, taps[1], s)[:, :, :, ::-1, :, ::-1]
+    phases = full.reshape(groups, read, result, taps[0], s, taps[1], s)[:, :, :, ::-1, :, ::-1]
     phases = phases.transpose((0, 4, 6, 2, 1, 3, 5) if groups == 1 else (0, 2, 4, 6, 1, 3, 5))
-    return phases.reshape(groups * made * s * s, read, *taps)
+    return phases.reshape(groups * result * s * s, read, *taps)
 
 
 def per_phase(each: Array, groups: int, s: int) -> Array:
@@ -195,11 +195,11 @@ def _filter(want: Array, wide: Array, step: int) -> _Filter | None:
     end = step * (extent + 2 * border - 1) + len(taps) - out - begin
     if begin < 0 or end < 0:
         return None
-    made = np.zeros((begin + out + end, extent))
+    result = np.zeros((begin + out + end, extent))
     for at in range(extent + 2 * border):
         source = min(max(at - border, 0), extent - 1)
-        made[at * step : at * step + len(taps), source] += taps
-    fits = np.allclose(made[begin : begin + out], want, atol=1e-6)
+        result[at * step : at * step + len(taps), source] += taps
+    fits = np.allclose(result[begin : begin + out], want, atol=1e-6)
     return _Filter(step, taps, border, (begin, end)) if fits else None
 
 
