@@ -93,11 +93,12 @@ def test_extremes_keep_nan(op: str) -> None:
 
 
 @pytest.mark.parametrize("op", ["argmax", "argmin"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int32, np.uint8])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int32, np.uint8, np.int8])
 def test_argmax_and_argmin(op: str, dtype: Any) -> None:
     rng = np.random.default_rng(4)
-    for shape in [(1,), (700,), (5, 7), (3, 300, 4), (2, 3, 400)]:
-        x = rng.integers(0, 9, shape).astype(dtype)  # ties everywhere
+    low, high = (0, 9) if dtype is np.uint8 else (-4, 5)
+    for shape in [(1,), (700,), (5, 7), (3, 300, 4), (2, 3, 400), (3, 256, 2), (2, 256)]:
+        x = rng.integers(low, high, shape).astype(dtype)  # ties everywhere
         for axis in range(-1, len(shape)):
             for last in (False, True):
                 check(op, x, axis=axis, keepdims=last, select_last_index=last)

@@ -1,5 +1,6 @@
 // Types, shapes and refusals of elementwise, pooling and resizing ops on quantised tensors.
 #include "infer.h"
+#include "qresize.h"
 #include "window.h"
 
 static bool is_byte(const itg_tensor *t) { return t->dtype == ITG_I8 || t->dtype == ITG_U8; }
@@ -121,6 +122,13 @@ itg_words itg_infer_qlinear_softmax(const itg_call *call, itg_tensor *out) {
   out->dtype = in[3]->dtype;
   FITS(out);
   return NULL;
+}
+
+uint64_t itg_scratch_qlinear_resize(const itg_call *call, uint32_t parts) {
+  const itg_attrs_qlinear_resize *a = call->attrs;
+  const itg_tensor *x = call->in[0], *out = call->out[0];
+  if (itg_empty(x) || itg_empty(out)) return 0;
+  return parts * itg_resize_bytes(x, out, itg_axis(a->axis, x->rank));
 }
 
 itg_words itg_infer_qlinear_resize(const itg_call *call, itg_tensor *out) {

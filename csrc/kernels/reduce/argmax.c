@@ -72,6 +72,36 @@ static int64_t row_f32(const float *x, int64_t n, bool max, bool last) {
   return at;
 }
 
+// Bytes, extent <= 256: a key of 16 bits has the value above the index, so that the largest key is
+// the best value at its first (or last) place. `flip` orders i8 like u8, and turns argmin to
+// argmax.
+static uint16_t key_of(uint8_t x, uint8_t flip, int64_t at, bool last) {
+  return (uint16_t)((uint8_t)(x ^ flip) << 8 | (last ? at : 255 - at));
+}
+
+static int64_t index_of(uint16_t key, bool last) { return last ? key & 255 : 255 - (key & 255); }
+
+static int64_t row_bytes(const uint8_t *x, int64_t n, uint8_t flip, bool last) {
+  uint16_t best = 0;
+  for (int64_t k = 0; k < n; k++) {
+    const uint16_t key = key_of(x[k], flip, k, last);
+    best = key > best ? key : best;
+  }
+  return index_of(best, last);
+}
+
+static void columns_bytes(const uint8_t *x, int64_t *where, int64_t n, int64_t extent, int64_t step,
+                          uint8_t flip, bool last) {
+  uint16_t best[ITG_BLOCK];
+  for (int64_t i = 0; i < n; i++) best[i] = 0;
+  for (int64_t k = 0; k < extent; k++)
+    for (int64_t i = 0; i < n; i++) {
+      const uint16_t key = key_of(x[k * step + i], flip, k, last);
+      best[i] = key > best[i] ? key : best[i];
+    }
+  for (int64_t i = 0; i < n; i++) where[i] = index_of(best[i], last);
+}
+
 static itg_words extreme(const itg_call *call, uint32_t part, uint32_t parts, bool max) {
   const itg_attrs_argmax *a = call->attrs;
   const itg_tensor *x = call->in[0], *out = call->out[0];
@@ -81,6 +111,8 @@ static itg_words extreme(const itg_call *call, uint32_t part, uint32_t parts, bo
   const int64_t item = (int64_t)itg_item(x->dtype), chunk = inner == 1 ? ITG_BLOCK : 1;
   const enum itg_wide wide = itg_wide(x->dtype);
   const bool last = a->select_last_index != 0, fast = x->dtype == ITG_F32 && extent < INT32_MAX;
+  const bool bytes = (x->dtype == ITG_U8 || x->dtype == ITG_I8) && extent <= 256;
+  const uint8_t flip = (uint8_t)((x->dtype == ITG_I8 ? 0x80 : 0) ^ (max ? 0 : 0xff));
   int64_t i, end, *to = out->data;
   itg_share(itg_count(out), 64, part, parts, &i, &end);
   while (i < end) {
@@ -94,6 +126,15 @@ static itg_words extreme(const itg_call *call, uint32_t part, uint32_t parts, bo
     }
     if (fast) {
       columns_f32((const float *)from, to + i, n, extent, inner, max, last);
+      i += n;
+      continue;
+    }
+    if (bytes && inner == 1) {
+      to[i++] = row_bytes((const uint8_t *)from, extent, flip, last);
+      continue;
+    }
+    if (bytes) {
+      columns_bytes((const uint8_t *)from, to + i, n, extent, inner, flip, last);
       i += n;
       continue;
     }
