@@ -70,6 +70,24 @@ def test_a_folder_in_natural_order(files: Path, tmp_path: Path):
     )
 
 
+def test_drawings_overwrite_nothing(files: Path, tmp_path: Path):
+    """Pictures of one name get numbers, and no picture is replaced by its drawing."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        Image.fromarray(np.zeros((64, 128, 3), np.uint8)).save(tmp_path / name / "f.png")
+    run(files / "detector.itg", tmp_path / "a", tmp_path / "b", "--draw", tmp_path / "drawn")
+    assert sorted(p.name for p in (tmp_path / "drawn").iterdir()) == ["f.png", "f_2.png"]
+    for where in (tmp_path / "a", tmp_path / "a" / "f.png"):
+        error = words(files / "detector.itg", tmp_path / "a" / "f.png", "--draw", where)
+        assert "is the picture itself" in error
+    assert not np.asarray(Image.open(tmp_path / "a" / "f.png")).any()
+
+
+def test_without_pillow(files: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert "needs Pillow" in words(files / "detector.itg", files / "picture.png")
+
+
 def test_a_video_and_a_camera(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     cv2 = pytest.importorskip("cv2")
     path = str(tmp_path / "video.avi")

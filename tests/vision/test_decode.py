@@ -9,7 +9,7 @@ from intaglio.errors import BadInput
 from intaglio.ir import Type
 from intaglio.vision import decode
 from intaglio.vision.boxes import cell_count
-from intaglio.vision.recognize import CHOICES, Outputs, named, recognize, unknown
+from intaglio.vision.recognize import CHOICES, Outputs, class_count, named, recognize, unknown
 
 SIZE = (64, 96)  # height, width: 12 x 8, 6 x 4 and 3 x 2 cells
 CELLS = 96 + 24 + 6
@@ -109,6 +109,15 @@ TOLD = {
 def test_shapes_tell_the_decoder(name: str | None):
     for shapes in TOLD[name]:
         assert recognize(Outputs(shapes, SIZE)) == name, shapes
+
+
+def test_shapes_tell_the_number_of_classes():
+    """Behind the scores of a segmentation model are as many columns as it has prototypes."""
+    segments = Outputs([(1, 4 + 80 + 32, CELLS), (1, 32, 16, 24)], SIZE)
+    assert (recognize(segments), class_count("yolov8", segments)) == ("yolov8", 80)
+    assert class_count("yolox", Outputs([(1, CELLS, 85)], SIZE)) == 80
+    assert class_count("ssd", Outputs([(1, 300, 4), (1, 300, 21)], SIZE)) == 20
+    assert class_count("nms", Outputs([(1, 300, 6)], SIZE)) is None
 
 
 def test_labels_tell_the_decoder_where_shapes_do_not():

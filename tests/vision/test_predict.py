@@ -181,6 +181,17 @@ def test_labels_confidence_and_text(tmp_path: Path):
         vision.read_labels(tmp_path / "none.txt")
 
 
+def test_a_wrong_number_of_names_is_said():
+    """One name for two classes: a warning, and both classes count."""
+    package = intaglio.compile(detector(), resize="letterbox")
+    with (
+        intaglio.open(package) as session,
+        pytest.warns(UserWarning, match="1 names, the model has 2 classes"),
+    ):
+        found = vision.predict(session, np.zeros((64, 64, 3), np.uint8), labels=["cat"])
+    assert [d.name for d in found.detections] == ["class 1"]
+
+
 def test_drawing_puts_the_box_there(tmp_path: Path):
     with intaglio.open(intaglio.compile(detector(), resize="letterbox")) as session:
         found = vision.predict(session, np.full((640, 1280, 3), 255, np.uint8))

@@ -19,6 +19,7 @@ from intaglio.files import refuse_unwritable
 if TYPE_CHECKING:
     from intaglio.session import Session
     from intaglio.vision import Prediction, Predictor
+    from intaglio.vision.sources import Source
 
 F = TypeVar("F", bound=Callable[..., Any])
 FORMAT = ("mean", "std", "color", "resize", "pad_value")  # of pictures, outside of a package
@@ -148,6 +149,7 @@ def run(
     if asked["draw"] and not source.many and not _is_folder(asked["draw"]):
         refuse_unwritable(asked["draw"])
     session, preprocessing = _open(model, threads, asked, model_options)
+    drawings = Drawings(asked["draw"], source)
     with session:
         predictor = _predictor(session, asked, preprocessing, top)
         if asked["draw"]:
@@ -157,7 +159,8 @@ def run(
         for frame in islice(source, asked["frames"]):
             result = predictor(frame.content, frame.name)
             _print(result, predictor, top, as_json)
-            _draw(result, asked["draw"], source, as_json)
+            if (path := drawings.save(result)) and not as_json:
+                click.echo(f"wrote {path}")
             if out:
                 from intaglio.cli.run import save_outputs
 
@@ -208,7 +211,8 @@ def _predictor(
 def _what(predictor: Predictor) -> str:
     if predictor.decoder is None:
         return "outputs are not decoded"
-    names = f", {predictor.classes} classes" if predictor.classes else ""
+    count = predictor.classes or (predictor.labels and len(predictor.labels))
+    names = f", {count} classes" if count else ""
     return f"read as {predictor.decoder}{names}"
 
 
@@ -228,16 +232,34 @@ def _is_folder(path: str) -> bool:
     return Path(path).is_dir() or path.endswith(("/", "\\"))
 
 
-def _draw(made: Prediction, where: str | None, source: Any, as_json: bool) -> None:
-    """Write the drawing: to the path, or into the folder under the picture's own name."""
-    if where is None:
-        return
-    path = Path(where)
-    if source.many or source.folder or _is_folder(where):
-        if path.suffix and not path.is_dir() and not where.endswith("/"):
+class Drawings:
+    """Where drawings are written: to a path, or into a folder under the pictures' own names."""
+
+    def __init__(self, where: str | None, source: Source):
+        self.where = where
+        self.folder = bool(where) and (source.many or source.folder or _is_folder(str(where)))
+        if where and self.folder and not _is_folder(where) and Path(where).suffix:
             raise BadInput(f"--draw {where}: there are several pictures; give a folder")
-        path.mkdir(parents=True, exist_ok=True)
-        path = path / Path(made.picture).name
-    made.draw(path)
-    if not as_json:
-        click.echo(f"wrote {path}")
+        self.used: set[str] = set()
+
+    def save(self, made: Prediction) -> Path | None:
+        """Draw a picture; returns the path that was written."""
+        if self.where is None:
+            return None
+        path = Path(self.where)
+        if self.folder:
+            path.mkdir(parents=True, exist_ok=True)
+            path /= self._name(Path(made.picture))
+        if path.exists() and Path(made.picture).exists() and path.samefile(made.picture):
+            raise BadInput(f"--draw {path} is the picture itself; give another name")
+        made.draw(path)
+        return path
+
+    def _name(self, picture: Path) -> str:
+        """The picture's name, with a number if another folder has the same."""
+        name, number = picture.name, 1
+        while name in self.used:
+            number += 1
+            name = f"{picture.stem}_{number}{picture.suffix}"
+        self.used.add(name)
+        return name

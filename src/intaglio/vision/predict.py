@@ -55,15 +55,19 @@ class Predictor:
         self.input, self.type = _picture_input(session)
         self.format, self.stored = _format(session, self.input, self.type, preprocessing)
         self.taker = _taker(self.input, self.type, self.format)
-        self.labels = _names(labels) or names_in(session.meta.get("metadata") or {})
+        own = names_in(session.meta.get("metadata") or {})
+        self.labels = _names(labels) or own
         self.inner_size = self.format.inner_size or self.taker.size
         shapes = [t.shape for t in session.outputs.values()]
-        self.classes = len(self.labels) if self.labels else None
-        self.facts = recognize.Outputs(shapes, self.inner_size, self.classes)
+        named = len(self.labels) if self.labels else None
+        self.facts = recognize.Outputs(shapes, self.inner_size, named)
         given = recognize.named(decode) if decode else None
         self.decoder = given or recognize.recognize(self.facts)
-        if self.decoder == CLASSIFIER and self.labels:
-            _check_labels(self.labels, max(shapes[0]))
+        self.classes = recognize.class_count(self.decoder, self.facts)
+        if own and self.classes is not None and self.decoder != CLASSIFIER:
+            self.classes = min(self.classes, len(own))  # key points and masks follow the classes
+        if self.labels and self.classes not in (None, len(self.labels)):
+            _warn_of_labels(len(self.labels), self.classes)
 
     def preprocess(self, picture: Any) -> Array:
         """The input that a picture becomes: a path, a Pillow image, or bytes [height, width, 3]."""
@@ -170,12 +174,11 @@ def predict(session: Session, picture: Any, **options: Any) -> Prediction:
 
 
 # ---- labels ----
-def _check_labels(labels: Sequence[str], classes: int) -> None:
-    if len(labels) != classes:
-        warnings.warn(
-            f"there are {len(labels)} names, the model has {classes} classes: names may be wrong",
-            stacklevel=3,
-        )
+def _warn_of_labels(names: int, classes: int | None) -> None:
+    warnings.warn(
+        f"there are {names} names, the model has {classes} classes: names may be wrong",
+        stacklevel=3,
+    )
 
 
 # ---- the input ----

@@ -138,6 +138,20 @@ def is_classifier(shape: Shape) -> bool:
     return len(large) == 1 and large[0] >= LEAST_CLASSES and 1 < len(shape) <= 4
 
 
+def class_count(decoder: str | None, o: Outputs) -> int | None:
+    """The number of classes that the shapes tell; None if they do not."""
+    if decoder == CLASSIFIER:
+        return max(o.first)
+    if decoder == "yolov8":
+        masks = o.shapes[1][1] if len(o.shapes) > 1 and len(o.shapes[1]) == 4 else 0
+        return min(o.first[1:]) - 4 - masks
+    if decoder in ("yolov5", "yolox", "darknet"):
+        return o.first[-1] - 5
+    if decoder == "ssd":
+        return next((s[-1] for s in o.shapes if s[-1] != 4), 4) - 1
+    return None
+
+
 def named(name: str) -> str:
     """The decoder with this name or alias; BadInput if there is none."""
     word = name.lower()
