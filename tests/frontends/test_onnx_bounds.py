@@ -90,6 +90,21 @@ def test_ranges(name):
     same(text, *({k: np.asarray(v) for k, v in feed.items()} for feed in feeds))
 
 
+WRITTEN = """(float[5] x, int64 a) => (float[5] y) {
+    five = Constant<value_ints=[5]>() one = Constant<value_int=1>()
+    flat = Constant<value_ints=[1]>()
+    fa = Cast<to=1>(a) f1 = Constant<value_float=1.0>() fb = Add(fa, f1) b = Cast<to=7>(fb)
+    vb = Reshape(b, flat) most = Min(five, vb) stop = Squeeze(most)
+    va = Reshape(a, flat) held = Slice(x, va, most) s = Shape(held) zero = ConstantOfShape(s)
+    at = Range(a, stop, one) y = ScatterElements(x, at, zero)
+}"""
+
+
+def test_one_place_of_a_tensor_is_written():
+    """PaddlePaddle writes x[a : a + 1] with a range from a to the smaller of a + 1 and the end."""
+    same(WRITTEN, *({"x": f(5), "a": np.array(a)} for a in (0, 4, 5)))
+
+
 COUNTED = """(float[6] x) => (int64[n] y, float[m] z) {
     flat = Constant<value_ints=[-1]>() zero = Constant<value_int=0>() one = Constant<value_int=1>()
     low = Constant<value_float=0.0>() p = Greater(x, low) q = Cast<to=7>(p)

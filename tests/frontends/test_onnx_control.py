@@ -74,6 +74,18 @@ def test_if_of_two_ranks() -> None:
         load_onnx(model(IF.replace("ELSE", "o = Constant<value_ints=[0]>() q = Unsqueeze(x, o)")))
 
 
+def test_branches_that_make_a_scalar_and_a_vector_of_one():
+    text = """(bool c, float[1] x) => (float[1] z) {
+        y = If(c) <
+            then_branch = t () => (float[1] p) { p = Relu(x) },
+            else_branch = e () => (float q) { q = ReduceSum<keepdims=0>(x) }
+        >
+        z = Add(y, x)
+    }"""
+    for c in (True, False):
+        same(text, c=np.array(c), x=f(1))
+
+
 RATES = """(float[1,W] x, int64 sr, float[1,1,4] h) => (float[1,1,1,4] y) <float[1,16,3] w = {W0},
     float[1,16,4] r = {R0}, int64 k = {6}, int64[1] one = {1}, int64[3] flat = {1,1,3}> {
     c = Equal(sr, k)
@@ -195,6 +207,27 @@ def test_slice_by_iteration_number() -> None:
     text = loop(BODY=body, HEAD="float[5] w,", OUT="float[1] y, float[n,m] s")
     graph = same(text.replace("float[2] x", "float[1] x"), w=f(5), x=f(1))
     assert str(graph.outputs[1].type) == "f32[4x<=1]"
+
+
+def test_carried_values_that_begin_as_any_scalar():
+    """PaddlePaddle carries results that the body writes and never reads; they begin as a scalar.
+    One that has one element may begin with another rank."""
+    text = """(float[2] x) => (float[2] w, float s, float[2] z) {
+        m = Constant<value_int=3>() one = Constant<value_ints=[1]>()
+        u = Constant<value_float=7.0>() v = Constant<value_float=1.0>()
+        yes = Constant<value_int=1>() go = Cast<to=9>(yes)
+        w, s, z = Loop(m, go, u, v, x) <
+            body = b (int64 i, bool g, float[] a, float[] c, float[2] h)
+                => (bool more, float[2] a2, float[1] c2, float[2] k) {
+                more = Identity(g) k = Add(h, h) a2 = Relu(k) d = Add(c, c) c2 = Reshape(d, one)
+            }
+        >
+    }"""
+    proto = model(text, 18)
+    got = interpret(load_onnx(proto), {"x": np.float32([1, -2])})
+    np.testing.assert_array_equal(got["w"], [8, 0])
+    np.testing.assert_array_equal(got["s"], 8)
+    np.testing.assert_array_equal(got["z"], [8, -16])
 
 
 # ---- Scan ----------------------------------------------------------------------------------------

@@ -29,12 +29,24 @@ def import_if(n: OnnxNode) -> list[Value]:
     if n.is_const(0):
         return n.inline("then_branch" if scalar(n.const(0)) else "else_branch")
     (then, other), captures = _branches(n)
+    _unify_scalars(then, other)
     for a, b in zip(then.outputs, other.outputs, strict=True):
         if a.type.rank != b.type.rank:
             what = f"its branches make {a.type} and {b.type}: its condition"
             n.needs_value(n.required(0), what)
     result = if_(n.required(0), *captures, then_graph=then, else_graph=other)
     return result if isinstance(result, list) else [result]
+
+
+def _unify_scalars(then: Graph, other: Graph) -> None:
+    """Give results of one element the higher rank of both branches: [] and [1] become [1]."""
+    for i, (a, b) in enumerate(zip(then.outputs, other.outputs, strict=True)):
+        rank = max(a.type.rank, b.type.rank)
+        if not a.type.size == b.type.size == 1 or a.type.dynamic or b.type.dynamic:
+            continue
+        for branch, v in ((then, a), (other, b)):
+            if v.type.rank < rank:
+                branch.set_input(branch.result, i, reshape(v, shape=(1,) * rank))
 
 
 def _branches(n: OnnxNode) -> tuple[list[Graph], list[Value]]:
@@ -96,9 +108,13 @@ def body_with_fixed_types(
     types = list(initial)
     for _ in range(4):
         body, captures = n.graph("body", [*front, *types, *back])
+        _keep_ranks_of_scalars(body, first_output, types)
         outs = body.outputs[first_output : first_output + len(types)]
+        held = body.inputs[len(front) : len(front) + len(types)]
         wider = [
-            _widened(n, i, start, now, v.type, trips)
+            v.type
+            if v.type.rank != now.rank and not _is_read(body, held[i])
+            else _widened(n, i, start, now, v.type, trips)
             for i, (start, now, v) in enumerate(zip(initial, types, outs, strict=True))
         ]
         if wider == types:
@@ -107,6 +123,27 @@ def body_with_fixed_types(
     n.unsupported(
         "a carried value changes its shape without a known limit; declare the shape of the output"
     )
+
+
+def _keep_ranks_of_scalars(body: Graph, first: int, types: Sequence[Type]) -> None:
+    """A carried value of one element keeps its rank: a result of [1] becomes [] again."""
+    for i, t in enumerate(types, first):
+        v = body.outputs[i]
+        if v.type.rank != t.rank and v.type.size == t.size == 1 and not v.type.dynamic:
+            body.set_input(body.result, i, reshape(v, shape=t.shape))
+
+
+def _is_read(body: Graph, v: Value) -> bool:
+    return v in body.outputs or any(v in node.inputs for node in body.nodes())
+
+
+def _placeholders_replaced(carried: list[Value], held: Sequence[Value]) -> list[Value]:
+    """Initial values, with zeros for those of another rank: the body writes them before it reads
+    them, and exporters give them any scalar."""
+    return [
+        v if v.type.rank == h.type.rank else constant(np.zeros(h.shape), dtype=h.dtype)
+        for v, h in zip(carried, held, strict=True)
+    ]
 
 
 def _widened(n: OnnxNode, i: int, start: Type, now: Type, out: Type, trips: int | None) -> Type:
@@ -163,6 +200,7 @@ def import_loop(n: OnnxNode) -> list[Value]:
     trips = _max_trips(n)
     front = [_scalar_type(n, 0, "i64"), _scalar_type(n, 1, "bool")]
     body, captures = body_with_fixed_types(n, front, [v.type for v in carried], [], 1, trips)
+    carried = _placeholders_replaced(carried, body.inputs[2 : 2 + len(carried)])
     collects = len(body.outputs) - 1 > len(carried)
     if trips is None and collects:
         trips = _declared_length(n, len(carried))

@@ -6,6 +6,7 @@ upper bound and one below. If both results agree, the expression is treated as a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -105,6 +106,32 @@ def steps_between(start: Value, stop: Value) -> tuple[int, ...] | None:
             steps = np.broadcast_to(b.data.reshape(-1), (max(start.type.size, 1),))
             return tuple(max(int(s), 0) for s in steps)
     return None
+
+
+def most_steps_between(start: Value, stop: Value) -> int | None:
+    """The largest stop - start of two scalars, if `stop` is `start` plus a constant, or the smaller
+    of that and another number. A sum may be computed in floats: PaddlePaddle does that."""
+    node = _before_casts(stop).producer
+    if node is None or node.op not in ("add", "minimum"):
+        return None
+    first, second = node.inputs
+    if first is None or second is None:
+        return None
+    if node.op == "minimum":
+        found = [most_steps_between(start, v) for v in (first, second)]
+        return min((n for n in found if n is not None), default=None)
+    for a, b in ((first, second), (second, first)):
+        if b.data is not None and b.type.size == 1 and _before_casts(a) is _before_casts(start):
+            return max(math.ceil(float(b.data.reshape(-1)[0])), 0)
+    return None
+
+
+def _before_casts(v: Value) -> Value:
+    """`v` before all reshapes and casts."""
+    while v.producer is not None and v.producer.op in ("reshape", "cast"):
+        assert v.producer.inputs[0] is not None
+        v = v.producer.inputs[0]
+    return v
 
 
 def _before_reshapes(v: Value) -> Value:

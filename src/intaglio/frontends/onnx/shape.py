@@ -13,6 +13,7 @@ from intaglio.errors import BadInput
 from intaglio.frontends.onnx.dynamic_shapes import (
     constant_if_fixed,
     estimates,
+    most_steps_between,
     output_bound,
     reshaped,
     resolved,
@@ -198,7 +199,11 @@ def _slice_at_run_time(n: OnnxNode, x: Value, steps: Value, axes: tuple[int, ...
     declared = n.declared(0)
     starts, stops = n.required(1), n.required(2)
     bound = list(x.shape if declared is None else declared.shape)
-    for axis, most in zip(axes, steps_between(starts, stops) or (), strict=False):
+    lengths = steps_between(starts, stops)
+    if lengths is None and len(axes) == 1:
+        one = most_steps_between(starts, stops)
+        lengths = None if one is None else (one,)
+    for axis, most in zip(axes, lengths or (), strict=False):
         bound[axis] = min(bound[axis], most)  # x[i : i + k] has at most k elements
     return slice_to(x, i64(starts), i64(stops), i64(steps), axes=axes, bound=tuple(bound))
 
@@ -352,9 +357,9 @@ def _longest_range(n: OnnxNode) -> int | None:
     start, limit = n.required(0), n.required(1)
     if not n.is_const(2) or not (step := scalar(n.const(2))):
         return None
-    steps = steps_between(start, limit) if step > 0 else None
+    steps = most_steps_between(start, limit) if step > 0 else None
     if steps is not None:
-        return math.ceil(steps[0] / step)
+        return math.ceil(steps / step)
     ends = [
         (float(scalar(a.data)),) * 2 if a.data is not None else _ends(a) for a in (start, limit)
     ]
