@@ -4,6 +4,7 @@ against the runtime that it was made for, on the data that it was made for.
     python -m tests.shared_frontends                        # outputs
     python -m tests.shared_frontends --accuracy             # top-1 on labelled data
     python -m tests.shared_frontends --only tflite/ --python ~/peers/bin/python
+    python -m tests.shared_frontends --public               # models of PyPI and GitHub instead
 
 Reading needs none of the runtimes. Each is looked for in this interpreter, in those that `--python`
 or INTAGLIO_PYTHONS (apart by colons) names, and in the peers' that `make bench` makes; where none
@@ -276,6 +277,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m tests.shared_frontends", description=(__doc__ or "").split("\n\n")[0]
     )
     parser.add_argument("--only", default="", help="models whose name contains this")
+    parser.add_argument("--public", action="store_true", help="models of PyPI and GitHub")
     parser.add_argument("--accuracy", action="store_true", help="top-1 on labelled data")
     parser.add_argument(
         "--python",
@@ -286,6 +288,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     others = tuple(options.python)
+    if options.public:
+        from tests import public_models
+
+        return public_models.report(options.only)
     chosen = [name for name in paths() if options.only in name]
     if not chosen:
         print(f"skipped: no such model in {SHARED / 'models'}; set INTAGLIO_SHARED")
