@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("tflite", reason="the tflite package is missing")
 
 from tests.frontends.tflite_build import G, Op, T, model, models, op
-from tests.frontends.tflite_oracle import agrees
+from tests.frontends.tflite_oracle import agrees, ours
 
 R = np.random.default_rng(8)
 I = np.int32  # noqa: E741  # the usual element type of indices
@@ -92,6 +92,68 @@ def test_a_loop_that_writes_a_list(sliced):
     )
     data = models([main, test, body(sliced)])
     agrees(data, *[[floats(*rows), floats(BATCH, HIDDEN)] for _ in range(2)])
+
+
+@pytest.mark.parametrize("prefix", ["Flex", ""])
+def test_lists_that_stay_tensorflow_ops(prefix):
+    """LiteRT has no kernels for them without TensorFlow, so that numpy computes the loop."""
+    row, rows = (BATCH, HIDDEN), (TIME, BATCH, HIDDEN)
+    lists = f"{prefix}TensorList"
+    w = floats(HIDDEN, HIDDEN)
+    main = G(
+        [
+            *(T(rows), T(data=I(0)), T(data=I(row)), T(data=I(TIME)), T((), variant=True)),
+            *(T(row), T((), variant=True)),
+            *(T((), I), T((), variant=True), T(row), T((), variant=True), T(rows)),
+        ],
+        [
+            Op(f"{lists}Reserve", [2, 3], [4]),
+            Op(f"{lists}FromTensor", [0, 2], [6]),
+            op(
+                "WHILE",
+                [1, 4, 5, 6],
+                [7, 8, 9, 10],
+                "WhileOptions",
+                CondSubgraphIndex=1,
+                BodySubgraphIndex=2,
+            ),
+            Op(f"{lists}Stack", [8, 2], [11]),
+        ],
+        [0, 5],
+        [11, 9],
+    )
+    test = G(
+        [T((), I), *(T((), variant=True),), T(row), T((), variant=True), T(data=I(TIME))]
+        + [T((), np.bool_)],
+        [op("LESS", [0, 4], [5])],
+        [0, 1, 2, 3],
+        [5],
+    )
+    body_ = G(
+        [
+            *(T((), I), T((), variant=True), T(row), T((), variant=True)),
+            *(T(data=I(1)), T((), I), T(data=I(row)), T(row), T(data=w), T(row), T(row), T(row)),
+            T((), variant=True),
+        ],
+        [
+            op("ADD", [0, 4], [5], "AddOptions"),
+            Op(f"{lists}GetItem", [3, 0, 6], [7]),
+            op("FULLY_CONNECTED", [2, 8, -1], [9], "FullyConnectedOptions"),
+            op("ADD", [7, 9], [10], "AddOptions"),
+            op("TANH", [10], [11]),
+            Op(f"{lists}SetItem", [1, 0, 11], [12]),
+        ],
+        [0, 1, 2, 3],
+        [5, 12, 11, 3],
+    )
+    x, h = floats(*rows), floats(*row)
+    (got,) = ours(models([main, test, body_]), [x, h])
+    want = []
+    for step in x:
+        h = np.tanh(step + h @ w.T)
+        want.append(h)
+    np.testing.assert_allclose(got[0], want, atol=1e-5)
+    np.testing.assert_allclose(got[1], h, atol=1e-5)
 
 
 def test_a_window_at_an_index_known_at_run_time():

@@ -46,6 +46,7 @@ class T:
     variable: bool = False  # state that an op updates
     resource: bool = False  # the handle of a variable
     strings: bool = False  # elements are strings
+    variant: bool = False  # a list of tensors
     sparse: Sparse | None = None  # then `data` has the stored values and `shape` the dense shape
     name: str = ""  # usually t and its number
 
@@ -204,7 +205,8 @@ def _tensor(b: Any, t: T, name: str, buffer: int) -> int:
         fields["Sparsity"] = _table(
             b, "SparsityParameters", TraversalOrder=order, BlockMap=blocks, DimMetadata=levels
         )
-    kind = 13 if t.resource else 5 if t.strings else TYPES[np.dtype(t.dtype)]
+    special = 13 if t.resource else 5 if t.strings else 14 if t.variant else None
+    kind = TYPES[np.dtype(t.dtype)] if special is None else special
     return _table(b, "Tensor", Type=kind, Buffer=buffer, IsVariable=t.variable, **fields)
 
 

@@ -19,6 +19,7 @@ from intaglio.frontends.tflite import reduce as reduce
 from intaglio.frontends.tflite import resize as resize
 from intaglio.frontends.tflite import shape as shape
 from intaglio.frontends.tflite import signal as signal
+from intaglio.frontends.tflite import tensor_lists as tensor_lists
 from intaglio.frontends.tflite.file import DAMAGE, File, Signature, parse
 from intaglio.frontends.tflite.scope import Model, Scope, unique_names
 from intaglio.ir import Graph, Type, Value

@@ -294,7 +294,7 @@ class Scope:
     def _set(self, i: int, v: Any, raw: bool) -> None:
         t = self.g.tensors[i]
         result = folded(v if raw else stored(v, t))
-        if result.dtype != t.dtype:
+        if result.dtype != t.dtype and t.dtype != "variant":  # a list has the type of its items
             raise BadInput(
                 f"tflite: tensor '{self.names[i]}' is declared as {t.dtype}, but computed as "
                 f"{result.dtype}"
