@@ -123,8 +123,10 @@ def test_lists_that_stay_tensorflow_ops(prefix):
         [11, 9],
     )
     test = G(
-        [T((), I), *(T((), variant=True),), T(row), T((), variant=True), T(data=I(TIME))]
-        + [T((), np.bool_)],
+        [
+            *(T((), I), T((), variant=True), T(row), T((), variant=True)),
+            *(T(data=I(TIME)), T((), np.bool_)),
+        ],
         [op("LESS", [0, 4], [5])],
         [0, 1, 2, 3],
         [5],
@@ -168,3 +170,19 @@ def test_the_first_rows_of_a_tensor():
     data = model(tensors, [op("SLICE", [0, 1, 2], [3], "SliceOptions")], [0, 2], [3])
     x = floats(8, 5)
     agrees(data, [x, I([3, 4])], [x, I([8, 2])])
+
+
+def test_topk_with_k_at_run_time():
+    tensors = [T((2, 8)), T((), I), T((2, -1)), T((2, -1), I)]
+    data = model(tensors, [op("TOPK_V2", [0, 1], [2, 3], "TopKV2Options")], [0, 1], [2, 3])
+    x = floats(2, 8)
+    agrees(data, [x, I(3)], [x, I(8)])
+
+
+def test_a_range_with_a_limit():
+    tensors = [T((), I), T(data=I(6)), T((), I), T(data=I(0)), T(data=I(1)), T((-1,), I)]
+    steps = [
+        op("MINIMUM", [0, 1], [2], "MaximumMinimumOptions"),
+        op("RANGE", [3, 2, 4], [5], "RangeOptions"),
+    ]
+    agrees(model(tensors, steps, [0], [5]), [I(4)], [I(9)])

@@ -11,7 +11,7 @@ from intaglio.errors import BadInput, option
 from intaglio.frontends.onnx.dynamic_shapes import estimates
 from intaglio.frontends.onnx.importer import NeedsValue, OnnxNode, importer, scalar
 from intaglio.frontends.onnx.shape import sliced
-from intaglio.frontends.onnx.value_bounds import upper_bound
+from intaglio.frontends.value_bounds import upper_bound
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.ops.cast import cast
 from intaglio.ops.control import UNBOUNDED, if_, loop, scan

@@ -13,7 +13,7 @@ import numpy as np
 
 from intaglio.errors import BadInput, Unsupported
 from intaglio.frontends.onnx.importer import OnnxNode
-from intaglio.frontends.onnx.value_bounds import MAX_BOUND, interval
+from intaglio.frontends.value_bounds import MAX_BOUND, interval
 from intaglio.ir import Array, Type, Value, constant
 from intaglio.ops.registry import evaluate_node
 from intaglio.ops.shape import reshape

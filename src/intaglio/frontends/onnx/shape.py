@@ -21,7 +21,7 @@ from intaglio.frontends.onnx.dynamic_shapes import (
 )
 from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
 from intaglio.frontends.onnx.tensors import element_type
-from intaglio.frontends.onnx.value_bounds import MAX_BOUND, bounds
+from intaglio.frontends.value_bounds import MAX_BOUND, bounds
 from intaglio.ir import Array, Value, constant
 from intaglio.ops.cast import cast
 from intaglio.ops.compare import equal, where

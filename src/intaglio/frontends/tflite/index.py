@@ -15,6 +15,8 @@ from intaglio.frontends.segments import (
     sum_sorted_segments,
 )
 from intaglio.frontends.tflite.node import TfliteNode, importer
+from intaglio.frontends.topk_at_run_time import topk_at_run_time
+from intaglio.frontends.value_bounds import bounds
 from intaglio.ir import Value, constant
 from intaglio.ops.registry import normalize_axis
 
@@ -23,7 +25,11 @@ MAX_ELEMENTS = 1 << 26  # of a constant that the import creates
 
 @importer("TOPK_V2", stored=True)
 def topk(n: TfliteNode) -> list[Value]:
-    values, places = ops.topk(n.required(0), k=n.ints(1)[0], axis=-1)
+    x, k = n.required(0), n.required(1)
+    if k.data is None:
+        values, places = topk_at_run_time(x, k, x.type.rank - 1, largest=True, sorted=True)
+    else:
+        values, places = ops.topk(x, k=n.ints(1)[0], axis=-1)
     return [values, ops.cast(places, dtype=n.out(1).dtype)]
 
 
@@ -149,10 +155,25 @@ def rank(n: TfliteNode) -> Value:
 
 @importer("RANGE", stored=True)
 def range_(n: TfliteNode) -> Value:
+    if any(n.required(i).data is None for i in (0, 1)):
+        return _range_at_run_time(n)
     start, limit, delta = (n.const(i).item() for i in range(3))
     if not delta or not (limit - start) / delta < MAX_ELEMENTS:
         n.unsupported(f"from {start} to {limit} in steps of {delta} is too long")
     return constant(np.arange(start, limit, delta), dtype=n.out().dtype)
+
+
+def _range_at_run_time(n: TfliteNode) -> Value:
+    """A range whose ends have bounds, such as the smaller of a number and a constant."""
+    start, limit, delta = (n.required(i) for i in range(3))
+    step = float(n.const(2).item())
+    (low, high), (first, last) = bounds(start), bounds(limit)
+    longest = (last - low if step > 0 else first - high) / step if step else np.inf
+    if not longest <= MAX_ELEMENTS:
+        n.unsupported("its length is known only at run time and has no bound")
+    scalars = (ops.reshape(v, shape=()) for v in (start, limit, delta))
+    y: Value = ops.range_(*scalars, bound=(max(math.ceil(longest), 0),))
+    return y
 
 
 @importer("BROADCAST_ARGS", stored=True)
