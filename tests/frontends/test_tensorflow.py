@@ -86,7 +86,7 @@ def test_what_is_wrong_with_saved_models(tmp_path: Path):
         intaglio.load(folder, shapes={"x": (4,)})
     with pytest.raises(BadInput, match="no input is called 'q'; inputs are x"):
         intaglio.load(folder, shapes={"q": (4,)})
-    with pytest.raises(BadInput, match="which has no signatures"):
+    with pytest.raises(BadInput, match="only SavedModel folders and TFLite files have signatures"):
         intaglio.load(tf1_cond(tmp_path, True), signature="a")
     shard = folder / "variables" / "variables.data-00000-of-00001"
     good = shard.read_bytes()
