@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "intaglio"
 # A module may import modules of earlier layers and of its own package.
 LAYERS = [
-    ("errors", "dtypes", "startup", "progress"),
+    ("errors", "dtypes", "startup", "progress", "text_table"),
     ("ir", "files", "cpu_isa", "extras"),
     ("arguments",),
     ("ops", "heap", "feeds"),

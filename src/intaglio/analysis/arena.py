@@ -38,7 +38,7 @@ def draw(
     spans: Sequence[Span],
     arena: int,
     steps: int,
-    width: int = 64,
+    width: int = 50,
     height: int = 12,
     unit: str = "step",
 ) -> str:

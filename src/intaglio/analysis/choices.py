@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from intaglio.text_table import shortened, terminal_width, wrapped
+
 Choice = Mapping[str, Any]  # as intaglio.tune.Decision.to_dict writes it into a package
 
 
@@ -35,7 +37,9 @@ def table(choices: Sequence[Choice]) -> str:
     """One line per layer with a choice: the chosen algorithm, and the time of each."""
     if not choices:
         return "no layer has a choice"
+    width = terminal_width()
     wide = max(len(c["origin"]) for c in choices)
+    wide = min(wide, width // 2) if width else wide
     lines = []
     for c in choices:
         times = c.get("microseconds") or {}
@@ -43,8 +47,8 @@ def table(choices: Sequence[Choice]) -> str:
         shown = ", ".join(f"{way} {_time(t)}" for way, t in ranked) or "estimated"
         other = c.get("estimate", c["way"]) != c["way"]
         note = f" (estimate: {c['estimate']})" if other else ""
-        lines.append(f"{c['origin']:{wide}}  {c['way']}{note}: {shown}")
-    return "\n".join(lines)
+        lines.append(f"{shortened(c['origin'], wide):{wide}}  {c['way']}{note}: {shown}")
+    return wrapped("\n".join(lines))
 
 
 def _time(microseconds: float) -> str:

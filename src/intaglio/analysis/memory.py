@@ -9,6 +9,7 @@ from intaglio.analysis.arena import Span, draw, live_bytes, svg
 from intaglio.errors import BadInput
 from intaglio.npu.memory import MapRow, Memory, table
 from intaglio.package import Package
+from intaglio.text_table import wrapped
 
 
 @dataclass
@@ -50,7 +51,7 @@ class Report:
                 drawn = draw(spans, found.internal, self.layers[number], unit="layer")
                 lines += ["", "  internal memory by layers:", drawn]
             lines += ["", *(f"  {line}" for line in advice(found, spans))]
-        return "\n".join(lines)
+        return wrapped("\n".join(lines))
 
 
 def advice(m: Memory, spans: list[Span]) -> list[str]:

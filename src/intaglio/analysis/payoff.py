@@ -9,9 +9,9 @@ from typing import Any
 from intaglio import progress
 from intaglio.analysis.charts import Chart, page
 from intaglio.analysis.performance import Performance
-from intaglio.analysis.performance_text import aligned
 from intaglio.analysis.whatif import Model, WhatIf
 from intaglio.targets import chip as chips
+from intaglio.text_table import aligned
 
 BATCHES = (1, 2, 3, 4, 5, 6)
 UNITS = {
@@ -118,7 +118,7 @@ def text(found: dict[str, list[Row]]) -> str:
             )
             for r in rows
         ]
-        lines += [*aligned(table, range(1, 7)), ""]
+        lines += [*aligned(table, range(1, 7), (5, 6, 1)), ""]
     return "\n".join(lines).rstrip()
 
 

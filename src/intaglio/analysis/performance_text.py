@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from intaglio.analysis.performance import LayerRow, Performance
 from intaglio.npu.own import isa
+from intaglio.text_table import aligned, wrapped
 
 COLUMNS = (
     "id",
@@ -27,6 +27,9 @@ COLUMNS = (
     "name",
 )
 NUMBERS = range(6, 14)  # columns with numbers, right-aligned
+# Columns that a narrow terminal leaves out, the first ones first.
+DROPPED = [COLUMNS.index(c) for c in ("max", "cores", "all cores", "input", "DDR cycles", "type")]
+DROPPED += [COLUMNS.index(c) for c in ("NPU cycles", "KiB", "on", "MACs used")]
 MAX_RANKED = 12  # kinds of op in the ranking
 MAX_LISTED_PROGRAMS = 3  # up to so many programs have a line each
 
@@ -53,27 +56,15 @@ def cells(r: LayerRow) -> tuple[str, ...]:
     )
 
 
-def aligned(rows: Sequence[Sequence[str]], right: range) -> list[str]:
-    """Rows as text in columns; the columns in `right` are right-aligned."""
-    wide = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(
-            c.rjust(w) if i in right else c.ljust(w)
-            for i, (c, w) in enumerate(zip(r, wide, strict=True))
-        ).rstrip()
-        for r in rows
-    ]
-
-
 def text(p: Performance, hints: bool = True) -> str:
     """The whole report as text."""
-    lines = aligned([COLUMNS, *map(cells, p.layers)], NUMBERS)
+    lines = aligned([COLUMNS, *map(cells, p.layers)], NUMBERS, DROPPED)
     lines += ["", *ranking(p), "", *summary(p)]
     if hints:
         found = advice(p)
         lines += ["", "advice for the slowest layers:"] if found else []
         lines += [f"  {h.microseconds:8.1f} us  {h.what}: {h.hint}" for h in found]
-    return "\n".join(lines)
+    return wrapped("\n".join(lines))
 
 
 @dataclass

@@ -17,11 +17,13 @@ from intaglio.quant.ranges.observe import Progress
 from intaglio.quant.result import Quantized
 from intaglio.quant.samples.streaming import samples_with_state, with_graph_state
 from intaglio.targets import Target
+from intaglio.text_table import shortened, terminal_width
 
 COMPARED = 8  # samples on which the float and the quantised model are compared
 WORST = 10  # layers that are shown
 SHOWN = 6  # names per line
 NOTES = 12  # in a terminal
+BESIDE_NAME = 56  # columns of a terminal beside the name: op, and four figures
 LONGEST = 60  # characters of a name in a terminal
 
 
@@ -160,8 +162,9 @@ def text(facts: Mapping[str, Any], every_layer: bool = False) -> str:
 
 
 def _short(name: str) -> str:
-    """A name cut to LONGEST characters: TFLite's names join those of several layers."""
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 21]}...{name[-18:]}"
+    """A name cut to LONGEST characters, or to the terminal's: TFLite joins names of layers."""
+    width = terminal_width()
+    return shortened(name, max(min(LONGEST, width - BESIDE_NAME), 12) if width else LONGEST)
 
 
 def _table(found: Mapping[str, Any], every: bool) -> list[str]:
@@ -182,7 +185,10 @@ def _table(found: Mapping[str, Any], every: bool) -> list[str]:
         )
         for m in shown
     ]
-    rows += [(m["output"], "output", m["cosine"], m["error"], None, None) for m in found["outputs"]]
+    rows += [
+        (_short(m["output"]), "output", m["cosine"], m["error"], None, None)
+        for m in found["outputs"]
+    ]
     name, op = (max(len(r[i]) for r in rows) for i in (0, 1))
     few = f"the {len(shown)} of {len(layers)} layers with the largest error" if shown else "outputs"
     what = "every layer" if every else few

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from intaglio.passes import Event, Record
+from intaglio.text_table import wrapped
 
 MAX_NAMED = 3  # nodes that are named for each reason
 
@@ -92,4 +93,4 @@ def table(reports: Iterable[RuleReport]) -> str:
             lines.append(f"    {reason.count} x {reason.words}{at}")
     quiet = Counter({r.rule: r.seconds for r in reports if r not in told})
     lines.append(f"{len(quiet)} more rules matched nothing, in {1e3 * quiet.total():.1f} ms")
-    return "\n".join(lines)
+    return wrapped("\n".join(lines))

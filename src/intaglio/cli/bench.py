@@ -113,16 +113,14 @@ def _measure(package: Any, threads: int, seconds: float, layers: bool) -> dict[s
 def _table(layers: list[dict[str, Any]]) -> None:
     if not layers:
         return
-    from rich.console import Console
-    from rich.table import Table
+    from intaglio.text_table import aligned
 
     total = sum(r["microseconds"] for r in layers) or 1.0
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    texts = ("step", "op", "implementation")
-    for title in (*texts, "mean µs", "share", "GMAC/s"):
-        table.add_column(title, justify="left" if title in texts else "right")
+    rows = [("step", "op", "implementation", "mean µs", "share", "GMAC/s")]
     for r in layers:
         rate = f"{r['gmacs']:.1f}" if r["gmacs"] else ""
         share = f"{r['microseconds'] / total:.1%}"
-        table.add_row(r["origin"], r["op"], r["way"], f"{r['microseconds']:.1f}", share, rate)
-    Console(soft_wrap=False).print(table)
+        time = f"{r['microseconds']:.1f}"
+        rows.append((r["origin"] or "", r["op"], r["way"], time, share, rate))
+    for line in aligned(rows, range(3, 6)):
+        click.echo(line)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from intaglio import progress
-from intaglio.cli import model_files, options, progress_line
+from intaglio.cli import fitted, model_files, options, progress_line
 from intaglio.errors import BadInput
 
 
@@ -58,12 +58,12 @@ def _model(file: str, show_graph: bool, as_json: bool, model_options: dict[str, 
     if as_json:
         click.echo(json.dumps(facts, indent=1))
         return
-    click.echo(f"model       {facts['name'] or file}")
+    fitted.echo(f"model       {facts['name'] or file}")
     for key, value in facts["metadata"].items():
-        click.echo(f"            {key}: {' '.join(str(value).split())[:80]}")
+        fitted.echo(f"            {key}: {' '.join(str(value).split())[:80]}")
     _ports(facts)
     megabytes = facts["parameter_bytes"] / 1e6
-    click.echo(f"parameters  {facts['parameters']:,} ({megabytes:.2f} MB)")
+    fitted.echo(f"parameters  {facts['parameters']:,} ({megabytes:.2f} MB)")
     _work(facts)
     _ops(facts, f"{facts['nodes']} nodes")
     if show_graph and graph is None:
@@ -114,23 +114,23 @@ def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> 
     if as_json:
         click.echo(json.dumps(facts, indent=1))
         return
-    click.echo(f"package     {file}, for {facts['target']} ({facts['isa']})")
+    fitted.echo(f"package     {file}, for {facts['target']} ({facts['isa']})")
     _ports(facts)
-    click.echo(
+    fitted.echo(
         f"weights     {facts['weight_bytes']:,} bytes, packed for the target, mapped from the file"
     )
     if facts["code_bytes"]:
-        click.echo(f"programs    {facts['code_bytes']:,} bytes of instructions; see --asm")
-    click.echo(f"internal    {facts['arena_bytes']:,} bytes; peak at '{facts['peak_step']}'")
-    click.echo(f"work        {facts['macs'] / 1e6:,.2f} million multiply-accumulates per run")
+        fitted.echo(f"programs    {facts['code_bytes']:,} bytes of instructions; see --asm")
+    fitted.echo(f"internal    {facts['arena_bytes']:,} bytes; peak at '{facts['peak_step']}'")
+    fitted.echo(f"work        {facts['macs'] / 1e6:,.2f} million multiply-accumulates per run")
     _ops(facts, f"{facts['steps']} steps")
     if results:
         measured = sum(bool(c.get("microseconds")) for c in results)
-        click.echo(f"choices     {measured} measured, {len(results) - measured} estimated")
+        fitted.echo(f"choices     {measured} measured, {len(results) - measured} estimated")
     if facts["partition"]:
-        click.echo(f"\n{Partition.from_dict(facts['partition'])}")
+        fitted.echo(f"\n{Partition.from_dict(facts['partition'])}")
     if show_choices:
-        click.echo("\n" + choices.table(results))
+        fitted.echo("\n" + choices.table(results))
     if show_graph:
         known = choices.labels(results)
         click.echo()
@@ -138,8 +138,8 @@ def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> 
             types = ", ".join(f"{t.name} {t.type}" for t in s.outputs)
             way = choices.label_of(s, known)
             click.echo(f"{i:5}  {s.op:20} {s.origin:32} -> {types}{f'  ({way})' if way else ''}")
-    click.echo("\nmemory plan")
-    click.echo(arena.draw(summary.arena_spans(plan), plan.arena, len(plan.steps)))
+    fitted.echo("\nmemory plan")
+    fitted.echo(arena.draw(summary.arena_spans(plan), plan.arena, len(plan.steps)))
 
 
 def _programs(file: str, as_json: bool) -> None:
@@ -164,11 +164,11 @@ def _ports(facts: dict[str, Any]) -> None:
             dims = (", " if named else "x").join(
                 ("<=" if k in dynamic else "") + str(d) for k, d in enumerate(t["shape"])
             )
-            click.echo(f"{title if i == 0 else '':11} {name}  {t['dtype']}[{dims}]")
+            fitted.echo(f"{title if i == 0 else '':11} {name}  {t['dtype']}[{dims}]")
 
 
 def _ops(facts: dict[str, Any], title: str) -> None:
-    click.echo(f"operations  {title}")
+    fitted.echo(f"operations  {title}")
     for op, row in facts["ops"].items():
         share = f"  {row['macs'] / facts['macs']:6.1%} of the work" if row["macs"] else ""
-        click.echo(f"  {row['count']:5}  {op:24}{share}")
+        fitted.echo(f"  {row['count']:5}  {op:24}{share}")

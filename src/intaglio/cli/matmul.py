@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from intaglio import progress
-from intaglio.cli import progress_line
+from intaglio.cli import fitted, progress_line
 from intaglio.cli.chip_names import CHIPS
 from intaglio.errors import BadInput, IntaglioError
 
@@ -145,22 +145,22 @@ def _multiplied(spec: Any, m: int, cores: int) -> dict[str, Any]:
 
 
 def _say(one: dict[str, Any]) -> None:
-    from intaglio.analysis.performance_text import aligned
+    from intaglio.text_table import aligned
 
     if "refused" in one:
-        click.echo(
+        fitted.echo(
             f"{one['refused']}\n"
             if one["refused"].startswith(one["chip"])
             else f"{one['chip']}: {one['refused']}\n"
         )
         return
-    click.echo(f"{one['chip']}: {one['types']}  (supported: {' '.join(one['all_types'])})")
+    fitted.echo(f"{one['chip']}: {one['types']}  (supported: {' '.join(one['all_types'])})")
     for what, limit in one["limits"].items():
         most = f", at most {limit['most']}" if limit["most"] else ""
-        click.echo(f"  {what} is a multiple of {limit['multiple']}{most}")
+        fitted.echo(f"  {what} is a multiple of {limit['multiple']}{most}")
     for word, shapes in one["layouts"].items():
         told = "  ".join(f"{what} {'x'.join(map(str, shape))}" for what, shape in shapes.items())
-        click.echo(f"  {word:10}  {told}")
+        fitted.echo(f"  {word:10}  {told}")
     rows = [("", "M", "ms", "cycles", "NPU", "DDR", "MB", "10^12 op/s", "MACs used", "bound by")]
     rows += [
         (
@@ -177,11 +177,11 @@ def _say(one: dict[str, Any]) -> None:
         )
         for c in one["costs"]
     ]
-    for line in aligned(rows, range(1, 9)):
+    for line in aligned(rows, range(1, 9), (4, 5, 6)):
         click.echo(line)
     for r in one.get("run", []):
         same = f"largest difference {r['difference']:.1e}" if r["difference"] else "bit-exact"
-        click.echo(
+        fitted.echo(
             f"  M {r['m']}: simulated in {r['simulated_ms']:.2f} ms, on this CPU in "
             f"{r['cpu_ms']:.2f} ms, {same}"
         )

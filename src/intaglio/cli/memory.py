@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from intaglio.cli import model_files, options, progress_line
+from intaglio.cli import fitted, model_files, options, progress_line
 from intaglio.cli.chip_names import CHIP
 from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable, write_atomically
@@ -88,9 +88,9 @@ def command(
             plain |= {"what_if": str(what), "usual": {"total": usual.total, "moved": _moved(usual)}}
         click.echo(json.dumps(plain, indent=1))
         return
-    click.echo(str(found))
+    fitted.echo(str(found))
     if usual is not None:
-        click.echo(
+        fitted.echo(
             f"\nwith {what}: {usual.total} -> {found.total} bytes of DDR "
             f"({found.total / usual.total:.2f} times); traffic of a run "
             f"{_moved(usual)} -> {_moved(found)} bytes"

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from intaglio import progress
-from intaglio.cli import options, progress_line
+from intaglio.cli import fitted, options, progress_line
 from intaglio.errors import BadInput, IntaglioError
 from intaglio.ir import Array, Graph
 
@@ -118,11 +118,11 @@ def command(
         click.echo(json.dumps(facts, indent=1))
         return
     if explain:
-        click.echo(table(reports) + "\n")
+        fitted.echo(table(reports) + "\n")
     _print(facts)
     if out:
         size = Path(out).stat().st_size / 1e6
-        click.echo(f"{out}: {size:.2f} MB, opset {facts['opset']}")
+        fitted.echo(f"{out}: {size:.2f} MB, opset {facts['opset']}")
 
 
 class _Fixed:
@@ -237,23 +237,23 @@ def _print(facts: dict[str, Any]) -> None:
     for key, title in (("nodes", "nodes"), ("parameters", "parameters"), ("macs", "MACs")):
         before, after = facts[key]
         at = f" at {opened['macs_at']}" if opened and key == "macs" else ""
-        click.echo(f"{title:11} {before:,} -> {after:,}{at}")
+        fitted.echo(f"{title:11} {before:,} -> {after:,}{at}")
     if opened:
         _print_open(opened)
     if facts["pruned"]:
-        click.echo(f"{'pruned':11} {facts['pruned']}")
+        fitted.echo(f"{'pruned':11} {facts['pruned']}")
     if "check" in facts:
-        click.echo(f"{'checked':11} {facts['check']['words']}")
+        fitted.echo(f"{'checked':11} {facts['check']['words']}")
 
 
 def _print_open(opened: dict[str, Any]) -> None:
-    click.echo(f"{'open':11} {', '.join(opened['dims'])}; these dimensions stay open")
+    fitted.echo(f"{'open':11} {', '.join(opened['dims'])}; these dimensions stay open")
     left = opened["left"]
     if left:
         some = "; ".join(f"{name}: {why}" for name, why in list(left.items())[:3])
-        click.echo(f"{'left':11} {len(left)} nodes as they are in the file ({some})")
+        fitted.echo(f"{'left':11} {len(left)} nodes as they are in the file ({some})")
     if opened["level"] < 3:
-        click.echo(f"{'level':11} {opened['level']}")
+        fitted.echo(f"{'level':11} {opened['level']}")
 
 
 class Check:

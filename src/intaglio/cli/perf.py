@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from intaglio import progress
-from intaglio.cli import model_files, options, progress_line, runs_on
+from intaglio.cli import fitted, model_files, options, progress_line, runs_on
 from intaglio.cli.chip_names import CHIP, CHIPS
 from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable
@@ -164,9 +164,9 @@ def _one(
         click.echo(json.dumps(plain, indent=1))
         return
     click.echo(performance_text.text(found))
-    click.echo(f"{runs_on.PREDICTED}; no part of this ran on {found.chip}")
+    fitted.echo(f"{runs_on.PREDICTED}; no part of this ran on {found.chip}")
     if words:
-        click.echo(f"\n{words}")
+        fitted.echo(f"\n{words}")
 
 
 class _Source:
@@ -278,7 +278,7 @@ def _payoff(source: _Source, target: str, as_json: bool) -> None:
 
 def _compare(rows: list[tuple[str, Any]], as_json: bool) -> None:
     from intaglio.analysis.performance import Performance
-    from intaglio.analysis.performance_text import aligned
+    from intaglio.text_table import aligned
 
     good = [(n, p) for n, p in rows if isinstance(p, Performance)]
     if as_json:
@@ -301,11 +301,11 @@ def _compare(rows: list[tuple[str, Any]], as_json: bool) -> None:
         )
         for n, p in good
     ]
-    for line in aligned(table, range(1, 7)):
+    for line in aligned(table, range(1, 7), (7, 6)):
         click.echo(line)
     for n, why in rows:
         if not isinstance(why, Performance):
-            click.echo(f"{n}: {why}")
+            fitted.echo(f"{n}: {why}")
     if good:
         click.echo(f"times are {runs_on.PREDICTED}")
 

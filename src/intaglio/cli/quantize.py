@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from intaglio import progress
-from intaglio.cli import options, progress_line
+from intaglio.cli import fitted, options, progress_line
 from intaglio.cli.chip_names import TARGET
 from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable, write_atomically
@@ -332,12 +332,12 @@ def _print(
     took = f" from {facts['samples']} samples" if "samples" in facts else ""
     if tried:
         Console().print(tried)
-    click.echo(quantized.text(facts, every_layer))
-    click.echo(f"{path}: {size:.2f} MB,{took} in {facts['seconds']:.1f} s")
+    fitted.echo(quantized.text(facts, every_layer))
+    fitted.echo(f"{path}: {size:.2f} MB,{took} in {facts['seconds']:.1f} s")
     for name in written:
-        click.echo(f"{name}: written")
+        fitted.echo(f"{name}: written")
     if path.suffix == ".itg":
-        click.echo(f"next: intaglio bench {path}")
+        fitted.echo(f"next: intaglio bench {path}")
 
 
 def _cosine(words: str) -> float | None:

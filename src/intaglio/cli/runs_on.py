@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from intaglio.package import Package
 
 TARGETS = (
-    "cpu runs on the processor. All other targets are simulated: their packages run in a\n"
-    "simulator on this PC, not on the chip, and `intaglio perf` predicts the chip's speed."
+    "cpu runs on the processor. All other targets are simulated: their packages run\n"
+    "in a simulator on this PC, not on the chip; `intaglio perf` predicts its speed."
 )
 PREDICTED = "predicted from figures of the chip, not measured on it"
 

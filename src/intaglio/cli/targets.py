@@ -9,11 +9,12 @@ from typing import Any
 
 import click
 
-from intaglio.cli import runs_on
+from intaglio.cli import fitted, runs_on
 from intaglio.cli.chip_names import TARGET
 from intaglio.targets import chip
 from intaglio.targets.chip import ESTIMATE, Chip
 from intaglio.targets.chipfile import HOST
+from intaglio.text_table import terminal_width
 
 UNITS = {  # figures of a chip: title, unit
     "cores": ("cores", ""),
@@ -98,14 +99,14 @@ def _list(as_json: bool) -> None:
         rows = [{k: v for k, v in facts(c).items() if k not in long} for c in chips]
         click.echo(json.dumps(rows, indent=1))
         return
-    click.echo("name      family   cores     TOPS  SRAM per core + shared     DDR        types")
-    click.echo("cpu       cpu      this machine's instruction set, or `compile --isa`")
+    click.echo("name     family cores  TOPS  SRAM/core + shared  GB/s  types")
+    click.echo("cpu      cpu    this machine's instruction set, or `compile --isa`")
     for c in sorted(chips, key=lambda c: (c.family, c.name)):
         memory = f"{_bytes(c.sram)} + {_bytes(c.shared)}" if c.shared else _bytes(c.sram)
-        note = "  (estimated)" if c.estimate else ""
+        note = " (estimated)" if c.estimate else ""
         click.echo(
-            f"{c.name:10}{c.family:8} {c.cores:5} {c.tops():8.2f}  {memory:25}  "
-            f"{c.ddr:4.1f} GB/s  {' '.join(c.types)}{note}"
+            f"{c.name:8} {c.family:6} {c.cores:5} {c.tops():5.2f}  {memory:18} "
+            f"{c.ddr:5.1f}  {' '.join(c.types)}{note}"
         )
     click.echo(f"\n{runs_on.TARGETS}")
     click.echo("TOPS: int8, a multiply-add counts as two. Sources: `intaglio targets NAME`")
@@ -118,7 +119,7 @@ def _cpu(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"name": "cpu", "isas": isas}, indent=1))
     else:
-        click.echo(
+        fitted.echo(
             f"cpu         instruction sets {', '.join(isas)}; features combine, as in "
             "avx512-vnni-bf16-vbmi: see `intaglio compile --isa`"
         )
@@ -131,8 +132,8 @@ def _explain(c: Chip, as_json: bool) -> None:
     guess = " (all figures estimated)" if c.estimate else ""
     click.echo(f"{c.name}: {c.title}, family {c.family}{guess}")
     alike = [n for n in chip.names() if n != c.name and chip.load(n).compatible == c.compatible]
-    click.echo(f"  compatible with   {', '.join(alike) or 'no other chip'}")
-    click.echo(
+    fitted.echo(f"  compatible with   {', '.join(alike) or 'no other chip'}")
+    fitted.echo(
         "  peak of all cores " + ", ".join(f"{c.tops(t):.2f} {t}" for t in c.types) + "  (TOPS)"
     )
     for key, (title, unit) in UNITS.items():
@@ -169,11 +170,15 @@ def _explain(c: Chip, as_json: bool) -> None:
 
 
 def _figure(c: Chip, key: str, title: str, value: str, unit: str) -> None:
-    click.echo(f"  {title:20}{value} {unit}".rstrip())
+    fitted.echo(f"  {title:20}{value} {unit}".rstrip())
     source = c.sources[key]
     mark = "estimate: " if source.startswith(ESTIMATE) else "from "
     text = mark + source.removeprefix(ESTIMATE)
-    click.echo(textwrap.fill(text, 100, initial_indent=" " * 24, subsequent_indent=" " * 26))
+    click.echo(
+        textwrap.fill(
+            text, terminal_width() or 100, initial_indent=" " * 24, subsequent_indent=" " * 26
+        )
+    )
 
 
 def _words(value: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from intaglio.npu.compile import Compiled
 from intaglio.npu.layers import FeatureMap
+from intaglio.text_table import aligned, terminal_width
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,11 @@ COLUMNS = (
     "place",
     "name",
 )
-WIDTHS = ("{:>5}", "{:10}", "{:5}", "{:20}", "{:22}", "{:>10}", "{:>10}", "{:>10}", "{:6}", "{}")
+NUMBERS = (0, 5, 6, 7)  # right-aligned columns
+DROPPED = (4, 2, 5, 1)  # columns that a narrow terminal leaves out, the first ones first
+
+
+INDENT = 2  # of the table in a report
 
 
 def table(found: Memory) -> Iterator[str]:
@@ -153,10 +158,10 @@ def table(found: Memory) -> Iterator[str]:
     yield f"{'moved':12} {found.traffic:>12} bytes in one run, {share:.2f} times the lower bound"
     yield f"{'core':12} {found.peak:>12} of {found.sram} bytes of SRAM, at {found.fullest}"
     yield ""
-    line = " ".join(WIDTHS)
-    yield line.format(*COLUMNS)
+    rows = [COLUMNS]
     for r in found.maps:
         shape, native = (",".join(map(str, t)) for t in (r.shape, r.native))
-        yield line.format(
-            r.layer, r.user, r.dtype, shape, native, f"{r.start:#x}", r.size, r.hit, r.place, r.name
-        ).rstrip()
+        figures = (f"{r.start:#x}", str(r.size), str(r.hit))
+        rows.append((str(r.layer), r.user, r.dtype, shape, native, *figures, r.place, r.name))
+    width = terminal_width()
+    yield from aligned(rows, NUMBERS, DROPPED, width and width - INDENT)

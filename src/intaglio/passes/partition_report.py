@@ -76,8 +76,8 @@ class Partition:
             "multiply-accumulates"
         ]
         lines += [
-            f"  {m.name:6} {m.nodes:5} ops  {m.macs / 1e6:10,.1f} million MACs  "
-            f"{m.bytes_in:>11,} bytes in  {m.bytes_out:>11,} bytes out"
+            f"  {m.name:6} {m.nodes:5} ops {m.macs / 1e6:10,.1f} million MACs "
+            f"{m.bytes_in:>11,} B in {m.bytes_out:>11,} B out"
             for m in self.modules[:SHOWN]
         ]
         if len(self.modules) > SHOWN:
