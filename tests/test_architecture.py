@@ -18,7 +18,7 @@ LAYERS = [
     ("errors", "dtypes", "startup", "progress", "text_table"),
     ("ir", "files", "cpu_isa", "extras"),
     ("arguments",),
-    ("ops", "heap", "feeds"),
+    ("ops", "heap", "feeds", "array_files"),
     ("interpret", "rewrite", "verify", "native", "plan"),
     ("targets", "frontends", "package", "npu.ops"),
     ("npu.lowering",),

@@ -221,6 +221,14 @@ def test_two_inputs_with_nameless_batches():
     np.testing.assert_array_equal(got, want)
 
 
+def test_two_names_of_one_batch():
+    """torch.onnx names the batch of every input differently."""
+    source = model("(float[s1,4] x, float[s2,4] y) => (float[s1,4] z) { s = Add(x, y) z = Abs(s) }")
+    made = agrees(source, [[(1, 4), (1, 4)], [(6, 4), (6, 4)]])
+    assert shapes(made.proto.graph.input) == [["s1", 4], ["s2", 4]]
+    assert shapes(made.proto.graph.output) == [["s1", 4]]
+
+
 def test_sizes_are_multiples_if_they_must_be():
     source = with_weights(
         """(float[n,3,h,w] x) => (float[n,4,h,w] y) {

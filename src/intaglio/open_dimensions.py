@@ -143,7 +143,8 @@ def _attempt(
         assemble(rewrite_for_onnx(m.graph, opset, settings.contrib)[0], opset, None) for m in made
     )
     symbols = {e: d.name for d, e in zip(sizes.dims, sizes.extents, strict=True) if d.name}
-    declared = {o.name: open_shape(o) for o in source.model.proto.graph.output}
+    graph = source.model.proto.graph
+    declared = {i.name: open_shape(i) for i in (*graph.input, *graph.output)}
     tiny = dict(zip(made[0].graph.output_names, sizes.smallest_outputs(), strict=False))
     proto, tensors = merge_sizes(first, second, symbols, declared, tiny)
     return OpenModel(sizes, proto, tensors, made[0], level, dict(kept))

@@ -8,7 +8,7 @@ from typing import Any
 
 from intaglio import dtypes
 from intaglio.analysis import summary
-from intaglio.errors import BadInput, IntaglioError
+from intaglio.errors import IntaglioError
 from intaglio.frontends.onnx import metadata_of
 from intaglio.frontends.onnx.input_binding import Shape, open_shape
 from intaglio.frontends.onnx.open_dims import OpenSizes, find_sizes
@@ -28,7 +28,7 @@ def of_open(source: Source) -> tuple[dict[str, Any], Graph | None]:
     """
     try:
         sizes = find_sizes(source.model, source.options)
-    except BadInput:
+    except IntaglioError:
         return _of_file(source), None
     extents, graph = _at_usual_size(source, sizes)
     facts = summary.of_graph(graph)

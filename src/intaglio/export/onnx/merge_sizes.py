@@ -45,8 +45,8 @@ def merge_sizes(
 ) -> tuple[Any, Tensors]:
     """The model with open dimensions, without its constants, and its constants.
 
-    `symbols` names the dimensions by their extents at both sizes. `declared` has the shapes of the
-    outputs in the original file, `tiny` those at a third size.
+    `symbols` names the dimensions by their extents at both sizes. `declared` has the shapes of
+    inputs and outputs in the original file, `tiny` those of outputs at a third size.
     """
     merge = _Merge(first, second)
     merge.run()
@@ -236,7 +236,7 @@ def _open_infos(
     """
     graph = merge.model.graph
     del graph.value_info[:]
-    for info in (*graph.input, *graph.output):
+    for is_input, info in [(True, i) for i in graph.input] + [(False, o) for o in graph.output]:
         other = merge.shapes[1].get(merge.same.get(info.name, info.name)) or ()
         dims = info.type.tensor_type.shape.dim
         names = declared.get(info.name) or ("",) * len(dims)
@@ -247,5 +247,6 @@ def _open_infos(
                 continue
             d.ClearField("dim_value")
             own = names[i] if len(names) == len(dims) and isinstance(names[i], str) else ""
-            if name := symbols.get(pair) or own:
+            known = symbols.get(pair, "")
+            if name := (own or known) if is_input else (known or own):
                 d.dim_param = name

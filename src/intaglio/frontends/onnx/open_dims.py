@@ -20,6 +20,7 @@ SMALL = (190, 60, 20, 800, 4000)
 MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 BATCHES = ((11, 2), (13, 3), (17, 5), (19, 7))
 CHECKED_EXTENTS = (3, 9, 17, 33, 65, 129, 257, 513, 1025, 4097, 16385)
+SAME_ERRORS = 3  # at different sizes, after which the search ends
 OUTPUTS = ""  # key of the graph's outputs in what an import sees; no node has this name
 CHECKED_BATCHES = (1, 4)
 
@@ -95,17 +96,23 @@ def open_inputs(model: OnnxModel, options: ImportOptions) -> dict[str, Shape]:
     return found
 
 
-def open_dims(declared: Mapping[str, Shape], grouped: bool) -> tuple[OpenDim, ...]:
-    """The open dimensions; `grouped` takes nameless first axes for one, as batches are."""
+def open_dims(declared: Mapping[str, Shape], one_batch: str = "") -> tuple[OpenDim, ...]:
+    """The open dimensions. First axes are one dimension if `one_batch` is "nameless" or "all"."""
     places: dict[Any, list[tuple[str, int]]] = {}
     for name, shape in declared.items():
         for axis, d in enumerate(shape):
             if isinstance(d, str):
-                alone = "batch" if grouped and axis == 0 else f"{name}[{axis}]"
-                places.setdefault((d, "" if d else alone), []).append((name, axis))
+                key: Any = d or (name, axis)
+                if axis == 0 and (one_batch == "all" or (one_batch and not d)):
+                    key = 0
+                places.setdefault(key, []).append((name, axis))
     return tuple(
-        OpenDim(key[0], tuple(at), all(a == 0 and len(declared[n]) > 1 for n, a in at))
-        for key, at in places.items()
+        OpenDim(
+            next((str(declared[n][a]) for n, a in at if declared[n][a]), ""),
+            tuple(at),
+            all(a == 0 and len(declared[n]) > 1 for n, a in at),
+        )
+        for at in places.values()
     )
 
 
@@ -116,9 +123,8 @@ def find_sizes(model: OnnxModel, options: ImportOptions) -> OpenSizes:
     numbers mean equal dimensions.
     """
     declared = open_inputs(model, options)
-    apart, together = open_dims(declared, False), open_dims(declared, True)
     search = _Search(model, options, declared)
-    for dims in (apart, together) if apart != together else (apart,):
+    for dims in dict.fromkeys(open_dims(declared, way) for way in ("", "nameless", "all")):
         found = search.run(dims)
         if found is not None:
             return found
@@ -131,6 +137,7 @@ class _Search:
     def __init__(self, model: OnnxModel, options: ImportOptions, declared: Mapping[str, Shape]):
         self.model, self.options, self.declared = model, options, declared
         self.error: IntaglioError | None = None
+        self.repeated = 0  # how often the same error came again
 
     def run(self, dims: tuple[OpenDim, ...]) -> OpenSizes | None:
         only_batch = all(d.batch for d in dims)
@@ -173,7 +180,10 @@ class _Search:
                 options = bound(dims, self.declared, extents, self.options)
                 graph = load_onnx(self.model, options, seen)
         except IntaglioError as e:
-            self.error = self.error or e
+            self.repeated = self.repeated + 1 if str(e) == str(self.error) else 0
+            self.error = e
+            if self.repeated >= SAME_ERRORS:
+                raise  # it does not depend on the size
             return None
         seen[OUTPUTS] = Seen(tuple(v.shape for v in graph.outputs), ())
         return seen
