@@ -153,16 +153,30 @@ class Search:
             if total(tried[m]) < fine:
                 return dict.fromkeys(names, m)
         ranked = sorted(methods, key=lambda m: total(tried[m]))
-        chosen, best = dict.fromkeys(names, ranked[0]), tried[ranked[0]]
-        count = min(self.policy.method_blocks, len(names))
-        blocks = np.array_split(np.array(names), count) if count else []
+        return self._by_block(ranked, tried[ranked[0]], allowed)
+
+    def _by_block(self, ranked: Sequence[str], errors: Errors, allowed: float) -> dict[str, str]:
+        """The first of the ranked methods for all tensors, another one for blocks that gain by it.
+
+        Blocks are tried on the samples that err most; a gain must hold on all samples.
+        """
+        names = self.trial.names
+        chosen, count = dict.fromkeys(names, ranked[0]), min(self.policy.method_blocks, len(names))
+        if max(errors.values()) <= allowed or not count:
+            return chosen
+        some = self.trial.hardest(self.make(chosen), self.policy.sensitivity_samples)
+        there = self.errors(self.make(chosen), only=some)
+        blocks = np.array_split(np.array(names), count)
         for block, m in itertools.product(blocks, ranked[1:]):
-            if max(best.values()) <= allowed:
-                break
             other = chosen | {str(n): m for n in block}
-            errors = self.errors(self.make(other))
-            if total(errors) < total(best):
-                chosen, best = other, errors
+            tried = self.errors(self.make(other), only=some)
+            if total(tried) >= total(there):
+                continue
+            after = self.errors(self.make(other))
+            if total(after) < total(errors):
+                chosen, errors, there = other, after, tried
+                if max(errors.values()) <= allowed:
+                    break
         return chosen
 
 
