@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from intaglio import dtypes
-from intaglio.arguments import require_graph
+from intaglio.arguments import described, require_graph
+from intaglio.errors import BadInput
 from intaglio.feeds import check_inputs, require_names
 from intaglio.ir import Array, Graph, Type
 
@@ -25,6 +26,8 @@ def interpret(
     require_graph(graph, "interpret")
     types = {v.name: v.type for v in graph.inputs}
     require_names("intaglio.interpret(graph, {})", types, inputs)
+    if keep is not None and not isinstance(keep, dict):
+        raise BadInput(f"keep is {described(keep)}; give a dict, which receives the tensors")
     states = {n: initial_state(types[n], a) for n, a in graph.state.items() if n not in inputs}
     arrays = check_inputs(types, {**states, **inputs})
     outputs = evaluate(graph, [arrays[v.name] for v in graph.inputs], keep)

@@ -30,6 +30,10 @@ def model_source(model: Any) -> Any:
     if isinstance(model, str | os.PathLike) and isinstance(path := os.fspath(model), str):
         if not path:
             raise BadInput("the model's path is empty; give the path of a model file")
+        if path.startswith(("http://", "https://")):
+            raise BadInput(f"'{path}' is an address; download the file, and give its path")
+        if path.startswith("~"):
+            raise BadInput(f"'{path}' begins with ~, which only shells expand; give the whole path")
         return Path(path)
     raise BadInput(f"the model is {described(model)}; {_remedy(model)}")
 

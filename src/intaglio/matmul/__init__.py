@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -16,6 +17,7 @@ import numpy as np
 
 import intaglio
 from intaglio import dtypes
+from intaglio.arguments import described
 from intaglio.compiler import trace
 from intaglio.errors import BadInput
 from intaglio.ir import Array
@@ -64,9 +66,11 @@ class Matmul:
         """
         kinds = types_of(types)
         shape = _extents(b, k, n, b_layout)
+        if not isinstance(target, str | Path):
+            raise BadInput(f'target is {described(target)}; give "cpu" or the name of a chip')
         chip = None if target == "cpu" else chips.load(target)
         self.spec = Spec(*shape, kinds, chip, (a_layout, b_layout, c_layout))
-        self.rows = tuple(dict.fromkeys([m] if isinstance(m, int) else m))
+        self.rows = tuple(dict.fromkeys(m if isinstance(m, list | tuple) else [m]))
         if not self.rows:
             raise BadInput("m is empty; list the numbers of rows that A may have")
         for one in self.rows:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes
+from intaglio.arguments import whole_number
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array
 from intaglio.matmul import layouts
@@ -86,8 +87,8 @@ class Spec:
     layouts: tuple[str, str, str] = ("normal", "normal", "normal")
 
     def __post_init__(self) -> None:
-        if self.k < 1 or self.n < 1:
-            raise BadInput(f"K is {self.k}, N is {self.n}; both must be at least 1")
+        for name, extent in (("K", self.k), ("N", self.n)):
+            whole_number(name, extent, 1)
         if self.chip is not None:
             _check_limits(self.chip, self.facts, self)
         for what, layout in zip("ABC", self.layouts, strict=True):
@@ -161,8 +162,7 @@ class Spec:
 
     def rows(self, m: int) -> None:
         """BadInput if A cannot have m rows."""
-        if m < 1:
-            raise BadInput(f"M is {m}; it must be at least 1")
+        whole_number("M", m, 1)
         if self.chip is not None and (why := self.chip.units["conv"].why_not("height", m)):
             raise Unsupported(
                 f"{self.chip.name}: A has {m} rows: {why}; multiply fewer rows at a time"

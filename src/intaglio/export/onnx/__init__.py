@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from intaglio.arguments import file_path, require_graph
+from intaglio.arguments import file_path, require_graph, whole_number
 from intaglio.errors import IntaglioError
 from intaglio.extras import install_command
 from intaglio.ir import Graph
@@ -85,6 +85,8 @@ def _assembled(
     graph: Graph, opset: int | None, ir_version: int | None, contrib: bool
 ) -> tuple[Any, Any]:
     require_graph(graph, "the export to ONNX")
+    if ir_version is not None:
+        whole_number("ir_version", ir_version, 3)
     try:
         from intaglio.export.onnx.export_rules import rewrite_for_onnx
         from intaglio.export.onnx.model_proto import assemble

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import ops
-from intaglio.errors import BadInput
+from intaglio.arguments import whole_number
 from intaglio.export.onnx import control, elementwise, index, linear, normalize, shape, windows  # noqa: F401  # each registers its writers
 from intaglio.export.onnx.contrib import CONTRIB_RULES
 from intaglio.export.onnx.contrib_quantize import QUANTIZED_RULES
@@ -30,8 +30,8 @@ x, y, z, s, c = P["x y z s! c!"]
 
 def rewrite_for_onnx(graph: Graph, opset: int | None, contrib: bool) -> tuple[Graph, int]:
     """A copy of the graph in which every node has an ONNX form, and the opset of these forms."""
-    if opset is not None and not OLDEST <= opset <= NEWEST:
-        raise BadInput(f"opset is {opset}; {OLDEST} to {NEWEST} can be written")
+    if opset is not None:
+        whole_number("opset", opset, OLDEST, NEWEST)
     graph = graph.copy()
     legalize(target(opset, contrib), graph)
     if opset is None:
