@@ -137,7 +137,6 @@ NOT_RUN = {
     "docs/adding-an-operator.md": 3,  # outlines of source, one quoted from its file
     "docs/compiler.md": 1,  # an outline of a rule
     "docs/frontends.md": 1,  # a live module: needs PyTorch
-    "docs/how-to/pictures.md": 2,  # the tutorial runs these lines with a model of its own
     "docs/predict.md": 2,  # reports of networks that torch exports
     "docs/tutorials/c.md": 5,  # digits.c, quoted; tests/test_cmake.py builds the rest
 }
