@@ -158,5 +158,5 @@ def test_few_samples_suffice_for_an_error_far_below_the_bound():
         few = trial.run({}, fine=1.0)[0].error
         assert len(ran) == 8
         every = trial.run({}, fine=1e-12)[0].error
-        assert len(ran) == 8 + 24
+        assert len(ran) == 24  # the first eight are known
     assert few == pytest.approx(every, rel=0.3)
