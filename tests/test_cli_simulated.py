@@ -65,6 +65,21 @@ def test_the_simulator_uses_this_cpu_and_gives_the_same_bits(folder):
     np.testing.assert_array_equal(results[0], results[2])
 
 
+def test_compile_says_where_the_package_runs(folder):
+    told = run("compile", folder / "int8.onnx", "--target", "rk3588", "-o", folder / "a.itg")
+    assert "rk3588 is simulated on this PC, not run; steps beside the NPU are for any CPU" in told
+    assert f"next: intaglio perf {folder / 'a.itg'}" in told
+    told = run("compile", folder / "net.onnx", "-o", folder / "b.itg", "--isa", "avx2")
+    assert "runs on the processor; for CPUs with avx2" in told
+    facts = json.loads(
+        run("compile", folder / "int8.onnx", "--target", "K230", "-o", folder / "c.itg", "--json")
+    )
+    assert facts["target"] == "k230"
+    assert facts["simulated"] is True
+    assert facts["partition"]["chip"] == "k230"
+    assert facts["inputs"] == {"x": {"dtype": "f32", "shape": [1, 3, 32, 32]}}
+
+
 def test_bench_says_what_it_times(folder):
     told = run("bench", folder / "npu.itg", "--seconds", "0.05")
     assert "these are times of the simulator on this PC, not of rk3588" in told

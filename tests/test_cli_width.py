@@ -50,6 +50,7 @@ COMMANDS = {
     "one target": "targets rk3588",
     "cpu": "targets cpu",
     "compile": "compile net.onnx -o o.itg --explain",
+    "compile for a chip": "compile int8.onnx --target rk3588 -o o.itg",
     "inspect a model": "inspect net.onnx",
     "inspect a package": "inspect cpu.itg --choices",
     "inspect an NPU package": "inspect npu.itg",

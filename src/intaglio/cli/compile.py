@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from intaglio import progress
-from intaglio.cli import model_files, options, progress_line, run_pictures
+from intaglio.cli import fitted, model_files, options, progress_line, run_pictures, runs_on
 from intaglio.cli.chip_names import TARGET
 from intaglio.compile_options import LEVELS, CompileOptions, split_options
 from intaglio.errors import BadInput
@@ -44,7 +44,7 @@ GROUPS = {  # of --help
     default=None,
     metavar="NAME",
     help="Instruction set of the CPU that runs the package: scalar, avx2, avx512, or avx512 with "
-    "features, as in avx512-vnni-bf16-vbmi [default: this CPU's].",
+    "features, as in avx512-vnni-bf16-vbmi [default: this CPU's; scalar beside an NPU].",
 )
 @click.option(
     "--level",
@@ -161,6 +161,7 @@ def _facts(made: Compiled, path: Path, seconds: float) -> dict[str, Any]:
         "seconds": seconds,
         "target": made.package.meta["target"],
         "isa": made.package.isa,
+        "simulated": runs_on.chip_of(made.package) is not None,
         **summary.of_plan(made.plan),
         "pruned": made.pruned.to_dict() if made.pruned else None,
         "partition": made.partition.to_dict() if made.partition else None,
@@ -173,14 +174,16 @@ def _print(made: Compiled, path: Path, seconds: float, explain: bool) -> None:
     from intaglio.analysis import choices
 
     size = path.stat().st_size / 1e6
-    click.echo(f"{path}: {size:.2f} MB, {made.package.steps} steps, compiled in {seconds:.2f} s")
+    fitted.echo(f"{path}: {size:.2f} MB, {made.package.steps} steps, compiled in {seconds:.2f} s")
+    fitted.echo(runs_on.words(made.package))
     if made.pruned:
-        click.echo(f"pruned: {made.pruned}")
+        fitted.echo(f"pruned: {made.pruned}")
     if made.partition:
-        click.echo(str(made.partition))
+        fitted.echo(str(made.partition))
     if made.tuned:
         changed = sum(d.choice != d.estimate for d in made.decisions)
-        click.echo(f"tuned: {made.tuned}; {changed} of {len(made.decisions)} choices changed")
+        fitted.echo(f"tuned: {made.tuned}; {changed} of {len(made.decisions)} choices changed")
     if explain:
-        click.echo(choices.table([d.to_dict() for d in made.decisions]))
-    click.echo(f"next: intaglio bench {path}")
+        fitted.echo(choices.table([d.to_dict() for d in made.decisions]))
+    next_command = "perf" if runs_on.chip_of(made.package) else "bench"
+    fitted.echo(f"next: intaglio {next_command} {path}")
