@@ -278,7 +278,7 @@ def test_the_opset_with_the_fewest_nodes(build: Any, given: Any, opset: int, sai
 def test_versions_can_be_chosen():
     made = written(ops.relu, f32(2), opset=21, ir_version=10)
     assert (made.opset_import[0].version, made.ir_version) == (21, 10)
-    with pytest.raises(BadInput, match="opset is 9; 17 to"):
+    with pytest.raises(BadInput, match="opset is 9; give a whole number from 17 to"):
         written(ops.relu, f32(2), opset=9)
 
 

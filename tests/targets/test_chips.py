@@ -188,7 +188,7 @@ def test_the_command_lists_every_chip():
     lines = said().splitlines()
     assert {line.partition(" ")[0] for line in lines} >= {"cpu", *NAMES}
     (row,) = (line for line in lines if line.startswith("rk3588"))
-    words = "rk3588 rknpu 3 6.14 384 KiB + 956 KiB 33.8 GB/s i8 i16 f16 bf16"
+    words = "rk3588 rknpu 3 6.14 384 KiB + 956 KiB 33.8 i8 i16 f16 bf16"
     assert " ".join(row.split()) == words
     rows = json.loads(said("--json"))
     assert [r["name"] for r in rows] == list(NAMES)
