@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from intaglio import dtypes, ops
 from intaglio.frontends.tflite.file import Tensor
 from intaglio.frontends.tflite.fixed_point import HIGH, LOW, sigmoid_table, tanh_table
 from intaglio.frontends.tflite.integer_arithmetic import clamped, divided_by_power, multiplied
-from intaglio.frontends.tflite.lstm import TANH, OperandIndices
+from intaglio.frontends.tflite.lstm import TANH, LstmLayer
 from intaglio.frontends.tflite.node import TfliteNode
 from intaglio.ir import Array, Graph, Quant, Type, Value, constant
 
@@ -28,20 +28,12 @@ NORM_UNIT = 1024  # normalised gate inputs have ten more bits
 
 
 @dataclass
-class IntegerLstm:
-    """One direction of an LSTM over stored x [time, batch, inputs]."""
-
-    n: TfliteNode
-    p: OperandIndices = field(default_factory=OperandIndices)
+class IntegerLstm(LstmLayer):
+    """An LSTM over stored x [time, batch, inputs], in integers."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         n, p = self.n, self.p
-        self.coupled = n.input(p.inputs[0]) is None  # CIFG: input gate = 1 - forget gate
-        self.gates = range(1 if self.coupled else 0, 4)
-        self.hidden = n.required(p.inputs[1]).shape[0]
-        self.normed = n.input(p.norms[1]) is not None if p.norms else False
-        self.projected = n.input(p.projection[0]) is not None
-        self.kept_h, self.kept_c = n.state(p.states[0]), n.state(p.states[1])
         self.h, self.c = (_quantized(n, i) for i in p.states)
         self.bits = math.log2(_quant(self.c).scale[0]) + SHARE_BITS  # integer bits of a cell
         if self.c.dtype != "i16" or self.bits not in range(7):
@@ -65,19 +57,7 @@ class IntegerLstm:
         gates = self._gate_inputs(sums, _quantized(self.n, 0), self.p.inputs)
         gates = ops.cast(clamped(gates, LOW, HIGH), dtype="i16")
         gates = ops.reshape(gates, shape=(*x.shape[:2], len(self.gates) * self.hidden))
-        h, c, y = ops.scan(
-            self.kept_h.value,
-            self.kept_c.value,
-            gates,
-            body=self._body(gates),
-            states=2,
-            scans=1,
-            reverse_in=int(self.p.backward),
-            reverse_out=int(self.p.backward),
-        )
-        self.kept_h.value, self.kept_c.value = h, c
-        result: Value = y
-        return result
+        return self.scan(gates)
 
     def _sums(self, x: Value, t: Tensor, places: Sequence[int]) -> Value:
         """Sums of products with the weights of all gates, as i64."""
@@ -103,7 +83,7 @@ class IntegerLstm:
         return np.float32(_quant(self.n.tensors[inside[k]]).scale[0])
 
     # ---- one step ----
-    def _body(self, gates: Value) -> Graph:
+    def body(self, gates: Value) -> Graph:
         old_h, old_c = (
             Value(Type(s.input.dtype, s.input.shape), name)
             for s, name in ((self.kept_h, "h"), (self.kept_c, "c"))

@@ -33,8 +33,8 @@ class OperandIndices:
 
 
 @dataclass
-class Lstm:
-    """One direction of an LSTM over x [time, batch, inputs]."""
+class LstmLayer:
+    """One direction of an LSTM over x [time, batch, inputs]; a subclass has the arithmetic."""
 
     n: TfliteNode
     p: OperandIndices = field(default_factory=OperandIndices)
@@ -44,12 +44,41 @@ class Lstm:
         self.coupled = n.input(p.inputs[0]) is None  # CIFG: input gate = 1 - forget gate
         self.gates = range(1 if self.coupled else 0, 4)
         self.hidden = n.required(p.inputs[1]).shape[0]
-        self.activation = n.option("FusedActivationFunction", TANH)
-        self.cell_clip = float(n.option("CellClip", 0.0))
-        self.projection_clip = float(n.option("ProjClip", 0.0))
         self.normed = n.input(p.norms[1]) is not None if p.norms else False
         self.projected = n.input(p.projection[0]) is not None
         self.kept_h, self.kept_c = n.state(p.states[0]), n.state(p.states[1])
+
+    def body(self, gates: Value) -> Graph:
+        """One step: the states and a row of gate inputs in, the states and the output out."""
+        raise NotImplementedError
+
+    def scan(self, gates: Value) -> Value:
+        """The outputs for gate inputs [time, batch, gates]; updates the states."""
+        h, c, y = ops.scan(
+            self.kept_h.value,
+            self.kept_c.value,
+            gates,
+            body=self.body(gates),
+            states=2,
+            scans=1,
+            reverse_in=int(self.p.backward),
+            reverse_out=int(self.p.backward),
+        )
+        self.kept_h.value, self.kept_c.value = h, c
+        result: Value = y
+        return result
+
+
+@dataclass
+class Lstm(LstmLayer):
+    """An LSTM in floats."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        n = self.n
+        self.activation = n.option("FusedActivationFunction", TANH)
+        self.cell_clip = float(n.option("CellClip", 0.0))
+        self.projection_clip = float(n.option("ProjClip", 0.0))
 
     # ---- operands ----
     def rows(self, places: Sequence[int]) -> Value:
@@ -89,19 +118,7 @@ class Lstm:
         flat = ops.reshape(x, shape=(x.shape[0] * x.shape[1], x.shape[2]))
         parts = ops.gemm(flat, self.rows(self.p.inputs), bias, trans_b=True)
         parts = ops.reshape(parts, shape=(*x.shape[:2], len(self.gates) * self.hidden))
-        h, c, y = ops.scan(
-            self.kept_h.value,
-            self.kept_c.value,
-            parts,
-            body=self._body(parts),
-            states=2,
-            scans=1,
-            reverse_in=int(self.p.backward),
-            reverse_out=int(self.p.backward),
-        )
-        self.kept_h.value, self.kept_c.value = h, c
-        result: Value = y
-        return result
+        return self.scan(parts)
 
     def _plain(self, x: Value) -> Value:
         """Our `lstm`, which has another gate order and an axis of directions."""
@@ -139,7 +156,7 @@ class Lstm:
         return result
 
     # ---- one step ----
-    def _body(self, parts: Value) -> Graph:
+    def body(self, parts: Value) -> Graph:
         old_h, old_c = (
             Value(Type(s.input.dtype, s.input.shape), name)
             for s, name in ((self.kept_h, "h"), (self.kept_c, "c"))
