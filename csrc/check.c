@@ -6,7 +6,7 @@
 
 #include "runtime.h"
 
-static bool has_string(const char *data, uint64_t size, uint32_t at) {
+bool itg_has_string(const char *data, uint64_t size, uint32_t at) {
   return data && at < size && !data[size - 1];
 }
 
@@ -16,7 +16,7 @@ static bool is_fixed(const itg_file_tensor *t) {
 
 static itg_status check_tensor(const itg_model *m, uint32_t i, itg_error *e) {
   const itg_file_tensor *t = &m->tens[i];
-  if (!has_string(m->names, m->names_size, t->name))
+  if (!itg_has_string(m->names, m->names_size, t->name))
     BAD("tensor %u: its name is outside of section NAME", i);
   if (!itg_item(t->dtype)) BAD("tensor %u: element type %u does not exist", i, t->dtype);
   if (t->rank > ITG_MAX_RANK || t->memory > ITG_CODE || t->dynamic >> t->rank)
@@ -97,7 +97,7 @@ static itg_status check_plans(itg_model *m, itg_error *e) {
     if (main == ITG_NONE || plan->main != main || plan->arena > ITG_MAX_BYTES ||
         (main != p && plan->arena))
       BAD("plan %u: its main plan or its arena is not allowed", p);
-    if (!has_string(m->names, m->names_size, plan->name))
+    if (!itg_has_string(m->names, m->names_size, plan->name))
       BAD("plan %u: its name is outside of section NAME", p);
     if (plan->first_step != steps || plan->n_steps > m->n_steps - steps)
       BAD("plan %u: its steps do not follow on", p);
@@ -131,10 +131,8 @@ static itg_status check_slots(itg_model *m, itg_error *e) {
     const uint32_t *inputs = m->args + plan->inputs, *outputs = m->args + plan->outputs;
     for (uint32_t i = 0; i < plan->n_inputs; i++) {
       const itg_file_tensor *t = inputs[i] < m->n_tensors ? &m->tens[inputs[i]] : NULL;
-      if (!t || t->memory != ITG_INPUT || t->slot != m->families[p].inputs + i || t->offset ||
-          t->dynamic)
-        BAD("plan %u: input %u is not at the start of input slot %u, or has run-time extents", p, i,
-            i);
+      if (!t || t->memory != ITG_INPUT || t->slot != m->families[p].inputs + i || t->offset)
+        BAD("plan %u: input %u is not at the start of input slot %u", p, i, i);
       m->input_slots[t->slot] = inputs[i];
     }
     for (uint32_t i = 0; i < plan->n_outputs; i++) {
@@ -162,6 +160,7 @@ static itg_status check_states(itg_model *m, itg_error *e) {
     const itg_tensor *x = m->arg_tensors[p->inputs + s->input],
                      *y = m->arg_tensors[p->outputs + s->output];
     if (x->dtype != y->dtype || !itg_same_shape(x, y) ||
+        m->tens[m->args[p->inputs + s->input]].dynamic ||
         m->tens[m->args[p->outputs + s->output]].dynamic)
       BAD("state %u: its input and its output differ in type", i);
     uint8_t *in = &m->input_carried[m->families[s->plan].inputs + s->input];
@@ -172,10 +171,6 @@ static itg_status check_states(itg_model *m, itg_error *e) {
       BAD("state %u: what it begins with lies outside of section CNST", i);
   }
   return ITG_OK;
-}
-
-static bool same_place(const itg_file_tensor *a, const itg_file_tensor *b) {
-  return a->memory == b->memory && a->slot == b->slot && a->offset == b->offset;
 }
 
 static bool overlap(const itg_file_tensor *a, const itg_file_tensor *b) {
@@ -198,7 +193,7 @@ static itg_status check_overlap(const itg_model *m, const itg_file_step *s, cons
       bool like = x->dtype == y->dtype && itg_same_shape(&m->tensors[in[k]], &m->tensors[out[o]]);
       bool in_place = op->flags & ITG_INPLACE || (op->flags & ITG_INPLACE_FIRST && k == 0);
       bool view = op->flags & ITG_VIEW && k == 0;
-      if (o || !same_place(x, y) || !((in_place && like) || view))
+      if (o || !itg_same_place(x, y) || !((in_place && like) || view))
         BAD("%s: output %u lies on input %u", op->name, o, k);
     }
   }
@@ -207,9 +202,10 @@ static itg_status check_overlap(const itg_model *m, const itg_file_step *s, cons
 
 static itg_status check_step(const itg_model *m, uint32_t plan, uint32_t i, itg_error *e) {
   const itg_file_step *s = &m->steps[i];
-  if (!has_string(m->names, m->names_size, s->op))
+  if (!itg_has_string(m->names, m->names_size, s->op))
     BAD("step %u: its op is outside of section NAME", i);
-  if (s->origin != ITG_NONE && m->origins && !has_string(m->origins, m->origins_size, s->origin))
+  if (s->origin != ITG_NONE && m->origins &&
+      !itg_has_string(m->origins, m->origins_size, s->origin))
     BAD("step %u: its origin is outside of section ORIG", i);
   const char *name = itg_name(m, s->op);
   const itg_op *op = i && m->kernels[i - 1] && s->op == m->steps[i - 1].op ? m->kernels[i - 1]->op
@@ -239,7 +235,7 @@ static itg_status check_step(const itg_model *m, uint32_t plan, uint32_t i, itg_
   for (uint32_t k = 0; k < s->n_out; k++) {
     const itg_file_tensor *y = &m->tens[out[k]];
     bool no_write = !k && op->flags & ITG_VIEW && typed_by_input &&
-                    same_place(&m->tens[in[0]], y);  // a view in place
+                    itg_same_place(&m->tens[in[0]], y);  // a view in place
     if (y->memory != ITG_ARENA && y->memory != ITG_OUTPUT && !no_write)
       BAD("step %u (%s) writes to a constant or an input", i, name);
   }
@@ -292,5 +288,5 @@ itg_status itg_check_model(itg_model *m, itg_error *e) {
     for (uint32_t k = 0; !status && k < plan->n_steps; k++)
       status = check_step(m, p, plan->first_step + k, e);
   }
-  return status;
+  return status ? status : itg_check_shapes(m, e);
 }

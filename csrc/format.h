@@ -8,19 +8,20 @@
 #define ITG_FILE_VERSION 1
 #define ITG_ALIGN 64
 #define ITG_NONE 0xffffffffu
+#define ITG_FILE_ENCRYPTED 1u
 
 typedef struct itg_file_header {
   char magic[4];      // "ITG1"
   uint32_t version;   // of the format: 1
   uint32_t sections;  // rows of the section table, which follows the header
-  uint32_t flags;     // 0; a reader refuses a file with bits that it does not know
+  uint32_t flags;     // bit 0: encrypted; a reader refuses a file with bits that it does not know
   uint32_t isa;       // enum itg_isa bits that the CPU must have: weights are packed for these kernels
   uint32_t crc;       // CRC-32 (zlib) of header and section table, with this field 0
   uint64_t size;      // of the whole file, in bytes
 } itg_file_header;
 
 typedef struct itg_file_section {
-  char kind[4];       // META PLAN TENS QUNT STEP ARGS ATTR CNST CODE NAME ORIG STAT, or something newer
+  char kind[4];       // META PLAN TENS QUNT STEP ARGS ATTR CNST CODE NAME ORIG STAT SYMB AXES PTCH FORM, or something newer
   uint32_t flags;     // bit 0: a reader that does not know this kind must refuse the file; else it skips the section
   uint64_t offset;    // from the start of the file, a multiple of 64
   uint64_t size;      // in bytes
@@ -78,6 +79,58 @@ typedef struct itg_file_state {
   uint64_t initial;   // offset in CNST, a multiple of 64: what the first run reads; 2^64 - 1: zeros
 } itg_file_state;
 
+// An open dimension of a main plan: the extents that it may have.
+typedef struct itg_file_symbol {
+  uint32_t name;      // offset in NAME
+  uint32_t plan;      // a main plan; symbols of one plan follow each other
+  int64_t low;        // the smallest extent, at least 0
+  int64_t high;       // the largest; shapes and attributes in the file are those of the largest extents
+  int64_t multiple;   // extents are multiples of it; so are low and high
+} itg_file_symbol;
+
+// An axis of an input whose extent is an open dimension.
+typedef struct itg_file_axis {
+  uint32_t plan;      // a main plan
+  uint32_t input;     // of that plan
+  uint32_t axis;      // marked as dynamic in its tensor
+  uint32_t symbol;    // row of SYMB, of the same plan
+} itg_file_axis;
+
+// A number among the attributes of a step that depends on open dimensions.
+typedef struct itg_file_patch {
+  uint32_t step;      // row of STEP; patches are in the order of steps
+  uint32_t field;     // which 8 bytes of its attributes: an i64
+  uint32_t formula;   // first row in FORM
+  uint32_t terms;     // number of rows
+} itg_file_patch;
+
+// One term of a formula in postfix notation: a number, a symbol, or an operation on the two results before it.
+typedef struct itg_file_term {
+  uint32_t code;      // enum itg_term
+  uint32_t reserved;  // 0
+  int64_t value;      // the number, or the row of SYMB
+} itg_file_term;
+
+enum itg_term { ITG_NUMBER, ITG_SYMBOL, ITG_ADD, ITG_SUBTRACT, ITG_MULTIPLY, ITG_FLOOR_DIVIDE, ITG_MODULO, ITG_MINIMUM, ITG_MAXIMUM };
+typedef struct itg_file_crypt {
+  uint32_t level;    // what is encrypted: 1 weights, 2 graph (all sections), 3 all
+  uint32_t parts;    // rows that follow; together they are section BODY
+  uint8_t salt[32];  // random; with the user's key it gives the key of this file
+  uint8_t tag[16];   // of section CRPT, with this field 0
+} itg_file_crypt;
+
+typedef struct itg_file_part {
+  uint64_t size;       // in bytes
+  uint32_t encrypted;  // 0: only authenticated; 1: encrypted
+  uint32_t reserved;   // 0
+  uint8_t tag[16];     // of these bytes
+} itg_file_part;
+
+typedef struct itg_file_signature {
+  uint8_t public_key[32];  // Ed25519
+  uint8_t signature[64];
+} itg_file_signature;
+
 enum itg_memory_kind { ITG_CONST, ITG_ARENA, ITG_INPUT, ITG_OUTPUT, ITG_CODE };
 
 _Static_assert(sizeof(itg_file_header) == 32, "header");
@@ -87,3 +140,10 @@ _Static_assert(sizeof(itg_file_tensor) == 96, "tensor");
 _Static_assert(sizeof(itg_file_quant) == 16, "quant");
 _Static_assert(sizeof(itg_file_step) == 40, "step");
 _Static_assert(sizeof(itg_file_state) == 24, "state");
+_Static_assert(sizeof(itg_file_symbol) == 32, "symbol");
+_Static_assert(sizeof(itg_file_axis) == 16, "axis");
+_Static_assert(sizeof(itg_file_patch) == 16, "patch");
+_Static_assert(sizeof(itg_file_term) == 16, "term");
+_Static_assert(sizeof(itg_file_crypt) == 56, "crypt");
+_Static_assert(sizeof(itg_file_part) == 32, "part");
+_Static_assert(sizeof(itg_file_signature) == 96, "signature");

@@ -1,5 +1,5 @@
-// Opening a package file: maps it, finds its sections, compares checksums, checks it (check.c), and
-// answers questions about it.
+// Opening a package file: maps it, decrypts it (decrypt.c), finds its sections, compares checksums,
+// checks it (check.c), and answers questions about it.
 #define _FILE_OFFSET_BITS 64  // on 32-bit systems too: a large file is refused in words
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "encryption.h"
 #include "runtime.h"
 
 itg_status itg_fail(itg_error *error, itg_status status, const char *format, ...) {
@@ -24,7 +25,7 @@ itg_status itg_fail(itg_error *error, itg_status status, const char *format, ...
   return status;
 }
 
-enum { MAX_SECTIONS = 64, BIG_ENDIAN_CPU = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ };
+enum { BIG_ENDIAN_CPU = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ };
 
 // A section as an array of records of `item` bytes.
 typedef struct {
@@ -61,7 +62,7 @@ static itg_status check_header(itg_model *m, itg_error *e) {
     return itg_fail(e, ITG_BAD_FILE,
                     "file has %llu bytes, its header says %llu; it is truncated or damaged",
                     (unsigned long long)m->size, (unsigned long long)h.size);
-  if (h.sections > MAX_SECTIONS || m->size - sizeof h < h.sections * sizeof(itg_file_section))
+  if (h.sections > ITG_MAX_SECTIONS || m->size - sizeof h < h.sections * sizeof(itg_file_section))
     return itg_fail(e, ITG_BAD_FILE, "file says it has %u sections; that does not fit", h.sections);
   uint32_t crc = h.crc;
   h.crc = 0;
@@ -84,6 +85,7 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
   const itg_file_header *h = (const void *)m->file;
   const itg_file_section *table = (const void *)(m->file + sizeof *h);
   uint64_t plans = 0, tens = 0, quants = 0, steps = 0, args = 0, states = 0;
+  uint64_t symbols = 0, axes = 0, patches = 0, terms = 0;
   const section known[] = {
       {"META", 1, (const void **)&m->meta, &m->meta_size},
       {"PLAN", sizeof(itg_file_plan), (const void **)&m->plans, &plans},
@@ -97,6 +99,10 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
       {"NAME", 1, (const void **)&m->names, &m->names_size},
       {"ORIG", 1, (const void **)&m->origins, &m->origins_size},
       {"STAT", sizeof(itg_file_state), (const void **)&m->states, &states},
+      {"SYMB", sizeof(itg_file_symbol), (const void **)&m->symbols, &symbols},
+      {"AXES", sizeof(itg_file_axis), (const void **)&m->axes, &axes},
+      {"PTCH", sizeof(itg_file_patch), (const void **)&m->patches, &patches},
+      {"FORM", sizeof(itg_file_term), (const void **)&m->terms, &terms},
   };
   const size_t n_known = sizeof known / sizeof *known;
   for (uint32_t i = 0; i < h->sections; i++) {
@@ -118,7 +124,7 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
         s->size / known[k].item > 0x7fffffff * (known[k].item == 1 ? 0x8000ull : 1))
       return itg_fail(e, ITG_BAD_FILE, "section %.4s has %llu bytes, which is no number of records",
                       s->kind, (unsigned long long)s->size);
-    if (!(flags & ITG_OPEN_TRUST_WEIGHTS && !memcmp(s->kind, "CNST", 4)) &&
+    if (!m->secret && !(flags & ITG_OPEN_TRUST_WEIGHTS && !memcmp(s->kind, "CNST", 4)) &&
         itg_crc32(0, m->file + s->offset, s->size) != s->crc)
       return itg_fail(e, ITG_BAD_FILE, "checksum of section %.4s differs; the file is damaged",
                       s->kind);
@@ -126,17 +132,42 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
     *known[k].size = s->size / known[k].item;
   }
   for (size_t k = 0; k < n_known; k++)
-    if (!*known[k].data && !strstr("ORIG CODE STAT", known[k].kind))
+    if (!*known[k].data && !strstr("ORIG CODE STAT SYMB AXES PTCH FORM", known[k].kind))
       return itg_fail(e, ITG_BAD_FILE, "file has no section %s", known[k].kind);
   m->n_plans = (uint32_t)plans, m->n_tensors = (uint32_t)tens, m->n_quants = (uint32_t)quants;
   m->n_steps = (uint32_t)steps, m->n_args = (uint32_t)args;
-  m->n_states = (uint32_t)states;
+  m->n_states = (uint32_t)states, m->n_symbols = (uint32_t)symbols, m->n_axes = (uint32_t)axes;
+  m->n_patches = (uint32_t)patches, m->n_terms = (uint32_t)terms;
   return ITG_OK;
 }
 
-static itg_status open_bytes(itg_model *m, uint32_t flags, itg_model **out, itg_error *e) {
-  itg_status status = check_header(m, e);
-  if (!status) status = read_sections(m, flags, e);
+static void release_file(itg_model *m) {
+  if (m->mapped) munmap((void *)m->file, (size_t)m->mapped);
+  if (m->secret) itg_secret_free((void *)m->file, (size_t)m->secret);
+  free(m->owned);
+  m->owned = NULL;
+  m->mapped = m->secret = 0;
+}
+
+// Checks the signature, if one is asked for, and replaces an encrypted file by the package in it.
+static itg_status unlock(itg_model *m, const itg_open_options *o, itg_error *e) {
+  void *image;
+  uint64_t size;
+  itg_status status =
+      o->public_key ? itg_check_signature(m->file, m->size, o->public_key, e) : ITG_OK;
+  if (!status) status = itg_decrypt(m->file, m->size, o, &image, &size, e);
+  if (status || !image) return status;
+  release_file(m);
+  m->file = image;
+  m->size = m->secret = size;
+  return ITG_OK;
+}
+
+static itg_status open_bytes(itg_model *m, const itg_open_options *o, itg_model **out,
+                             itg_error *e) {
+  itg_status status = unlock(m, o, e);
+  if (!status) status = check_header(m, e);
+  if (!status) status = read_sections(m, o->flags, e);
   if (!status) status = itg_check_model(m, e);
   if (status) itg_model_close(m);
   *out = status ? NULL : m;
@@ -145,6 +176,12 @@ static itg_status open_bytes(itg_model *m, uint32_t flags, itg_model **out, itg_
 
 itg_status itg_model_open(const void *data, size_t size, uint32_t flags, itg_model **out,
                           itg_error *e) {
+  return itg_model_open_with(data, size, &(itg_open_options){.flags = flags}, out, e);
+}
+
+itg_status itg_model_open_with(const void *data, size_t size, const itg_open_options *options,
+                               itg_model **out, itg_error *e) {
+  const itg_open_options o = options ? *options : (itg_open_options){0};
   if (out) *out = NULL;
   if ((!data && size) || !out)
     return itg_fail(e, ITG_BAD_INPUT, "%s is NULL", out ? "data" : "model");
@@ -159,7 +196,7 @@ itg_status itg_model_open(const void *data, size_t size, uint32_t flags, itg_mod
     }
     m->file = memcpy(m->owned, data, size);
   }
-  return open_bytes(m, flags, out, e);
+  return open_bytes(m, &o, out, e);
 }
 
 // The whole file in memory of our own, whatever happens to the file afterwards.
@@ -190,6 +227,12 @@ static itg_status map_file(itg_model *m, int fd, const char *path, itg_error *e)
 }
 
 itg_status itg_model_open_file(const char *path, uint32_t flags, itg_model **out, itg_error *e) {
+  return itg_model_open_file_with(path, &(itg_open_options){.flags = flags}, out, e);
+}
+
+itg_status itg_model_open_file_with(const char *path, const itg_open_options *options,
+                                    itg_model **out, itg_error *e) {
+  const itg_open_options o = options ? *options : (itg_open_options){0};
   if (out) *out = NULL;
   if (!path || !out) return itg_fail(e, ITG_BAD_INPUT, "%s is NULL", out ? "path" : "model");
   int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -206,17 +249,17 @@ itg_status itg_model_open_file(const char *path, uint32_t flags, itg_model **out
   if (!m || m->size > ITG_MAX_BYTES)
     status = itg_fail(e, ITG_NO_MEMORY, "no memory for a package of %llu bytes",
                       (unsigned long long)st.st_size);
-  else status = flags & ITG_OPEN_COPY ? read_file(m, fd, path, e) : map_file(m, fd, path, e);
+  else if (o.flags & ITG_OPEN_COPY || o.public_key) status = read_file(m, fd, path, e);
+  else status = map_file(m, fd, path, e);
   close(fd);
-  if (!status) return open_bytes(m, flags, out, e);
+  if (!status) return open_bytes(m, &o, out, e);
   itg_model_close(m);
   return status;
 }
 
 void itg_model_close(itg_model *m) {
   if (!m) return;
-  if (m->mapped) munmap((void *)m->file, (size_t)m->mapped);
-  free(m->owned);
+  release_file(m);
   free(m->tensors);
   free(m->arg_tensors);
   free(m->kernels);
@@ -246,6 +289,13 @@ uint32_t itg_model_outputs(const itg_model *m, uint32_t plan) {
   return m && plan < m->n_mains ? m->plans[m->mains[plan]].n_outputs : 0;
 }
 
+// The symbols of a main plan follow each other in the file.
+static uint32_t first_symbol(const itg_model *m, uint32_t main) {
+  uint32_t first = 0;
+  while (first < m->n_symbols && m->symbols[first].plan != main) first++;
+  return first;
+}
+
 static itg_status info_of(const itg_model *m, uint32_t id, itg_info *info) {
   const itg_file_tensor *t = &m->tens[id];
   *info = (itg_info){.name = itg_name(m, t->name),
@@ -254,6 +304,7 @@ static itg_status info_of(const itg_model *m, uint32_t id, itg_info *info) {
                      .dynamic = t->dynamic,
                      .bytes = itg_bytes(&m->tensors[id]),
                      .quant_axis = -1};
+  for (int a = 0; a < ITG_MAX_RANK; a++) info->symbol[a] = -1;
   memcpy(info->shape, t->shape, sizeof info->shape);
   if (t->quant != ITG_NONE) {
     const itg_file_quant *q = &m->quants[t->quant];
@@ -267,12 +318,31 @@ static itg_status info_of(const itg_model *m, uint32_t id, itg_info *info) {
 
 itg_status itg_model_input(const itg_model *m, uint32_t plan, uint32_t index, itg_info *info) {
   if (!info || index >= itg_model_inputs(m, plan)) return ITG_BAD_INPUT;
-  return info_of(m, m->args[m->plans[m->mains[plan]].inputs + index], info);
+  const uint32_t main = m->mains[plan];
+  info_of(m, m->args[m->plans[main].inputs + index], info);
+  for (uint32_t i = 0; i < m->n_axes; i++)
+    if (m->axes[i].plan == main && m->axes[i].input == index)
+      info->symbol[m->axes[i].axis] = (int32_t)(m->axes[i].symbol - first_symbol(m, main));
+  return ITG_OK;
 }
 
 itg_status itg_model_output(const itg_model *m, uint32_t plan, uint32_t index, itg_info *info) {
   if (!info || index >= itg_model_outputs(m, plan)) return ITG_BAD_INPUT;
   return info_of(m, m->args[m->plans[m->mains[plan]].outputs + index], info);
+}
+
+uint32_t itg_model_symbols(const itg_model *m, uint32_t plan) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; m && plan < m->n_mains && i < m->n_symbols; i++)
+    count += m->symbols[i].plan == m->mains[plan];
+  return count;
+}
+
+itg_status itg_model_symbol(const itg_model *m, uint32_t plan, uint32_t index, itg_symbol *symbol) {
+  if (!symbol || index >= itg_model_symbols(m, plan)) return ITG_BAD_INPUT;
+  const itg_file_symbol *s = &m->symbols[first_symbol(m, m->mains[plan]) + index];
+  *symbol = (itg_symbol){itg_name(m, s->name), s->low, s->high, s->multiple};
+  return ITG_OK;
 }
 
 // The states of a main plan follow each other in the file: check.c sees to it.

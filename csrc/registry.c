@@ -55,7 +55,8 @@ const char *itg_status_words(itg_status status) {  // in the order of enum itg_s
       "the package needs another CPU or a newer runtime",
       "the model cannot compute with this data",
       "there is not enough memory",
-      "another thread is running this session; use one session per thread"};
+      "another thread is running this session; use one session per thread",
+      "a key or signature is missing, or does not fit the package"};
   const size_t known = sizeof words / sizeof *words;
   return (size_t)status < known ? words[status] : "unknown status";
 }

@@ -25,43 +25,52 @@ static itg_words run_kernel(itg_session *s, itg_step *step) {
   return words;
 }
 
-// Is `shape` what the file promises for tensor t: equal, or at most as long on dynamic axes?
-static bool as_planned(const itg_file_tensor *t, const int64_t *shape) {
+// Is `shape` what the file promises for a tensor: equal, or at most as long on dynamic axes?
+bool itg_as_planned(const itg_file_tensor *t, const int64_t *shape) {
   for (int a = 0; a < t->rank; a++)
     if (t->dynamic >> a & 1 ? shape[a] < 0 || shape[a] > t->shape[a] : shape[a] != t->shape[a])
       return false;
   return true;
 }
 
-// A step whose extents are known only now: infer them, compare them with what was planned, run,
-// compare again.
-static itg_words run_dynamic(itg_session *s, itg_step *step) {
+// Gives the outputs of a step the shapes that follow from its inputs, if they fit what was planned.
+itg_words itg_infer_step(itg_session *s, const itg_step *step) {
   const itg_call *call = &step->call;
-  const itg_op *op = step->op;
-  const uint32_t *ids = s->model->args + step->record->args + call->n_in;
+  const itg_file_tensor *tens = s->model->tens;
+  const uint32_t *in = s->model->args + step->record->args, *ids = in + call->n_in;
   itg_tensor inferred[ITG_MAX_OUTPUTS];
   memset(inferred, 0, call->n_out * sizeof *inferred);
-  itg_words words = op->infer(call, inferred);
+  itg_words words = step->op->infer(call, inferred);
   if (words) return words;
   for (uint32_t i = 0; i < call->n_out; i++) {
     itg_tensor *t = call->out[i];
     if (inferred[i].dtype != t->dtype || inferred[i].rank != t->rank ||
-        !as_planned(&s->model->tens[ids[i]], inferred[i].shape))
+        !itg_as_planned(&tens[ids[i]], inferred[i].shape))
       return "its result does not fit the shape that was planned for it";
     memcpy(t->shape, inferred[i].shape, sizeof t->shape);
     for (int a = t->rank; a < ITG_MAX_RANK; a++) t->shape[a] = 0;
   }
-  if (op->flags & (ITG_INPLACE | ITG_INPLACE_FIRST))
+  if (step->op->flags & (ITG_INPLACE | ITG_INPLACE_FIRST))
     for (uint32_t i = 0; i < call->n_in; i++)
-      if (call->in[i] && call->in[i]->data == call->out[0]->data && call->out[0]->capacity &&
+      if (call->in[i] && itg_same_place(&tens[in[i]], &tens[ids[0]]) && call->out[0]->capacity &&
           !itg_same_shape(call->in[i], call->out[0]))
         return "its operands have extents that cannot be computed in place";
+  return NULL;
+}
+
+// A step whose extents are known only now: infer them, run, compare them with what was planned.
+static itg_words run_dynamic(itg_session *s, itg_step *step) {
+  const itg_call *call = &step->call;
+  const itg_op *op = step->op;
+  itg_words words = itg_infer_step(s, step);
+  if (words) return words;
   if (op->flags & ITG_VIEW && call->in[0]->data == call->out[0]->data) return NULL;
   if (op->scratch && op->scratch(call, step->parts) > s->scratch_size)
     return "it needs more scratch memory than planned";
   if ((words = run_kernel(s, step))) return words;
+  const uint32_t *ids = s->model->args + step->record->args + call->n_in;
   for (uint32_t i = 0; op->flags & ITG_EXTENT && i < call->n_out; i++)
-    if (!as_planned(&s->model->tens[ids[i]], call->out[i]->shape)) {
+    if (!itg_as_planned(&s->model->tens[ids[i]], call->out[i]->shape)) {
       memcpy(call->out[i]->shape, s->model->tens[ids[i]].shape, sizeof call->out[i]->shape);
       return "its result does not fit the shape that was planned for it";
     }
@@ -76,12 +85,12 @@ static uint64_t now(void) {
 
 static itg_status run_step(itg_session *s, itg_step *step) {
   if (step->control) return itg_run_control(s, step);
-  itg_words words = step->dynamic ? run_dynamic(s, step) : run_kernel(s, step);
+  itg_words words = step->dynamic == ITG_AT_RUN_TIME ? run_dynamic(s, step) : run_kernel(s, step);
   return words ? itg_step_fails(s, step, words) : ITG_OK;
 }
 
 itg_status itg_run_plan(itg_session *s, uint32_t plan) {
-  const itg_steps *steps = &s->plans[plan - s->plan_number];
+  const itg_steps *steps = &s->plans[plan - s->first_plan];
   if (steps->count >= s->steps_left)
     return itg_fail(
         &s->error, ITG_RUN_ERROR,
@@ -89,6 +98,7 @@ itg_status itg_run_plan(itg_session *s, uint32_t plan) {
         (unsigned long long)s->max_steps);
   s->steps_left -= steps->count + 1;
   for (itg_step *step = steps->first, *end = step + steps->count; step < end; step++) {
+    if (step->idle) continue;
     uint64_t start = s->profile ? now() : 0;
     itg_status status = run_step(s, step);
     if (status) return status;
@@ -100,6 +110,9 @@ itg_status itg_run_plan(itg_session *s, uint32_t plan) {
 }
 
 static itg_status run_all(itg_session *s) {
+  if (s->unshaped)
+    return itg_fail(&s->error, ITG_BAD_INPUT,
+                    "the last shapes were refused; set shapes that the model can compute with");
   for (uint32_t i = 0; i < s->plan->n_inputs; i++)
     if (!s->inputs[i].data) return itg_fail(&s->error, ITG_BAD_INPUT, "input %u is not bound", i);
   const uint32_t *slots = s->model->output_slots + s->model->families[s->plan_number].outputs;
@@ -121,31 +134,49 @@ static itg_status run_all(itg_session *s) {
 
 // A child that was forked during a run inherits the mark, but not the thread that would remove it:
 // the mark of another process counts as none.
-static bool begin(itg_session *s) {
+bool itg_begin(itg_session *s) {
   const unsigned mine = itg_forks() + 1;
   unsigned now = atomic_load_explicit(&s->busy, memory_order_relaxed);
   return now != mine && atomic_compare_exchange_strong(&s->busy, &now, mine);
 }
 
+void itg_end(itg_session *s) { atomic_store(&s->busy, 0); }
+
 itg_status itg_run(itg_session *s) { return itg_run_with(s, NULL, NULL); }
 
 itg_status itg_run_with(itg_session *s, const void *const *inputs, void *const *outputs) {
   if (!s) return ITG_BAD_INPUT;
-  if (!begin(s)) return ITG_BUSY;  // session->error belongs to the thread that runs
+  if (!itg_begin(s)) return ITG_BUSY;  // session->error belongs to the thread that runs
   s->error.words[0] = 0;
   itg_pool_after_fork(s->pool);
   itg_status status = itg_bind_all(s, inputs, outputs);
   if (!status) status = run_all(s);
-  atomic_store(&s->busy, 0);
+  itg_end(s);
   return status;
 }
 
 // ---- profile ------------------------------------------------------------------------------------
-uint32_t itg_session_steps(const itg_session *s) { return s ? s->n_steps : 0; }
+// Step `*i` of those of the present plan and its sub-plans that compute something; else NULL, with
+// their number subtracted from *i.
+static const itg_step *find_step(const itg_session *s, uint32_t *i) {
+  for (uint32_t p = s->plan_number; p < s->last_plan && s->model->plans[p].main == s->plan_number;
+       p++) {
+    const itg_steps *steps = &s->plans[p - s->first_plan];
+    for (const itg_step *step = steps->first; step < steps->first + steps->count; step++)
+      if (!step->idle && !(*i)--) return step;
+  }
+  return NULL;
+}
+
+uint32_t itg_session_steps(const itg_session *s) {
+  uint32_t left = UINT32_MAX;
+  if (s) find_step(s, &left);
+  return UINT32_MAX - left;
+}
 
 itg_status itg_get_profile(const itg_session *s, uint32_t i, itg_profile *to) {
-  if (!s || !to || i >= s->n_steps) return ITG_BAD_INPUT;
-  const itg_step *step = &s->steps[i];
+  const itg_step *step = s && to ? find_step(s, &i) : NULL;
+  if (!step) return ITG_BAD_INPUT;
   *to = (itg_profile){step->op->name, itg_origin(s->model, step->record),
                       step->isa,      step->plan - s->plan_number,
                       step->parts,    step->record->macs,

@@ -10,6 +10,7 @@
 // Of a tensor or an arena: sums of a few of them cannot overflow, nor exceed the address space.
 #define ITG_MAX_BYTES ((uint64_t)1 << (sizeof(void *) < 8 ? 30 : 46))
 #define ITG_MAX_THREADS 256
+#define ITG_MAX_CPUS 1024  // of Linux's cpu_set_t
 
 // A main plan's slots are consecutive: input i of plan p is slot family[p].inputs + i.
 typedef struct itg_family {
@@ -22,6 +23,7 @@ struct itg_model {
   uint64_t size;
   void *owned;      // what close frees, or NULL
   uint64_t mapped;  // what close unmaps, or 0
+  uint64_t secret;  // bytes of a decrypted package, which close wipes, or 0
   uint32_t isa;
   const itg_file_plan *plans;
   const itg_file_tensor *tens;
@@ -29,7 +31,12 @@ struct itg_model {
   const itg_file_step *steps;
   const uint32_t *args;
   const itg_file_state *states;
+  const itg_file_symbol *symbols;
+  const itg_file_axis *axes;
+  const itg_file_patch *patches;
+  const itg_file_term *terms;
   uint32_t n_plans, n_tensors, n_quants, n_steps, n_args, n_states;
+  uint32_t n_symbols, n_axes, n_patches, n_terms;
   const uint8_t *attrs, *consts, *code;
   const char *names, *origins, *meta;
   uint64_t attrs_size, consts_size, code_size, names_size, origins_size, meta_size;
@@ -46,7 +53,11 @@ struct itg_model {
   uint32_t n_mains, n_inputs, n_outputs;
 };
 
-typedef struct itg_pool itg_pool;
+enum itg_when {    // when the extents of a step become known
+  ITG_AT_OPEN,     // they are fixed
+  ITG_AT_RESIZE,   // they follow from the shapes of the inputs
+  ITG_AT_RUN_TIME  // they follow from data
+};
 
 typedef struct itg_step {
   itg_call call;
@@ -55,7 +66,9 @@ typedef struct itg_step {
   const char *isa;  // of the kernel
   const itg_file_step *record;
   uint32_t parts;
-  uint8_t dynamic, control;
+  uint8_t dynamic;  // enum itg_when
+  uint8_t control;
+  uint8_t idle;  // a view in place: nothing to compute
   uint32_t plan;
   uint64_t ns, calls;
 } itg_step;
@@ -69,19 +82,26 @@ typedef struct itg_slot {
   void *own;       // the session's memory for it, or NULL
   void *data;      // where it is now
   uint32_t first;  // tensor that lies in it; `next` of the session goes on
+  uint64_t bytes;  // of a buffer for it, at the present shapes
 } itg_slot;
 
 struct itg_session {
   const itg_model *model;
-  const itg_file_plan *plan;
+  const itg_file_plan *plan;  // the main plan that runs
   uint32_t plan_number;
+  uint32_t first_plan, last_plan;  // plans that the session can run, with their sub-plans
   void *owned;
   itg_tensor *tensors;
-  itg_tensor **args;  // one per entry of ARGS
-  uint32_t *next;     // next tensor of the same slot
-  itg_step *steps;    // of the main plan and its sub-plans
-  itg_steps *plans;   // from plan_number on
-  itg_slot *inputs, *outputs;
+  itg_tensor **args;           // one per entry of ARGS
+  uint32_t *next;              // next tensor of the same slot
+  itg_step *steps;             // of all plans that the session can run
+  itg_steps *plans;            // from first_plan on
+  itg_slot *inputs, *outputs;  // of the main plan that runs
+  itg_slot *all_inputs, *all_outputs;
+  int64_t *symbols;  // present values, one per row of SYMB
+  int64_t *wanted;   // those of shapes that are being matched
+  uint8_t *settled;  // one per tensor: a resize gives it its shape
+  bool unshaped;     // the last resize failed
   uint32_t n_steps, n_states;
   const itg_file_state *states;
   uint8_t *arena, *scratch;
@@ -89,11 +109,14 @@ struct itg_session {
   uint32_t threads, profile;
   uint64_t max_steps, steps_left;
   itg_pool *pool;
-  atomic_uint busy;  // 0, or 1 + itg_forks() of the process that runs it
+  bool own_pool;
+  itg_options options;  // that it was created with
+  atomic_uint busy;     // 0, or 1 + itg_forks() of the process that runs it
   itg_error error;
 };
 
 // check.c: everything that a file claims, checked once
+bool itg_has_string(const char *data, uint64_t size, uint32_t at);
 itg_status itg_check_model(itg_model *model, itg_error *error);
 // control.c
 itg_status itg_check_control(const itg_model *model, uint32_t plan, const itg_file_step *step,
@@ -101,15 +124,27 @@ itg_status itg_check_control(const itg_model *model, uint32_t plan, const itg_fi
 itg_status itg_run_control(itg_session *session, itg_step *step);
 // model.c
 const itg_file_state *itg_states_of(const itg_model *model, uint32_t main, uint32_t *count);
-// session.c
+// shapes.c
+itg_status itg_check_shapes(const itg_model *model, itg_error *error);
+bool itg_patches_of(const itg_model *model, uint32_t step, uint32_t *first, uint32_t *count);
+uint32_t itg_parts_for(const itg_model *model, const itg_file_step *step, itg_tensor *const *args,
+                       uint32_t threads);
+void itg_choose_plan(itg_session *session, uint32_t main);
+void itg_set_slot_sizes(itg_session *session);
+// bind.c
+void itg_place(itg_session *session, itg_slot *slot, void *data);
 void itg_carry_states(itg_session *session);
 itg_status itg_bind_all(itg_session *session, const void *const *inputs, void *const *outputs);
 // run.c
 itg_status itg_run_plan(itg_session *session, uint32_t plan);
+bool itg_as_planned(const itg_file_tensor *planned, const int64_t *shape);
+bool itg_begin(itg_session *session);  // false: another thread runs it
+void itg_end(itg_session *session);
+itg_words itg_infer_step(itg_session *session, const itg_step *step);
 itg_status itg_step_fails(itg_session *session, const itg_step *step, itg_words words);
 // threads.c
-itg_pool *itg_pool_create(uint32_t threads);
-void itg_pool_destroy(itg_pool *pool);
+itg_pool *itg_pool_start(const itg_pool_options *options, bool shared);
+uint32_t itg_pool_threads(const itg_pool *pool);
 void itg_pool_after_fork(itg_pool *pool);  // starts the workers that a forked child lacks
 unsigned itg_forks(void);                  // how many forks lie between the first process and this
 itg_words itg_pool_run(itg_pool *pool, itg_run_fn run, const itg_call *call, uint32_t parts);
@@ -131,3 +166,6 @@ static inline const char *itg_origin(const itg_model *m, const itg_file_step *s)
   return s->origin == ITG_NONE || !m->origins ? "" : m->origins + s->origin;
 }
 static inline uint64_t itg_align(uint64_t n) { return (n + ITG_ALIGN - 1) / ITG_ALIGN * ITG_ALIGN; }
+static inline bool itg_same_place(const itg_file_tensor *a, const itg_file_tensor *b) {
+  return a->memory == b->memory && a->slot == b->slot && a->offset == b->offset;
+}

@@ -1,8 +1,10 @@
-// The thread pool of a session. A job is split into parts. Each thread first takes the part with
-// its own number, which it also had in the step before (its data is in the cache), and then parts
-// that nobody has begun. So the caller never waits for a thread that is not scheduled: it does that
-// part itself. Workers spin for a while before they sleep, because the next step usually comes
-// within microseconds. A forked child has no workers: its first run starts new ones.
+// The thread pool of a session, or of several. A job is split into parts. Each thread first takes
+// the part with its own number, which it also had in the step before (its data is in the cache),
+// and then parts that nobody has begun. So the caller never waits for a thread that is not
+// scheduled: it does that part itself. Workers spin for a while before they sleep, because the next
+// step usually comes within microseconds. A forked child has no workers: its first run starts new
+// ones.
+#define _GNU_SOURCE  // pthread_setaffinity_np
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -30,10 +32,14 @@ struct itg_pool {
   _Atomic(itg_run_fn) run;
   _Atomic(const itg_call *) call;
   atomic_bool stop;
-  claim *claimed;                 // per part; at the end of a job all of them hold its number
-  uint32_t threads, n_workers;    // wanted, with the caller's; running, without it
-  unsigned forks;                 // itg_forks() of the process that started the workers
-  _Alignas(64) atomic_uint left;  // parts that are not finished
+  claim *claimed;               // per part; at the end of a job all of them hold its number
+  uint32_t threads, n_workers;  // wanted, with the caller's; running, without it
+  unsigned forks;               // itg_forks() of the process that started the workers
+  bool shared;                  // between sessions
+  const uint32_t *cpus;         // of the workers, in turn; NULL: any
+  uint32_t n_cpus;
+  _Alignas(64) atomic_bool taken;  // by a session, for a step
+  _Alignas(64) atomic_uint left;   // parts that are not finished
   _Atomic(itg_words) words;
   _Alignas(64) atomic_uint sleeping;  // workers that need to be woken
   atomic_bool caller_sleeps;
@@ -103,7 +109,7 @@ static void start_job(itg_pool *p) {
   pthread_mutex_unlock(&p->lock);
 }
 
-itg_words itg_pool_run(itg_pool *p, itg_run_fn run, const itg_call *call, uint32_t parts) {
+static itg_words run_job(itg_pool *p, itg_run_fn run, const itg_call *call, uint32_t parts) {
   unsigned epoch = atomic_load_explicit(&p->epoch, memory_order_relaxed) + 1;
   atomic_store_explicit(&p->run, run, memory_order_relaxed);
   atomic_store_explicit(&p->call, call, memory_order_relaxed);
@@ -126,6 +132,21 @@ itg_words itg_pool_run(itg_pool *p, itg_run_fn run, const itg_call *call, uint32
   return atomic_load(&p->words);
 }
 
+itg_words itg_pool_run(itg_pool *p, itg_run_fn run, const itg_call *call, uint32_t parts) {
+  if (!p->shared) return run_job(p, run, call, parts);
+  if (atomic_exchange_explicit(&p->taken, true, memory_order_acquire)) {
+    itg_words words = NULL;  // another session has the threads
+    for (uint32_t k = 0; k < parts; k++) {
+      itg_words said = run(call, k, parts);
+      if (said) words = said;
+    }
+    return words;
+  }
+  itg_words words = run_job(p, run, call, parts);
+  atomic_store_explicit(&p->taken, false, memory_order_release);
+  return words;
+}
+
 static itg_words arrive(const itg_call *call, uint32_t part,
                         uint32_t parts) {  // and wait until all have
   atomic_uint *here = call->scratch;
@@ -145,10 +166,25 @@ unsigned itg_forks(void) {
   return atomic_load_explicit(&forks, memory_order_relaxed);
 }
 
+static void pin(const itg_pool *p, const worker *w) {
+#if defined(__linux__)
+  if (!p->n_cpus) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(p->cpus[w->part % p->n_cpus], &set);
+  pthread_setaffinity_np(w->thread, sizeof set, &set);
+#endif
+}
+
 // Starts the workers, or as many as the system allows. Every field is set anew, because a parent's
 // worker may have held the lock when its process was forked.
 static void start_workers(itg_pool *p, uint32_t threads) {
-  *p = (itg_pool){.claimed = p->claimed, .threads = threads, .forks = itg_forks()};
+  *p = (itg_pool){.claimed = p->claimed,
+                  .threads = threads,
+                  .forks = itg_forks(),
+                  .shared = p->shared,
+                  .cpus = p->cpus,
+                  .n_cpus = p->n_cpus};
   for (uint32_t k = 0; k < threads; k++) atomic_init(&p->claimed[k].job, 0);
   pthread_mutex_init(&p->lock, NULL);
   pthread_cond_init(&p->wake, NULL);
@@ -157,22 +193,49 @@ static void start_workers(itg_pool *p, uint32_t threads) {
     worker *w = &p->workers[p->n_workers];
     *w = (worker){.pool = p, .part = p->n_workers + 1};
     if (pthread_create(&w->thread, NULL, work, w)) break;
+    pin(p, w);
   }
   atomic_uint here = 0;  // all threads are up when this job is done: starting a thread allocates
   const itg_call call = {.scratch = &here};
-  itg_pool_run(p, arrive, &call, p->n_workers + 1);
+  run_job(p, arrive, &call, p->n_workers + 1);
 }
 
-itg_pool *itg_pool_create(uint32_t threads) {
-  const uint64_t size = itg_align(sizeof(itg_pool) + (threads - 1) * sizeof(worker));
-  itg_pool *p = aligned_alloc(ITG_ALIGN, size + threads * sizeof(claim));
+itg_pool *itg_pool_start(const itg_pool_options *o, bool shared) {
+  const uint64_t size = itg_align(sizeof(itg_pool) + (o->threads - 1) * sizeof(worker));
+  const uint64_t cpus = itg_align(o->n_cpus * sizeof(uint32_t));
+  itg_pool *p = aligned_alloc(ITG_ALIGN, size + o->threads * sizeof(claim) + cpus);
   if (!p) return NULL;
   p->claimed = (claim *)(void *)((uint8_t *)p + size);
-  start_workers(p, threads);
-  if (p->n_workers == threads - 1) return p;
+  uint32_t *listed = (uint32_t *)(void *)((uint8_t *)p + size + o->threads * sizeof(claim));
+  for (uint32_t i = 0; i < o->n_cpus; i++) listed[i] = o->cpus[i];
+  p->cpus = listed;
+  p->n_cpus = o->n_cpus;
+  p->shared = shared;
+  start_workers(p, o->threads);
+  if (p->n_workers == o->threads - 1) return p;
   itg_pool_destroy(p);
   return NULL;
 }
+
+itg_status itg_pool_create(const itg_pool_options *options, itg_pool **out, itg_error *e) {
+  itg_pool_options o = options ? *options : (itg_pool_options){0};
+  if (out) *out = NULL;
+  if (!out) return itg_fail(e, ITG_BAD_INPUT, "pool is NULL");
+  if (o.threads > ITG_MAX_THREADS)
+    return itg_fail(e, ITG_BAD_INPUT, "%u threads are more than %u", o.threads, ITG_MAX_THREADS);
+  if (!o.cpus) o.n_cpus = 0;
+  for (uint32_t i = 0; i < o.n_cpus; i++)
+    if (o.cpus[i] >= ITG_MAX_CPUS)
+      return itg_fail(e, ITG_BAD_INPUT, "CPU %u does not exist; numbers are below %u", o.cpus[i],
+                      ITG_MAX_CPUS);
+  if (!o.threads) o.threads = 1;
+  itg_forks();
+  if (!(*out = itg_pool_start(&o, true)))
+    return itg_fail(e, ITG_NO_MEMORY, "cannot start %u threads", o.threads);
+  return ITG_OK;
+}
+
+uint32_t itg_pool_threads(const itg_pool *p) { return p->threads; }
 
 // A child goes on with fewer workers if it cannot start all: the caller computes the other parts.
 void itg_pool_after_fork(itg_pool *p) {

@@ -2,7 +2,8 @@
 
     python -m tests.fuzz [--minutes 60] [--seed 7]
 
-Mutated packages go to the runtime with sanitizers (`tests.fuzz_package`), mutated files of every
+Mutated packages go to the runtime with sanitizers (`tests.fuzz_package`), encrypted and signed ones
+too, all of which it must refuse (`tests.fuzz_protected`), mutated files of every
 format to the importers (`tests.fuzz_frontends`), and models changed by their structure to us and to
 their own runtime (`tests.fuzz_structure`). Every round prints its seed; the command printed with a
 failure repeats it.
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 
 ROUNDS = (
     ("tests.fuzz_package", "--models", "--count", "20000"),
+    ("tests.fuzz_protected", "--count", "5000"),
     ("tests.fuzz_frontends", "--count", "500"),
     ("tests.fuzz_structure", "--count", "300"),
 )

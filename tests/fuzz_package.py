@@ -56,12 +56,15 @@ def build(folder: Path, *options: str, targets: Sequence[str] = ("all",)) -> Non
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def run_driver(driver: Path, files: Sequence[bytes]) -> tuple[str, str, int]:
-    """What the driver says about `files`: its summary, what went wrong, and at which file."""
+def run_driver(driver: Path, files: Sequence[bytes], *keys: str) -> tuple[str, str, int]:
+    """What the driver says about `files`: its summary, what went wrong, and at which file.
+
+    `keys` are its options: the number of threads (0: its own choice), a key file, a public key.
+    """
     stream = b"".join(struct.pack("<Q", len(d)) + d for d in files)
     options = "allocator_may_return_null=1:detect_leaks=1:malloc_context_size=8"
     env = {**os.environ, "ASAN_OPTIONS": options, "UBSAN_OPTIONS": "print_stacktrace=1"}
-    done = subprocess.run([driver], input=stream, capture_output=True, env=env)
+    done = subprocess.run([driver, *keys], input=stream, capture_output=True, env=env)
     lines = done.stdout.decode().split("\n")
     at = max((int(x) for x in lines if x.isdigit()), default=0)
     summary = next((x for x in lines if x.startswith("files")), "")

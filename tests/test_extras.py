@@ -15,7 +15,7 @@ from intaglio import extras
 DECLARED = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 
 
-@pytest.mark.parametrize("extra", ["onnx", "tflite", "images", "torch"])
+@pytest.mark.parametrize("extra", ["onnx", "tflite", "images", "torch", "secrets"])
 def test_the_command_names_the_packages(extra: str):
     if not extras.requirements(extra):
         pytest.skip("intaglio is not installed here, only importable")

@@ -57,7 +57,7 @@ assert ended(fork(child)) == 0
     "fork a session": """
 def child():
     global session
-    session = session.fork()
+    session = session.clone()
     return not right(3)
 assert ended(fork(child)) == 0
 """,

@@ -45,7 +45,7 @@ def test_a_session_carries_the_state(initial, threads):
         for step in range(50):
             np.testing.assert_array_equal(session.run({"x": X})["y"], X + begin + step)
         np.testing.assert_array_equal(session.state["state.s"], begin + 50)
-        other = session.fork()
+        other = session.clone()
         np.testing.assert_array_equal(other.run({"x": X})["y"], X + begin)
         session.reset()
         np.testing.assert_array_equal(session.run({"x": X})["y"], X + begin)

@@ -96,7 +96,8 @@ typedef enum itg_status {
   ITG_UNSUPPORTED,  // the file needs another CPU or a newer runtime
   ITG_RUN_ERROR,    // the model cannot compute with this data
   ITG_NO_MEMORY,
-  ITG_BUSY,  // another thread is running this session; itg_session_error does not tell of it
+  ITG_BUSY,     // another thread is running this session; itg_session_error does not tell of it
+  ITG_BAD_KEY,  // a key or signature is missing, or does not fit the package
 } itg_status;
 
 typedef struct itg_error {
@@ -125,6 +126,38 @@ ITG_API itg_status itg_model_open_file(const char *path, uint32_t flags, itg_mod
 // not, the model copies it.
 ITG_API itg_status itg_model_open(const void *data, size_t size, uint32_t flags, itg_model **model,
                                   itg_error *error);
+
+// Writes the 32 bytes of a key to `key`. Any status but ITG_OK is the status of the opening. The
+// words in `error` must not tell the key.
+typedef itg_status (*itg_key_fn)(void *context, uint8_t key[32], itg_error *error);
+
+typedef struct itg_open_options {  // zero means the default
+  uint32_t flags;                  // enum itg_open_flags
+  const uint8_t *key;              // 32 bytes, for an encrypted package; not kept
+  itg_key_fn key_from;             // called if `key` is NULL and the package is encrypted
+  void *key_context;
+  const uint8_t *public_key;  // 32 bytes: refuse a package that this Ed25519 key did not sign
+} itg_open_options;
+
+// As above, for a package that is encrypted or signed. It is decrypted into memory that core dumps
+// leave out, after every byte was authenticated; itg_model_close wipes it. With a key, a package
+// that is not encrypted is refused: somebody may have replaced it. With `public_key`, a file is
+// read instead of mapped, so that nobody changes it afterwards. NULL options are the default ones.
+ITG_API itg_status itg_model_open_file_with(const char *path, const itg_open_options *options,
+                                            itg_model **model, itg_error *error);
+ITG_API itg_status itg_model_open_with(const void *data, size_t size,
+                                       const itg_open_options *options, itg_model **model,
+                                       itg_error *error);
+// Keys for itg_open_options.key_from: `context` is the path of a file, or the name of an
+// environment variable. A key is written as 32 bytes (in a file only), 64 hexadecimal digits, or
+// base64.
+ITG_API itg_status itg_key_from_file(void *path, uint8_t key[32], itg_error *error);
+ITG_API itg_status itg_key_from_env(void *name, uint8_t key[32], itg_error *error);
+// A public key for itg_open_options.public_key, from a PEM file or in the forms above.
+ITG_API itg_status itg_public_key_from_file(const char *path, uint8_t key[32], itg_error *error);
+// Overwrites memory with zeros, such as a key; the compiler does not leave it out.
+ITG_API void itg_wipe(void *data, size_t size);
+
 // Destroy its sessions first. NULL is allowed.
 ITG_API void itg_model_close(itg_model *model);
 
@@ -147,13 +180,25 @@ typedef struct itg_info {
   const double *scale;          // quantisation: real = scale * (stored - zero); NULL: none
   const int64_t *zero;
   uint32_t n_scale;
-  int32_t quant_axis;  // -1: one scale for the whole tensor
+  int32_t quant_axis;            // -1: one scale for the whole tensor
+  int32_t symbol[ITG_MAX_RANK];  // of an input: the open dimension of each axis, or -1
 } itg_info;
 
 ITG_API itg_status itg_model_input(const itg_model *model, uint32_t plan, uint32_t index,
                                    itg_info *info);
 ITG_API itg_status itg_model_output(const itg_model *model, uint32_t plan, uint32_t index,
                                     itg_info *info);
+
+// An open dimension: inputs may have any extent from low to high that is a multiple of `multiple`.
+typedef struct itg_symbol {
+  const char *name;
+  int64_t low, high, multiple;
+} itg_symbol;
+
+// The number of open dimensions of a plan.
+ITG_API uint32_t itg_model_symbols(const itg_model *model, uint32_t plan);
+ITG_API itg_status itg_model_symbol(const itg_model *model, uint32_t plan, uint32_t index,
+                                    itg_symbol *symbol);
 
 // A state of a streaming model: after each run the session copies output `output` to input `input`
 // of the next run; the first run reads `initial` (NULL: zeros). If you bind your own buffer to one
@@ -171,8 +216,25 @@ ITG_API itg_status itg_model_state(const itg_model *model, uint32_t plan, uint32
 // ---- sessions -----------------------------------------------------------------------------------
 typedef struct itg_session itg_session;
 
+// Threads that several sessions share. A step of one session uses them; a step that another session
+// runs meanwhile is computed by its caller's thread alone. Results do not depend on that.
+typedef struct itg_pool itg_pool;
+
+typedef struct itg_pool_options {  // zero means the default
+  uint32_t threads;                // computing threads, with the caller's; 0: 1
+  const uint32_t *cpus;            // CPUs for the pool's own threads, in turn; NULL: any
+  uint32_t n_cpus;
+} itg_pool_options;
+
+ITG_API itg_status itg_pool_create(const itg_pool_options *options, itg_pool **pool,
+                                   itg_error *error);
+// Destroy its sessions first. NULL is allowed.
+ITG_API void itg_pool_destroy(itg_pool *pool);
+
+#define ITG_ANY_PLAN 0xffffffffu
+
 typedef struct itg_options {  // zero means the default
-  uint32_t plan;              // which main plan to run
+  uint32_t plan;              // which main plan to run; ITG_ANY_PLAN: itg_set_shapes chooses
   uint32_t threads;           // computing threads, with the caller's; 0: 1
   uint32_t profile;           // 1: measure every step
   uint32_t external_io;       // 1: no buffers for inputs and outputs; bind all before the first run
@@ -180,15 +242,20 @@ typedef struct itg_options {  // zero means the default
   void *memory;               // NULL: allocate; else itg_memory.session zeroed bytes, aligned to 64
   uint64_t memory_size;
   const void *weights;  // NULL: those in the file; else a copy of them, aligned to 64
+  itg_pool *pool;       // NULL: threads of its own; else `threads` of these at most (0: all)
+  void *internal;  // NULL: part of `memory`; else itg_memory.internal bytes, aligned to 64, for
+                   // intermediate tensors: sessions that never run at the same time may share it
+  uint64_t internal_size;
 } itg_options;
 
 typedef struct itg_memory {
-  uint64_t weights;  // constants in the file
-  uint64_t arena;    // intermediate tensors
-  uint64_t scratch;  // the largest of all steps
-  uint64_t io;       // inputs and outputs
-  uint64_t tables;   // the session's own records
-  uint64_t session;  // taken by itg_session_create: all but the weights, with padding
+  uint64_t weights;   // constants in the file
+  uint64_t arena;     // intermediate tensors
+  uint64_t scratch;   // the largest of all steps
+  uint64_t io;        // inputs and outputs
+  uint64_t tables;    // the session's own records
+  uint64_t session;   // taken by itg_session_create: all but the weights, with padding
+  uint64_t internal;  // arena and scratch, for itg_options.internal; then not part of `session`
 } itg_memory;
 
 ITG_API itg_status itg_model_memory(const itg_model *model, const itg_options *options,
@@ -198,10 +265,25 @@ ITG_API const void *itg_model_weights(const itg_model *model);
 
 ITG_API itg_status itg_session_create(const itg_model *model, const itg_options *options,
                                       itg_session **session, itg_error *error);
+// Another session of the same model and weights, with memory and states of its own. NULL options
+// are those of `session`, with memory that is allocated.
+ITG_API itg_status itg_session_share(const itg_session *session, const itg_options *options,
+                                     itg_session **shared, itg_error *error);
 // NULL is allowed.
 ITG_API void itg_session_destroy(itg_session *session);
 // The error of the last call on this session; "" if it had none. Never NULL.
 ITG_API const char *itg_session_error(const itg_session *session);
+
+// Shapes of the inputs for the next runs, one row of extents for each input, 0 past its rank (rows
+// of states do not matter). They must lie within the ranges of the open dimensions; a session of
+// ITG_ANY_PLAN takes the first plan that fits. Until they are set, shapes are the largest. Set them
+// before inputs are set or bound: buffers have the sizes of itg_get_input and itg_get_output.
+ITG_API itg_status itg_set_shapes(itg_session *session, const int64_t (*shapes)[ITG_MAX_RANK]);
+// The shape of one input. Open dimensions of other inputs that it shares follow.
+ITG_API itg_status itg_set_shape(itg_session *session, uint32_t index, const int64_t *shape,
+                                 uint32_t rank);
+// The number of the main plan that runs.
+ITG_API uint32_t itg_session_plan(const itg_session *session);
 
 // Copies `data`.
 ITG_API itg_status itg_set_input(itg_session *session, uint32_t index, const void *data,
@@ -225,6 +307,8 @@ typedef struct itg_view {
 } itg_view;
 
 ITG_API itg_status itg_get_output(itg_session *session, uint32_t index, itg_view *view);
+// Where the next run reads an input, and its shape.
+ITG_API itg_status itg_get_input(itg_session *session, uint32_t index, itg_view *view);
 
 // Reads a state (the view is valid until the next run), sets it, or resets all to their initial
 // values.

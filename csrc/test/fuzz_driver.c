@@ -1,6 +1,8 @@
 // Opens and runs packages that come in on standard input, each as a 64-bit size and its bytes.
 // Built with sanitizers, it must survive them all: tests/fuzz_package.py sends mutated files. Says
 // on standard output which file it is at.
+//
+//   fuzz_driver [THREADS [KEY-FILE|- [PUBLIC-KEY-FILE|-]]]
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,6 +96,15 @@ static void run_plan(const itg_model *model, uint32_t plan, uint32_t threads, un
 
 int main(int argc, char **argv) {
   const uint32_t threads = argc > 1 ? (uint32_t)atoi(argv[1]) : 0;  // 0: now and then two
+  uint8_t public_key[32];
+  itg_open_options options = {0};
+  itg_error error;
+  if (argc > 2 && strcmp(argv[2], "-"))
+    options.key_from = itg_key_from_file, options.key_context = argv[2];
+  if (argc > 3 && strcmp(argv[3], "-")) {
+    if (itg_public_key_from_file(argv[3], public_key, &error)) return 4;
+    options.public_key = public_key;
+  }
   signal(SIGALRM, too_slow);
   uint64_t size, count = 0;
   unsigned refused = 0, ran = 0, failures = 0;
@@ -107,8 +118,7 @@ int main(int argc, char **argv) {
     fflush(stdout);
     alarm(SECONDS);
     itg_model *model;
-    itg_error error;
-    if (itg_model_open((char *)block + shift, size, 0, &model, &error)) {
+    if (itg_model_open_with((char *)block + shift, size, &options, &model, &error)) {
       refused++;
       if (!*error.words) return 5;
     } else {

@@ -15,6 +15,12 @@ static void test_opening(const uint8_t *file, size_t size) {
   CHECK(itg_model_open(NULL, 0, 0, &model, &error) == ITG_BAD_FILE);
   CHECK(itg_model_open(file, size, 0, NULL, &error) == ITG_BAD_INPUT);
   CHECK(itg_model_open(file, size - 64, 0, &model, NULL) == ITG_BAD_FILE);  // nobody wants words
+  CHECK(itg_model_open_file_with(NULL, NULL, &model, &error) == ITG_BAD_INPUT && !model);
+  CHECK(itg_model_open_file_with("model.itg", NULL, NULL, &error) == ITG_BAD_INPUT);
+  CHECK(itg_model_open_with(NULL, size, NULL, &model, &error) == ITG_BAD_INPUT && !model);
+  CHECK(itg_model_open_with(file, size, NULL, &model, NULL) == ITG_OK);
+  itg_model_close(model);
+  itg_wipe(NULL, 7);
 }
 
 static void test_no_model(void) {
@@ -104,9 +110,9 @@ int main(void) {
   test_no_session();
   test_no_results(model);
   test_no_data(model);
-  for (int status = ITG_OK; status <= ITG_BUSY; status++)
+  for (int status = ITG_OK; status <= ITG_BAD_KEY; status++)
     CHECK(!strstr(itg_status_words(status), "unknown"));
-  CHECK(strstr(itg_status_words(ITG_BUSY + 1), "unknown") &&
+  CHECK(strstr(itg_status_words(ITG_BAD_KEY + 1), "unknown") &&
         strstr(itg_status_words((itg_status)-1), "unknown"));
   itg_model_close(model);
   free(file);

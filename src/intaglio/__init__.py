@@ -15,7 +15,8 @@ from intaglio.startup import end_quietly_on_interrupt
 
 end_quietly_on_interrupt()  # before numpy is imported, which takes most of the time
 
-# Imported eagerly, because the function must replace the module of the same name.
+# Imported eagerly, because these functions must replace the modules of the same names.
+from intaglio.edit import edit as edit  # noqa: E402
 from intaglio.interpret import interpret as interpret  # noqa: E402
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from intaglio.compiler import optimize as optimize
     from intaglio.errors import BadFile as BadFile
     from intaglio.errors import BadInput as BadInput
+    from intaglio.errors import BadKey as BadKey
     from intaglio.errors import IntaglioError as IntaglioError
     from intaglio.errors import RunError as RunError
     from intaglio.errors import Unsupported as Unsupported
@@ -56,10 +58,11 @@ _LAZY = {
     "IntaglioError": "intaglio.errors",
     "BadInput": "intaglio.errors",
     "BadFile": "intaglio.errors",
+    "BadKey": "intaglio.errors",
     "Unsupported": "intaglio.errors",
     "RunError": "intaglio.errors",
 }
-__all__ = ["interpret", *_LAZY]
+__all__ = ["edit", "interpret", *_LAZY]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,8 +12,10 @@ from typing import Any
 
 from intaglio.errors import BadInput, option
 from intaglio.ir import Graph
+from intaglio.symint import SymInt
 
 MAX_SHOWN = 60  # characters of a value in a message
+MAX_THREADS = 256  # ITG_MAX_THREADS of csrc/runtime.h
 
 
 def described(value: Any) -> str:
@@ -39,13 +41,21 @@ def described(value: Any) -> str:
 def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
     """An integer argument as an int; BadInput unless it lies within its range."""
     try:
-        number = None if isinstance(value, bool) else operator.index(value)
+        symbolic = isinstance(value, SymInt)  # it keeps its formula
+        number = None if isinstance(value, bool) else value if symbolic else operator.index(value)
     except TypeError:
         number = None
     if number is None or number < least or (most is not None and number > most):
         extent = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise BadInput(f"{name} is {_cut(repr(value))}; give a whole number {extent}")
     return number
+
+
+def default_threads(threads: int | None) -> int:
+    """The number of threads: by default that of the CPUs that this process may use."""
+    if threads is None:
+        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    return whole_number("threads", threads, 1, MAX_THREADS)
 
 
 def by_name(name: str, value: Any, what: str, example: Any) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from intaglio import cpu_isa
 from intaglio.arguments import described, file_path, list_of_names, whole_number
 from intaglio.errors import BadInput, option
+from intaglio.frontends.ranges import parse_range
 from intaglio.targets import known_precision
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ class CompileOptions:
     # Whether to time the alternatives for each layer on this machine and keep the fastest. A Tuning
     # sets the time limit and the number of threads. Times are cached on disk.
     tune: bool | Tuning = False
+    # Number of images that the package takes at once, or its range ("1..8"), for a model that is
+    # made for one image or leaves its batch open. None: as the model says.
+    batch: int | str | None = None
     # Number of NPU cores that share the work.
     cores: int = 1
     # Whether each layer becomes an NPU program of its own.
@@ -53,6 +57,10 @@ class CompileOptions:
             raise BadInput(f"level is {self.level!r}; it is one of {known}")
         list_of_names("disable", self.disable)
         whole_number("cores", self.cores, 1)
+        if isinstance(self.batch, str):
+            parse_range("batch", self.batch)
+        elif self.batch is not None:
+            whole_number("batch", self.batch, 1)
         if self.precision is not None:
             object.__setattr__(self, "precision", known_precision(self.precision))
         if self.isa is not None and not isinstance(self.isa, str | int):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -13,19 +14,24 @@ from typing import Any
 import intaglio
 from intaglio import passes, progress, targets
 from intaglio.arguments import require_graph
+from intaglio.batches import load_batch
 from intaglio.compile_options import OPTION_NAMES, CompileOptions, split_options
 from intaglio.errors import BadInput, option, unknown_keyword
+from intaglio.find_padding import find_padding
 from intaglio.frontends import picture_format
 from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.preprocess import OPTIONS as PREPROCESSING
 from intaglio.frontends.preprocess import preprocess
 from intaglio.heap import Arena
 from intaglio.ir import Graph, Value
+from intaglio.open_graph import symbols_of
 from intaglio.package import Package
+from intaglio.package.constant_pool import ConstantPool
 from intaglio.passes.memory import plan_memory
 from intaglio.passes.partition_report import Partition
 from intaglio.passes.prune import Pruned
 from intaglio.plan import Plan, Tensor
+from intaglio.size_lists import variants
 from intaglio.tune import Decision, Decisions, Tuned, Tuner, Tuning
 
 COLLECT_ABOVE_BYTES = 64 << 20  # of constants: collect garbage before packing, to lower the peak
@@ -123,6 +129,37 @@ def _traced(
 ) -> Compiled:
     chip = targets.find(target, options.isa, options.precision)
     _refuse_npu_options(chip, options)
+    sizes = variants(load)
+    if len(sizes) == 1:
+        return _packed(chip, options, [_lowered(chip, options, model, sizes[0])])
+    lowered, pool = [], ConstantPool()
+    for i, at in enumerate(sizes):
+        progress.report("compiling for each size", i, len(sizes))
+        lowered.append(_lowered(chip, options, model, at, pool))
+    lowered.sort(key=lambda one: sum(t.size for t in one.plan.inputs if t is not None))
+    return _packed(chip, options, lowered)
+
+
+@dataclass
+class _Lowered:
+    """A graph in the target's own ops, with its plan, before it is packed."""
+
+    graph: Graph
+    plan: Plan
+    tensors: dict[Value, Tensor]
+    ran: passes.Ran
+    decisions: list[Decision]
+    arena: Arena | None  # of its constants
+
+
+def _lowered(
+    chip: targets.Target,
+    options: CompileOptions,
+    model: str | Path | Graph,
+    load: dict[str, Any],
+    pool: ConstantPool | None = None,
+) -> _Lowered:
+    """Run all passes and plan memory. Constants that are in `pool` already are taken from there."""
     host = chip.host or chip  # next to an NPU: the CPU that runs all other nodes
     decisions, measuring = Decisions(), []
     if options.tune:
@@ -130,26 +167,64 @@ def _traced(
         decisions = tuner = Tuner(host, tuning, options.level, options.disable)
         measuring = [passes.Pass("measure", tuner, level=2, finds="tuned")]
     progress.report("reading the model")
-    graph = _graph(model, load)
+    graph = _graph(model, load, options.batch)
+    _refuse_ranges(chip, options, graph)
     offload = _offload(chip, options) if chip.chip else []
     lowering = passes.lowering(host, decisions.pick)
     pipeline = [*passes.neutral(chip.cost), *offload, *measuring, *lowering]
-    with Arena(_packed_size(graph)) as arena, progress.inside(f"compiling for {chip.name}"):
+    with (
+        Arena(_packed_size(graph)) if pool is None else nullcontext() as arena,
+        progress.inside(f"compiling for {chip.name}"),
+    ):
         ran = passes.run(graph, pipeline, options.level, options.dump_dir, options.disable)
     progress.report("planning memory")
     start = time.perf_counter()
     plan, tensors = plan_memory(graph, graph.name or "main")
-    records = [
-        *ran.records,
-        passes.Record("plan memory", time.perf_counter() - start, len(plan.steps)),
-    ]
+    record = passes.Record("plan memory", time.perf_counter() - start, len(plan.steps))
+    ran.records.append(record)
+    if pool is not None:
+        pool.share(plan)
+    return _Lowered(graph, plan, tensors, ran, decisions.made, arena)
+
+
+def _packed(chip: targets.Target, options: CompileOptions, lowered: Sequence[_Lowered]) -> Compiled:
+    """The package with all plans; reports are those of the largest."""
+    last = lowered[-1]
     progress.report("packing weights")
-    if sum(t.size for t in tensors.values() if t.fixed) > COLLECT_ABOVE_BYTES:
+    if sum(t.size for t in last.tensors.values() if t.fixed) > COLLECT_ABOVE_BYTES:
         gc.collect()  # replaced constants are still in memory
-    meta = _metadata(graph, chip, options, decisions.made, ran.found)
-    package = Package.build([plan], isa=chip.isa, meta=meta, strip=options.strip, arena=arena)
-    found = {name: ran.found.get(name) for name in ("tuned", "partition", "pruned")}
-    return Compiled(package, graph, plan, tensors, records, decisions.made, **found)
+    meta = _metadata(last.graph, chip, options, last.decisions, last.ran.found)
+    plans = [one.plan for one in lowered]
+    arena = last.arena if len(lowered) == 1 else None
+
+    def build() -> Package:
+        return Package.build(plans, isa=chip.isa, meta=meta, strip=options.strip, arena=arena)
+
+    package = build()
+    if len(plans) > 1 and (links := find_padding(package)) is not None:
+        meta["padding"] = links
+        package = build()
+    found = {name: last.ran.found.get(name) for name in ("tuned", "partition", "pruned")}
+    return Compiled(
+        package, last.graph, last.plan, last.tensors, last.ran.records, last.decisions, **found
+    )
+
+
+def _refuse_ranges(chip: targets.Target, options: CompileOptions, graph: Graph) -> None:
+    """BadInput where a model with ranges cannot be compiled."""
+    symbols = symbols_of(graph)
+    if not symbols:
+        return
+    sizes = {name: [s.low, s.high] for name, s in symbols.items()}
+    remedy = f"list sizes instead: {option('dims', sizes)}"
+    if chip.chip:
+        raise BadInput(f"{chip.name} runs programs of fixed shapes, not ranges; {remedy}")
+    if options.tune:
+        raise BadInput(f"{option('tune', True)} measures fixed shapes, not ranges; {remedy}")
+    for name in graph.state:
+        types = [v.type for v in graph.inputs if v.name == name]
+        if not all(t.fixed for t in types):
+            raise BadInput(f"state '{name}' has open dimensions; a state has one size; {remedy}")
 
 
 def _metadata(
@@ -225,7 +300,9 @@ def _check_load_options(given: dict[str, Any]) -> None:
             raise unknown_keyword("compile", name, ("target", *OPTION_NAMES, *of_load))
 
 
-def _graph(model: str | Path | Graph, load: dict[str, Any]) -> Graph:
+def _graph(
+    model: str | Path | Graph, load: dict[str, Any], batch: int | str | None = None
+) -> Graph:
     """A graph that the passes may change."""
     if isinstance(model, Graph):
         pictures = {k: v for k, v in load.items() if k in PREPROCESSING}
@@ -237,5 +314,8 @@ def _graph(model: str | Path | Graph, load: dict[str, Any]) -> Graph:
         graph = model.copy()
         if pictures:
             preprocess(graph, **pictures)
-        return graph
-    return intaglio.load(model, **load)
+    elif batch is None:
+        graph = intaglio.load(model, **load)
+    else:
+        return load_batch(model, load, batch)
+    return graph if batch is None else load_batch(graph, {}, batch)

@@ -3,7 +3,8 @@
 IntaglioError
 ├── BadInput      a file, shape, name or option that the user gave cannot be used
 │   ├── UnknownKeyword   a keyword argument that a function does not have; a TypeError too
-│   └── BadFile   a model or package file that is missing, truncated, corrupt or hostile
+│   ├── BadFile   a model or package file that is missing, truncated, corrupt or hostile
+│   └── BadKey    a key or signature that is missing, or does not fit the package
 ├── Unsupported   the model asks for something that Intaglio does not do
 └── RunError      a running model met data it cannot compute with (an index out of range, say)
 
@@ -33,6 +34,10 @@ class UnknownKeyword(BadInput, TypeError):
 
 class BadFile(BadInput):
     """A file is missing, truncated, corrupt or not what its name says."""
+
+
+class BadKey(BadInput):
+    """A key or signature is missing, or does not fit the package."""
 
 
 class Unsupported(IntaglioError):

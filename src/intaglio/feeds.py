@@ -12,6 +12,8 @@ from intaglio import dtypes
 from intaglio.arguments import described
 from intaglio.errors import BadInput, did_you_mean, option
 from intaglio.ir import Array, Type
+from intaglio.open_graph import sizes_of
+from intaglio.symint import SymInt
 
 MAX_NAMES = 8  # in a message
 # Permutations of the axes of an image: channels to the front, channels to the back.
@@ -54,7 +56,10 @@ def check_inputs(types: Mapping[str, Type], inputs: Mapping[str, Any]) -> dict[s
         raise no_such_name("input", unknown[0], types)
     if missing := [n for n in types if n not in inputs]:
         raise BadInput(f"input '{missing[0]}' is missing; the model needs {_listed(types)}")
-    return {name: _checked(name, inputs[name], t) for name, t in types.items()}
+    arrays = {name: _checked(name, inputs[name], t) for name, t in types.items()}
+    if not all(t.fixed for t in types.values()):
+        sizes_of(types, [a.shape for a in arrays.values()])
+    return arrays
 
 
 def no_such_name(what: str, name: Any, types: Mapping[str, Type]) -> BadInput:
@@ -72,13 +77,21 @@ def _listed(types: Mapping[str, Type]) -> str:
 def _checked(name: str, given: Any, t: Type) -> Array:
     want = dtypes.numpy_of(t.dtype)
     a = _array(name, given, want, t)
-    if a.dtype == want and a.shape == t.shape:
+    if a.dtype == want and _fits(t, a.shape):
         return a
     wrong = [f"shape {a.shape}"] if a.shape != t.shape else []
     wrong += [f"dtype {a.dtype}"] if a.dtype != want else []
     raise BadInput(
         f"input '{name}' has {' and '.join(wrong)}, the model takes {want} {t.shape}; "
         f"{_remedy(name, 'x' if hasattr(given, 'astype') else 'np.asarray(x)', a, t)}"
+    )
+
+
+def _fits(t: Type, shape: Sequence[int]) -> bool:
+    """Whether a shape fits an input of type `t`; `sizes_of` checks its open dimensions."""
+    return len(shape) == t.rank and all(
+        isinstance(planned, SymInt) or extent == planned
+        for extent, planned in zip(shape, t.shape, strict=True)
     )
 
 

@@ -11,6 +11,7 @@ from intaglio.arguments import described, require_graph
 from intaglio.errors import BadInput
 from intaglio.feeds import check_inputs, require_names
 from intaglio.ir import Array, Graph, Type
+from intaglio.open_graph import at_size, sizes_of
 
 
 def interpret(
@@ -30,6 +31,8 @@ def interpret(
         raise BadInput(f"keep is {described(keep)}; give a dict, which receives the tensors")
     states = {n: initial_state(types[n], a) for n, a in graph.state.items() if n not in inputs}
     arrays = check_inputs(types, {**states, **inputs})
+    if not all(t.fixed for t in types.values()):
+        graph = at_size(graph, sizes_of(types, [arrays[n].shape for n in types]))
     outputs = evaluate(graph, [arrays[v.name] for v in graph.inputs], keep)
     return dict(zip(graph.output_names, outputs, strict=True))
 

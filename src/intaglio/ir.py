@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes
+from intaglio.symint import bound, is_symbolic
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -47,15 +48,22 @@ class Type:
 
     @property
     def bytes(self) -> int:
-        return self.size * dtypes.itemsize(self.dtype)
+        """Size in bytes, at the upper bound of extents that are known only at run time."""
+        return bound(self.size) * dtypes.itemsize(self.dtype)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether every extent is known when compiling."""
+        return not self.dynamic and not is_symbolic(self.shape)
 
     def but(self, **changes: Any) -> Type:
         """This type with some fields changed."""
         return replace(self, **changes)
 
     def __str__(self) -> str:
-        dims = ("<=" * (i in self.dynamic) + str(d) for i, d in enumerate(self.shape))
-        return f"{self.dtype}{'q' if self.quant else ''}[{'x'.join(dims)}]"
+        dims = ["<=" * (i in self.dynamic) + str(d) for i, d in enumerate(self.shape)]
+        between = ", " if is_symbolic(self.shape) else "x"
+        return f"{self.dtype}{'q' if self.quant else ''}[{between.join(dims)}]"
 
 
 class Value:
@@ -280,6 +288,12 @@ class Graph:
         pairs = zip(self.output_names, self.outputs, strict=True)
         lines.append("outputs " + ", ".join(f"{name} = {show(v)}" for name, v in pairs))
         return "\n".join(lines)
+
+
+def symbolic(node: Node) -> bool:
+    """Whether a shape or an attribute of the node depends on open dimensions."""
+    types = any(is_symbolic(v.shape) for v in node.outputs)
+    return types or any(is_symbolic(a) for a in node.attrs.values())
 
 
 def detach(node: Node) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes
+from intaglio import dtypes, symint
 from intaglio.errors import BadInput, IntaglioError, RunError
 from intaglio.ir import Array, Node, Value
 
@@ -96,11 +96,16 @@ class NativeOp:
     infer: Any
     scratch: Any
 
+    def numbers(self, attrs: Mapping[str, Any]) -> list[Any]:
+        """The attributes as the numbers of the op's C struct, 8 bytes each."""
+        return [n for f in self.fields for n in _field_numbers(self.name, f, attrs)]
+
     def pack_attrs(self, attrs: Mapping[str, Any]) -> bytes:
         """The attributes as the bytes of the op's C struct."""
         out = bytearray()
         for f in self.fields:
-            out += _pack_field(self.name, f, attrs)
+            numbers = [symint.plain(n) for n in _field_numbers(self.name, f, attrs)]
+            out += np.array(numbers, np.float64 if f.kind == "f" else np.int64).tobytes()
         return bytes(out)
 
     def unpack_attrs(self, raw: bytes) -> dict[str, Any]:
@@ -246,7 +251,7 @@ def why_not(node: Node, isa: int) -> str | None:
         return str(words.decode())
     for v, t in zip(node.outputs, inferred, strict=True):
         got = (dtypes.BY_CODE[t.dtype].name, tuple(t.shape[: t.rank]))
-        if got != (v.dtype, v.shape):
+        if got != (v.dtype, symint.plain(v.shape)):
             return f"its kernel infers {got[0]}{got[1]}, the graph has {v.type}"
     return None
 
@@ -256,9 +261,9 @@ def _parse_field(text: str) -> Field:
     return Field(name, kind, int(count), tuple(words.split("|")) if words else ())
 
 
-def _pack_field(op: str, f: Field, attrs: Mapping[str, Any]) -> bytes:
+def _field_numbers(op: str, f: Field, attrs: Mapping[str, Any]) -> list[Any]:
     if f.name not in attrs and f.name.startswith("n_"):
-        return np.int64(len(attrs[f.name[2:]])).tobytes()
+        return [len(attrs[f.name[2:]])]
     if f.name not in attrs:
         raise KeyError(
             f"op {op}: the kernel wants attribute {f.name!r}, the node has {sorted(attrs)}"
@@ -275,9 +280,7 @@ def _pack_field(op: str, f: Field, attrs: Mapping[str, Any]) -> bytes:
         raise BadInput(
             f"op {op}: {f.name} has {len(items)} entries; the kernel takes at most {f.count}"
         )
-    return np.array(
-        items + [0] * (f.count - len(items)), np.float64 if f.kind == "f" else np.int64
-    ).tobytes()
+    return items + [0] * (f.count - len(items))
 
 
 # ---- running a single kernel, for tests and benchmarks ------------------------------------------
@@ -354,7 +357,7 @@ def _call(ins: Sequence[CTensor | None], attrs: bytes, n_out: int) -> tuple[CCal
 def _typed(v: Value) -> CTensor:
     """A tensor for shape inference; only constants have an address."""
     known = v.data is not None and v.data.flags.c_contiguous
-    shape = (ctypes.c_int64 * MAX_RANK)(*v.shape)
+    shape = (ctypes.c_int64 * MAX_RANK)(*symint.plain(v.shape))
     code = dtypes.TABLE[v.dtype].code
     return CTensor(v.data.ctypes.data if known else None, shape, v.type.bytes, code, v.type.rank)  # type: ignore[union-attr]
 

@@ -7,34 +7,25 @@ import functools
 import json
 import os
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from intaglio import dtypes, native
-from intaglio.errors import BadFile, BadInput, IntaglioError, RunError, Unsupported
+from intaglio.errors import BadFile
 from intaglio.ir import Quant, Type
 from intaglio.package import Package
 from intaglio.package.format import ALIGN
+from intaglio.package.keys import KeySource, PublicKeySource, open_options
+from intaglio.status import CError as CError
+from intaglio.status import error_of as error_of
+from intaglio.symint import Symbol, Symbols
 
-_ERRORS: dict[int, type[IntaglioError]] = {  # by itg_status
-    1: BadFile,
-    2: BadInput,
-    3: Unsupported,
-    4: RunError,
-    5: RunError,  # out of memory
-}
-_BUSY = 6  # ITG_BUSY, the one status without words of the session
 _SKIP_CHECKSUM = 1  # flag of itg_model_open: do not read the weights to check them
 _COPY = 2  # flag of itg_model_open_file: read the file instead of mapping it
 _Shape = ctypes.c_int64 * native.MAX_RANK
-
-
-class CError(ctypes.Structure):
-    """itg_error: the words of a failed call."""
-
-    _fields_ = [("words", ctypes.c_char * 256)]
 
 
 class CInfo(ctypes.Structure):
@@ -51,6 +42,18 @@ class CInfo(ctypes.Structure):
         ("zero", ctypes.POINTER(ctypes.c_int64)),
         ("n_scale", ctypes.c_uint32),
         ("quant_axis", ctypes.c_int32),
+        ("symbol", ctypes.c_int32 * native.MAX_RANK),
+    ]
+
+
+class CSymbol(ctypes.Structure):
+    """itg_symbol: an open dimension."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("low", ctypes.c_int64),
+        ("high", ctypes.c_int64),
+        ("multiple", ctypes.c_int64),
     ]
 
 
@@ -66,6 +69,9 @@ class COptions(ctypes.Structure):
         ("memory", ctypes.c_void_p),
         ("memory_size", ctypes.c_uint64),
         ("weights", ctypes.c_void_p),
+        ("pool", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+        ("internal_size", ctypes.c_uint64),
     ]
 
 
@@ -73,7 +79,8 @@ class CMemory(ctypes.Structure):
     """itg_memory: bytes by purpose."""
 
     _fields_ = [
-        (n, ctypes.c_uint64) for n in ("weights", "arena", "scratch", "io", "tables", "session")
+        (n, ctypes.c_uint64)
+        for n in ("weights", "arena", "scratch", "io", "tables", "session", "internal")
     ]
 
 
@@ -120,8 +127,8 @@ def library() -> ctypes.CDLL:
     lib = native.library()
     pointer, u32, size = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_size_t
     signatures: list[tuple[Any, ...]] = [  # name, result, arguments
-        ("itg_model_open_file", u32, ctypes.c_char_p, u32, pointer, pointer),
-        ("itg_model_open", u32, pointer, size, u32, pointer, pointer),
+        ("itg_model_open_file_with", u32, ctypes.c_char_p, pointer, pointer, pointer),
+        ("itg_model_open_with", u32, pointer, size, pointer, pointer, pointer),
         ("itg_model_close", None, pointer),
         ("itg_model_inputs", u32, pointer, u32),
         ("itg_model_outputs", u32, pointer, u32),
@@ -140,6 +147,10 @@ def library() -> ctypes.CDLL:
         ("itg_session_error", ctypes.c_char_p, pointer),
         ("itg_session_steps", u32, pointer),
         ("itg_run_with", u32, pointer, pointer, pointer),
+        ("itg_set_shapes", u32, pointer, pointer),
+        ("itg_session_plan", u32, pointer),
+        ("itg_model_symbols", u32, pointer, u32),
+        ("itg_model_symbol", u32, pointer, u32, u32, pointer),
         ("itg_get_output", u32, pointer, u32, pointer),
         ("itg_get_profile", u32, pointer, u32, pointer),
         ("itg_reset_profile", None, pointer),
@@ -150,41 +161,35 @@ def library() -> ctypes.CDLL:
     return lib
 
 
-def error_of(status: int, words: bytes, where: str = "") -> IntaglioError:
-    """The exception for a status of the runtime, with the runtime's words."""
-    if status == _BUSY:
-        return BadInput(
-            "session is already running: another thread called it; a session runs once at a time; "
-            "use one session per thread"
-        )
-    message = words.decode("utf-8", "replace") or f"the runtime failed with status {status}"
-    prefix = f"{where}: " if where and where not in message else ""
-    return _ERRORS[status](prefix + message)
-
-
 class Model:
     """An open package; closed when the last session that uses it is gone."""
 
-    def __init__(self, source: str | Path | bytes | Package, verify: bool, copy: bool = False):
+    def __init__(
+        self,
+        source: str | Path | bytes | Package,
+        verify: bool,
+        copy: bool = False,
+        key: KeySource | None = None,
+        public_key: PublicKeySource | None = None,
+    ):
         lib, error, handle = library(), CError(), ctypes.c_void_p()
         if isinstance(source, Package) and not source.sealed:
             verify = False  # it never left this process
         flags = (0 if verify else _SKIP_CHECKSUM) | (_COPY if copy else 0)
-        where = ""
-        if isinstance(source, Package | bytes | bytearray | memoryview):
-            data = source.image if isinstance(source, Package) else bytes(source)
-            given = np.frombuffer(data, np.uint8)
-            address = given.ctypes.data
-            self._keep = None if address % ALIGN else given  # unaligned bytes are copied
-            status = lib.itg_model_open(
-                address, len(data), flags, ctypes.byref(handle), ctypes.byref(error)
-            )
-        else:
-            where = str(source)
-            path = os.fsencode(source)
-            status = lib.itg_model_open_file(path, flags, ctypes.byref(handle), ctypes.byref(error))
-        if status:
-            raise error_of(status, error.words, where)
+        with open_options(key, public_key, flags) as options:
+            results = ctypes.byref(options), ctypes.byref(handle), ctypes.byref(error)
+            where = ""
+            if isinstance(source, Package | bytes | bytearray | memoryview):
+                data = source.image if isinstance(source, Package) else bytes(source)
+                given = np.frombuffer(data, np.uint8)
+                address = given.ctypes.data
+                self._keep = None if address % ALIGN else given  # unaligned bytes are copied
+                status = lib.itg_model_open_with(address, len(data), *results)
+            else:
+                where = str(source)
+                status = lib.itg_model_open_file_with(os.fsencode(source), *results)
+            if status:
+                raise error_of(status, error.words, where)
         self.handle = handle
         weakref.finalize(self, lib.itg_model_close, handle)
 
@@ -210,14 +215,29 @@ class Model:
             else (lib.itg_model_outputs, lib.itg_model_output)
         )
         found: dict[str, Type] = {}
-        info = CInfo()
+        info, extents = CInfo(), self.open_extents(plan) if inputs else []
         for i in range(count(self.handle, plan)):
             get(self.handle, plan, i, ctypes.byref(info))
             name = info.name.decode("utf-8", "replace")
             if name in found:
                 raise BadFile(f"package has two {'in' if inputs else 'out'}puts called '{name}'")
-            found[name] = _type(info)
+            found[name] = _type(info, extents)
         return found
+
+    @property
+    def plans(self) -> int:
+        """The number of main plans."""
+        return int(library().itg_model_plans(self.handle))
+
+    def open_extents(self, plan: int) -> list[int]:
+        """The extents of a plan's open dimensions, as SymInts."""
+        lib, symbol, found = library(), CSymbol(), []
+        for i in range(lib.itg_model_symbols(self.handle, plan)):
+            lib.itg_model_symbol(self.handle, plan, i, ctypes.byref(symbol))
+            name = symbol.name.decode("utf-8", "replace")
+            found.append(Symbol(name, symbol.low, symbol.high, symbol.multiple))
+        symbols = Symbols(found)
+        return [symbols.extent(s.name) for s in found]
 
     def states(self, plan: int) -> list[tuple[int, int]]:
         """The input and output numbers of every state."""
@@ -228,11 +248,17 @@ class Model:
         return found
 
 
-def _type(info: CInfo) -> Type:
+def _type(info: CInfo, extents: Sequence[int]) -> Type:
+    """The type of an input or output; `extents` are those of the open dimensions."""
     quant = None
     if info.scale:
         n = info.n_scale
         axis = None if info.quant_axis < 0 else info.quant_axis
         quant = Quant(tuple(info.scale[:n]), tuple(info.zero[:n]), axis)
-    axes = tuple(i for i in range(info.rank) if info.dynamic >> i & 1)
-    return Type(dtypes.BY_CODE[info.dtype].name, tuple(info.shape[: info.rank]), quant, axes)
+    shape, axes = list(info.shape[: info.rank]), []
+    for i, number in enumerate(info.symbol[: info.rank]):
+        if number >= 0:
+            shape[i] = extents[number]
+        elif info.dynamic >> i & 1:
+            axes.append(i)
+    return Type(dtypes.BY_CODE[info.dtype].name, tuple(shape), quant, tuple(axes))

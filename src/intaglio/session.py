@@ -1,81 +1,109 @@
-"""Running models: `intaglio.open` makes a Session, which the C runtime executes."""
+"""Sessions: models that are ready to run, executed by the C runtime."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
 
-from intaglio import dtypes
-from intaglio.arguments import described, whole_number
-from intaglio.errors import BadFile, BadInput, RunError
+from intaglio.arguments import default_threads, described, whole_number
+from intaglio.array_addresses import address_of, fitting, leading
+from intaglio.errors import BadInput, RunError
 from intaglio.feeds import array_for, check_inputs, no_such_name, require_names
-from intaglio.ir import Array
+from intaglio.ir import Array, Type
+from intaglio.native_session import ANY_PLAN, NativeSession, Sized
+from intaglio.native_session import StepProfile as StepProfile
 from intaglio.package import Package
-from intaglio.runtime import CError, CMemory, COptions, CProfile, CView, Model, error_of, library
+from intaglio.package.keys import KeySource, PublicKeySource
+from intaglio.package_source import is_package, open_package
+from intaglio.padding import Padding, pad
+from intaglio.runtime import COptions
 
-MAX_THREADS = 256  # ITG_MAX_THREADS of csrc/runtime.h
-_Byte = ctypes.c_char
-_C_CONTIGUOUS_AND_ALIGNED = 0x101  # bits of numpy's flags.num
-
-
-@dataclass(frozen=True, slots=True)
-class StepProfile:
-    """The time of one step, summed over all runs since the session was opened."""
-
-    op: str
-    origin: str  # the node in the user's model
-    isa: str  # instruction set of the kernel
-    plan: int  # 0: a step of the model itself, else the number of its sub-plan
-    threads: int  # that share the work
-    macs: int  # multiply-accumulates of one call
-    calls: int
-    milliseconds: float  # of all calls
+MAX_SHAPES = 256  # sets of input shapes that a session remembers
 
 
 class Session:
-    """A model that is ready to run.
+    """A model that is ready to run: `Session("model.itg")` is `intaglio.open("model.itg")`.
 
-    Threads may share a session: a `run` waits until the run before it has ended. For runs at the
-    same time, `fork()` gives another session over the same weights. The state of a streaming model
-    is neither an input nor an output here: the session carries it from one run to the next. A
-    process forked by `os.fork` or `multiprocessing` may run and close the sessions of its parent.
+    A model file works too: `Session("model.onnx")` compiles it for each shape of its inputs when
+    that is first seen; its keywords are those of `intaglio.compile`, and `keep` (how many plans are
+    kept), `cache` (a folder for packages; True: the user's cache folder) and `background` (whether
+    further plans are compiled in the background).
+
+    Inputs may have every shape that the package was compiled for: `inputs` names their open
+    dimensions. Threads may share a session: a `run` waits until the run before it has ended. For
+    runs at the same time, `clone()` gives another session over the same weights. The state of a
+    streaming model is neither an input nor an output here: the session carries it from one run to
+    the next. A process forked by `os.fork` or `multiprocessing` may run and close the sessions of
+    its parent.
     """
 
-    def __init__(self, model: Model, threads: int, plan: int, profile: bool, max_steps: int):
-        lib, error, handle = library(), CError(), ctypes.c_void_p()
-        self.threads, self._model, self._plan = threads, model, plan
-        self._options = COptions(plan, threads, profile, 1, max_steps)
-        status = lib.itg_session_create(
-            model.handle, ctypes.byref(self._options), ctypes.byref(handle), ctypes.byref(error)
-        )
-        if status:
-            raise error_of(status, error.words)
-        self._handle, self._lock = handle, threading.Lock()
-        self._destroy = weakref.finalize(self, lib.itg_session_destroy, handle)
-        pairs = model.states(plan)
-        inputs, outputs = model.types(True, plan), model.types(False, plan)
-        state_inputs, state_outputs = {i for i, _ in pairs}, {o for _, o in pairs}
-        self._states = {list(inputs)[i]: list(inputs.values())[i] for i, _ in pairs}
-        self._input_numbers = [i for i in range(len(inputs)) if i not in state_inputs]
-        self._output_numbers = [i for i in range(len(outputs)) if i not in state_outputs]
-        self.inputs = {n: t for i, (n, t) in enumerate(inputs.items()) if i not in state_inputs}
-        self.outputs = {n: t for i, (n, t) in enumerate(outputs.items()) if i not in state_outputs}
-        self._takes = [(n, dtypes.numpy_of(t.dtype), t.shape) for n, t in self.inputs.items()]
-        self._makes = [(n, dtypes.numpy_of(t.dtype), t.shape) for n, t in self.outputs.items()]
-        self._dynamic = any(t.dynamic for t in self.outputs.values())
-        # Addresses for the runtime; those of states stay null, because the session owns them.
-        self._sources = (ctypes.c_void_p * max(len(inputs), 1))()
-        self._results = (ctypes.c_void_p * max(len(outputs), 1))()
-        self._run = lib.itg_run_with
+    _now: NativeSession | None  # the plan that runs
+    _sized: Sized | None  # at the shapes of the last inputs
+
+    def __new__(cls, source: Any = None, *args: Any, **keywords: Any) -> Session:
+        if cls is Session and not is_package(source):
+            from intaglio.model_session import ModelSession  # imports the compiler
+
+            return object.__new__(ModelSession)
+        return object.__new__(cls)
+
+    def __init__(
+        self,
+        source: str | Path | bytes | Package,
+        threads: int | None = None,
+        *,
+        plan: int | None = None,
+        profile: bool = False,
+        verify: bool = True,
+        max_steps: int = 0,
+        copy: bool = False,
+        key: KeySource | None = None,
+        public_key: PublicKeySource | None = None,
+    ):
+        threads = default_threads(threads)
+        plan = ANY_PLAN if plan is None else whole_number("plan", plan, 0, ANY_PLAN - 1)
+        max_steps = whole_number("max_steps", max_steps, 0, (1 << 64) - 1)
+        model = open_package(source, verify, copy, key, public_key)
+        self.threads = threads
+        self._begin(NativeSession(model, COptions(plan, threads, profile, 1, max_steps)))
+
+    def _begin(self, native: NativeSession | None) -> None:
+        self._now, self._closed = native, False
+        self._lock = threading.Lock()
+        self._known: dict[tuple[Any, ...], Sized] = {}  # by the shapes of the inputs
+        self._sized = self._padding = None
+        if native is not None and not native.resizable:
+            self._sized = native.sized()
+        elif native is not None:
+            self._padding = Padding.of(native.model.meta, native.plan_inputs)
         _sessions.add(self)
+
+    @property
+    def inputs(self) -> dict[str, Type]:
+        """The types of the inputs by name, open dimensions with their names."""
+        return self._native.inputs
+
+    @property
+    def outputs(self) -> dict[str, Type]:
+        """The types of the outputs by name, at the largest shapes."""
+        return self._native.outputs
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of the outputs, in the order of the model."""
+        return list(self.outputs)
+
+    @property
+    def _native(self) -> NativeSession:
+        if self._now is None:
+            raise BadInput("the session has not run yet: its first inputs decide what is compiled")
+        return self._now
 
     def run(
         self, inputs: Mapping[str, Array], out: Mapping[str, Array] | None = None
@@ -85,59 +113,104 @@ class Session:
         Outputs are written into the arrays in `out`; for names that it lacks, new arrays are made.
         C-contiguous inputs are read without a copy. While another thread runs this session, the
         call waits.
+
+        Calls as onnxruntime has them work too: `run(None, {"x": a})` and `run(["y"], {"x": a})`
+        return a list of arrays.
         """
+        if type(inputs) is not dict:
+            if _is_list_of_names(inputs) and isinstance(out, Mapping):
+                return self._run_as_onnxruntime(inputs, out)  # type: ignore[return-value]
+            require_names("session.run({})", self.inputs, inputs, out)
         try:
-            arrays = self._arrays(inputs, out)  # alive until the run is over
+            sized = self._sized
+            arrays = None if sized is None else fitting(sized, inputs)  # alive until the end
+            if arrays is None or sized is None:
+                sized, arrays = self._fit(inputs)
             results = (
-                self._buffers(out, arrays)
+                self._buffers(sized, out, arrays)
                 if out
-                else {name: np.empty(shape, dtype) for name, dtype, shape in self._makes}
+                else {name: np.empty(shape, dtype) for name, dtype, shape in sized.makes}
             )
         except MemoryError:
             raise self._no_memory() from None
-        sources = [_address(a) for a in arrays]
-        places = [_address(a) for a in results.values()]
+        if sized.padded is not None:
+            return self._run_padded(sized, arrays, results)
+        sources = [address_of(a) for a in arrays]
+        places = [address_of(a) for a in results.values()]
         with self._lock:
-            handle = self._open_handle()
-            if not self._states:
-                self._sources[: len(sources)] = sources  # type: ignore[assignment]
-                self._results[: len(places)] = places  # type: ignore[assignment]
-            else:
-                for i, address in zip(self._input_numbers, sources, strict=True):
-                    self._sources[i] = address
-                for i, address in zip(self._output_numbers, places, strict=True):
-                    self._results[i] = address
-            if status := self._run(handle, self._sources, self._results):
-                self._fail(status)
-            if self._dynamic:
-                self._trim(handle, results)
+            sized.native.run(sized, sources, places)
+            if sized.varies:  # data decided how large the outputs are
+                shapes = sized.native.output_shapes()
+                results = {
+                    name: leading(a, shape)
+                    for (name, a), shape in zip(results.items(), shapes, strict=True)
+                }
         return results
 
-    def _arrays(self, inputs: Mapping[str, Array], out: object) -> list[Array]:
-        """The inputs in order, contiguous and aligned; BadInput where one does not fit."""
-        if type(inputs) is not dict:
-            require_names("session.run({})", self.inputs, inputs, out)
-        arrays = []
-        for name, dtype, shape in self._takes:
-            a = inputs.get(name)
-            fits = type(a) is np.ndarray and a.dtype == dtype and a.shape == shape
-            if not fits or a.flags.num & _C_CONTIGUOUS_AND_ALIGNED != _C_CONTIGUOUS_AND_ALIGNED:  # type: ignore[union-attr]
-                break
-            arrays.append(a)
-        if len(arrays) == len(inputs) == len(self._takes):
-            return arrays  # type: ignore[return-value]  # the fast path
+    def _run_as_onnxruntime(self, names: Any, inputs: Mapping[str, Array]) -> list[Array]:
+        results = self.run(dict(inputs))
+        if unknown := [n for n in names or () if n not in results]:
+            raise no_such_name("output", unknown[0], self.outputs)
+        return [results[n] for n in names or results]
+
+    def _run_padded(
+        self, sized: Sized, arrays: Sequence[Array], results: dict[str, Array]
+    ) -> dict[str, Array]:
+        """Run in a larger plan, and copy what belongs to the inputs into the results."""
+        assert sized.padded is not None
+        assert self._padding is not None
+        whole = dict(zip(self.inputs, pad(arrays, sized.padded), strict=True))
+        cropped = self._padding.crop(self.run(whole), [a.shape for a in arrays])
+        for name, a in cropped.items():
+            results[name][...] = a
+        return results
+
+    def _fit(self, inputs: Mapping[str, Array]) -> tuple[Sized, list[Array]]:
+        """The session at the shapes of these inputs, and the inputs as arrays in order."""
         checked = check_inputs(self.inputs, inputs)
-        return [np.require(a, requirements=["C", "A"]) for a in checked.values()]
+        arrays = [np.require(a, requirements=["C", "A"]) for a in checked.values()]
+        if self._sized is None or self._native.resizable:
+            self._sized = self._at(tuple(a.shape for a in arrays))
+        return self._sized, arrays
 
-    def _trim(self, handle: ctypes.c_void_p, results: dict[str, Array]) -> None:
-        """Cut outputs with dynamic axes from their upper bound to their true shape."""
-        lib, view = library(), CView()
-        for i, (name, t) in zip(self._output_numbers, self.outputs.items(), strict=True):
-            if t.dynamic:
-                lib.itg_get_output(handle, i, ctypes.byref(view))
-                results[name] = _leading(results[name], tuple(view.shape[: view.rank]))
+    def _at(self, key: tuple[tuple[int, ...], ...]) -> Sized:
+        sized = self._known.get(key)
+        if sized is None:
+            sized = self._new_size(key)
+            while len(self._known) >= MAX_SHAPES:
+                del self._known[next(iter(self._known))]
+            self._known[key] = sized
+        return sized
 
-    def _buffers(self, out: Mapping[str, Array], inputs: list[Array]) -> dict[str, Array]:
+    def _new_size(self, key: tuple[tuple[int, ...], ...]) -> Sized:
+        try:
+            with self._lock:
+                return self._native.sized(key)
+        except BadInput as e:
+            larger = None if self._padding is None else self._padding.larger(key)
+            if larger is None and len(self._native.plan_inputs) == 1:
+                raise
+            if larger is None:
+                raise BadInput(
+                    f"{e}; it was compiled for {self._listed_shapes()}; pad the inputs yourself "
+                    "where that is right"
+                ) from None
+        sized = self._at(tuple(larger))
+        assert self._padding is not None
+        empty = {name: np.empty(shape, dtype) for name, dtype, shape in sized.makes}
+        makes = [(n, a.dtype, a.shape) for n, a in self._padding.crop(empty, key).items()]
+        takes = [(n, d, s) for (n, d, _), s in zip(sized.takes, key, strict=True)]
+        return Sized(self._native, takes, makes, padded=larger)
+
+    def _listed_shapes(self) -> str:
+        return " or ".join(
+            ", ".join(f"'{n}' {t.shape}" for n, t in plan.items())
+            for plan in self._native.plan_inputs[:8]
+        )
+
+    def _buffers(
+        self, sized: Sized, out: Mapping[str, Array], inputs: Sequence[Array]
+    ) -> dict[str, Array]:
         """One array per output: from `out`, or a new one."""
         if not isinstance(out, Mapping):
             raise BadInput(
@@ -147,11 +220,12 @@ class Session:
         if unknown := [n for n in out if n not in self.outputs]:
             raise no_such_name("output", unknown[0], self.outputs)
         buffers = {}
-        for name, dtype, shape in self._makes:
+        for name, dtype, shape in sized.makes:
             if name not in out:
                 buffers[name] = np.empty(shape, dtype)
                 continue
-            a = buffers[name] = array_for(name, "out", out[name], self.outputs[name])
+            kind = self.outputs[name].but(shape=shape)
+            a = buffers[name] = array_for(name, "out", out[name], kind)
             if any(np.may_share_memory(a, b) for b in inputs):
                 raise BadInput(f"out['{name}'] shares memory with an input; give it its own")
         return buffers
@@ -159,90 +233,67 @@ class Session:
     @property
     def state(self) -> dict[str, Array]:
         """Copies of the state that the next run starts with, by name."""
-        lib, view, found = library(), CView(), {}
         with self._lock:
-            handle = self._open_handle()
-            for i, (name, t) in enumerate(self._states.items()):
-                lib.itg_get_state(handle, i, ctypes.byref(view))
-                a = found[name] = np.empty(t.shape, dtypes.numpy_of(t.dtype))
-                if a.nbytes:
-                    ctypes.memmove(a.ctypes.data, view.data, a.nbytes)
-        return found
+            return self._native.read_states()
 
     @state.setter
     def state(self, arrays: Mapping[str, Array]) -> None:
         """Set the state that the next run starts with; names that are missing keep theirs."""
-        require_names("session.state = {}", self._states, arrays)
-        if unknown := [n for n in arrays if n not in self._states]:
-            raise no_such_name("state", unknown[0], self._states)
-        checked = check_inputs({n: self._states[n] for n in arrays}, arrays)
+        states = self._native.states
+        require_names("session.state = {}", states, arrays)
+        if unknown := [n for n in arrays if n not in states]:
+            raise no_such_name("state", unknown[0], states)
+        checked = check_inputs({n: states[n] for n in arrays}, arrays)
         with self._lock:
-            handle = self._open_handle()
-            for i, name in enumerate(self._states):
-                if name in checked:
-                    a = np.ascontiguousarray(checked[name])
-                    if status := library().itg_set_state(handle, i, a.ctypes.data, a.nbytes):
-                        self._fail(status)
+            self._native.write_states(checked)
 
     @property
     def meta(self) -> dict[str, Any]:
         """The package's metadata: name, target, preprocessing of pictures, the model's own."""
-        return self._model.meta
+        return self._native.model.meta
 
     def reset(self) -> None:
         """Set every state to its initial value."""
         with self._lock:
-            library().itg_reset_states(self._open_handle())
+            self._native.reset_states()
 
-    def fork(self) -> Session:
+    def clone(self) -> Session:
         """Another session over the same weights, with its own memory and state."""
-        o = self._options
-        return Session(self._model, self.threads, self._plan, bool(o.profile), o.max_steps)
+        other = object.__new__(Session)
+        other.threads = self.threads
+        other._begin(NativeSession(self._native.model, self._native.options))
+        return other
 
     def profile(self) -> list[StepProfile]:
-        """The time of each step, in order; empty unless opened with profile=True."""
-        if not self._options.profile:
+        """The time of each step of the last shapes, in order; empty unless opened with
+        profile=True."""
+        if not self._native.options.profile:
             return []
-        lib, p, steps = library(), CProfile(), []
         with self._lock:
-            handle = self._open_handle()
-            for i in range(lib.itg_session_steps(handle)):
-                lib.itg_get_profile(handle, i, ctypes.byref(p))
-                steps.append(
-                    StepProfile(
-                        p.op.decode(),
-                        p.origin.decode("utf-8", "replace"),
-                        p.kernel_isa.decode(),
-                        p.plan,
-                        p.parts,
-                        p.macs,
-                        p.calls,
-                        p.ns / 1e6,
-                    )
-                )
-        return steps
+            return self._native.profile()
 
     def reset_profile(self) -> None:
         """Set all measured times to zero."""
         with self._lock:
-            library().itg_reset_profile(self._open_handle())
+            self._native.reset_profile()
 
     def memory(self) -> dict[str, int]:
         """Bytes by purpose: weights, arena (internal tensors), scratch, io (inputs and outputs),
-        tables."""
-        m, error = CMemory(), CError()
-        library().itg_model_memory(
-            self._model.handle, ctypes.byref(self._options), ctypes.byref(m), ctypes.byref(error)
-        )
-        sizes = {n: int(getattr(m, n)) for n in ("weights", "arena", "scratch", "io", "tables")}
-        io = (*self.inputs.values(), *self.outputs.values(), *self._states.values())
-        sizes["io"] = sum(t.bytes for t in io)
+        tables. All are planned for the largest shapes."""
+        sizes = self._native.memory()
+        sizes["io"] = self._io_bytes()
         return sizes
 
     def close(self) -> None:
         """Free the session's memory. A closed session cannot run."""
         with self._lock:
-            self._destroy()
+            self._closed = True
+            if self._now is not None:
+                self._now.close()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise BadInput("the session is closed; open the model again")
 
     def __enter__(self) -> Self:
         return self
@@ -250,20 +301,16 @@ class Session:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def _io_bytes(self) -> int:
+        types = (self.inputs, self.outputs, self._native.states)
+        return sum(t.bytes for some in types for t in some.values())
+
     def _no_memory(self) -> RunError:
-        size = sum(t.bytes for t in (*self.inputs.values(), *self.outputs.values()))
         return RunError(
-            f"there is not enough memory for the inputs and outputs, {size / (1 << 20):,.0f} MiB; "
-            "compile the model for a smaller batch or input"
+            "there is not enough memory for the inputs and outputs, "
+            f"{self._io_bytes() / (1 << 20):,.0f} MiB; compile the model for a smaller batch or "
+            "input"
         )
-
-    def _open_handle(self) -> ctypes.c_void_p:
-        if not self._destroy.alive:
-            raise BadInput("the session is closed; open the package again")
-        return self._handle
-
-    def _fail(self, status: int) -> NoReturn:
-        raise error_of(status, library().itg_session_error(self._handle))
 
 
 # A thread of the parent may have held a session's lock when its process was forked.
@@ -279,80 +326,47 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_locks)
 
 
-def _address(a: Array) -> int:
-    """The address of an array's elements; four times as fast as `a.ctypes.data`."""
-    try:
-        return ctypes.addressof(_Byte.from_buffer(a))  # type: ignore[arg-type]
-    except (TypeError, ValueError, BufferError):  # read-only, empty, or no buffer protocol
-        return a.ctypes.data
-
-
-def _leading(buffer: Array, shape: tuple[int, ...]) -> Array:
-    """The leading elements of `buffer` as an array of this shape."""
-    if shape == buffer.shape:
-        return buffer
-    return buffer.reshape(-1)[: int(np.prod(shape))].reshape(shape).copy()
-
-
 def open(
     source: str | Path | bytes | Package,
     threads: int | None = None,
     *,
-    plan: int = 0,
+    plan: int | None = None,
     profile: bool = False,
     verify: bool = True,
     max_steps: int = 0,
     copy: bool = False,
+    key: KeySource | None = None,
+    public_key: PublicKeySource | None = None,
 ) -> Session:
     """Open a package file (or a Package, or its bytes) to run it.
 
-    `threads` defaults to the number of CPUs that this process may use. `plan` chooses one of the
-    sets of input shapes that the package was compiled for. `profile` measures every step.
+    `threads` defaults to the number of CPUs that this process may use. A package that was compiled
+    for a list of shapes runs all of them; `plan` chooses one. `profile` measures every step.
     `verify=False` skips the checksum of the weights. `max_steps` limits the number of steps of one
     run, so that endless loops stop (0: 10^9 steps). A file is mapped: nobody may write into it or
     shorten it while it is open. `copy=True` reads it into memory instead.
+
+    `key` opens an encrypted package: 32 bytes, the path of a key file, `env:NAME`, or a function
+    that returns the bytes. With `public_key` (32 bytes, or the path of a PEM file), a package
+    without a valid Ed25519 signature of that key is refused.
     """
-    if threads is None:
-        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    threads = whole_number("threads", threads, 1, MAX_THREADS)
-    plan = whole_number("plan", plan, 0)
-    max_steps = whole_number("max_steps", max_steps, 0, (1 << 64) - 1)
-    return Session(_model(source, verify, copy), threads, plan, profile, max_steps)
+    session = object.__new__(Session)
+    session.__init__(  # type: ignore[misc]  # __new__ would take a model file
+        source,
+        threads,
+        plan=plan,
+        profile=profile,
+        verify=verify,
+        max_steps=max_steps,
+        copy=copy,
+        key=key,
+        public_key=public_key,
+    )
+    return session
 
 
-def _model(source: str | Path | bytes | Package, verify: bool, copy: bool) -> Model:
-    """The open package; BadFile says what a file is that is no package."""
-    if isinstance(source, bytes | bytearray | memoryview | Package):
-        return Model(source, verify)
-    if not isinstance(source, str | os.PathLike) or not os.fspath(source):
-        raise BadInput(f"open takes a package, got {described(source)}; {_how_to_open(source)}")
-    try:
-        return Model(source, verify, copy)
-    except BadFile:
-        _refuse_model_file(Path(source))
-        raise
-
-
-def _how_to_open(source: object) -> str:
-    if type(source).__name__ in ("Graph", "ModelProto") or hasattr(source, "state_dict"):
-        return "compile it first: intaglio.open(intaglio.compile(model))"
-    return "give the path of a .itg file, its bytes or a Package"
-
-
-def _refuse_model_file(path: Path) -> None:
-    """BadFile if this is a folder, or a model that is not compiled yet."""
-    from intaglio.frontends import sniff  # running a package does not need it
-    from intaglio.frontends.model_source import named
-
-    if path.is_dir():
-        raise BadFile(f"'{path}' is a folder; give the path of a .itg file")
-    try:
-        kind = sniff(path)
-    except BadFile:
-        return
-    if kind != "ONNX" or path.suffix == ".onnx":  # what is nothing else is taken for ONNX
-        result = path.with_suffix(".itg").name
-        raise BadFile(
-            f"'{path}' is {named(kind)} model, not a package; compile it first: "
-            f'intaglio.compile("{path}").save("{result}")'
-        )
+def _is_list_of_names(given: object) -> bool:
+    """Whether this is the first argument of onnxruntime's `run`."""
+    return given is None or (
+        isinstance(given, list | tuple) and all(isinstance(n, str) for n in given)
+    )

@@ -64,3 +64,36 @@ def test_indices_are_checked(bad: int) -> None:
                 native.run_kernel(
                     kernel, [np.zeros((2, 4), np.float32), index, weight], {"axis": 1}
                 )
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "half_pixel",
+        "half_pixel_symmetric",
+        "pytorch_half_pixel",
+        "align_corners",
+        "asymmetric",
+        "tf_half_pixel_for_nn",
+    ],
+)
+def test_tables_at_run_time(mode: str, where: str) -> None:
+    """`resize_table` gives the tables that a resize of known extents folds, to the bit."""
+    ways = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+    for extent, out in ((1, 1), (1, 5), (4, 8), (5, 3), (7, 16), (16, 1), (3, 0)):
+        x = np.zeros((2, extent, 3), np.float32)
+        for scale in (0.0, 2.0, 0.7):
+            for way in ways if mode == "nearest" else ways[:1]:
+                check(
+                    "resize_table",
+                    x,
+                    axis=1,
+                    extent=out,
+                    scale=scale,
+                    mode=mode,
+                    coordinate_transformation_mode=where,
+                    nearest_mode=way,
+                    exclude_outside=mode == "cubic" and out > 4,
+                    tolerance=1e-6,
+                )

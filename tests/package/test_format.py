@@ -63,6 +63,14 @@ def test_every_section_is_documented():
         "CODE",
         "NAME",
         "ORIG",
+        "STAT",
+        "SYMB",
+        "AXES",
+        "PTCH",
+        "FORM",
+        "CRPT",
+        "BODY",
+        "SIGN",
     ]:
         assert f"`{kind}`" in text
 

@@ -13,8 +13,9 @@ from tests.package.samples import SAMPLES, ramp, t
 from intaglio import BadFile, BadInput, Unsupported, cpu_isa
 from intaglio.package import Package, read
 from intaglio.package import format as f
+from intaglio.package.constant_pool import HASHED_BYTES
 from intaglio.package.read import sections
-from intaglio.package.write import HASHED_BYTES, _Constants, assemble
+from intaglio.package.write import _Constants, assemble
 from intaglio.plan import Plan, Step, Tensor
 
 

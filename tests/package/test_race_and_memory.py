@@ -36,11 +36,12 @@ def test_no_data_race():
     """Plain C without optimisation: every instruction set shares the work in the same way."""
     folder = ROOT / "build-sanitize-thread"
     quick = ["-DINTAGLIO_ISAS=", "-DINTAGLIO_KERNEL_LEVEL=-O0", "-DCMAKE_BUILD_TYPE=Debug"]
-    targets = [*TSAN_TESTS, "fuzz_driver"]
+    targets = [*TSAN_TESTS, "test_encryption", "fuzz_driver"]
     fuzz_package.build(folder, "-DINTAGLIO_SANITIZE=thread", *quick, targets=targets)
     stop = {"TSAN_OPTIONS": "halt_on_error=1"}
     for name in TSAN_TESTS:
         run(folder / name, **stop)
+    run(folder / "test_encryption", "threads", **stop)
     assert " refused 0 " in run(folder / "fuzz_driver", 3, **stop)
 
 

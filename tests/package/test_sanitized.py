@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests import fuzz_package
+from tests import fuzz_package, fuzz_protected
 from tests.package.mutate import mutate
 from tests.package.samples import SAMPLES
 
@@ -45,6 +45,11 @@ def test_the_example_in_c(driver, tmp_path):
 
 def test_mutated_files(driver, tmp_path):
     assert fuzz_package.fuzz(500, seed=7, keep=tmp_path) == []
+
+
+def test_mutated_encrypted_and_signed_files(driver, tmp_path):
+    pytest.importorskip("cryptography")
+    assert fuzz_protected.fuzz(1750, seed=7, keep=tmp_path) == []
 
 
 def test_the_driver_runs_good_files(driver):

@@ -9,6 +9,7 @@ from intaglio.analysis.arena import Span, live_bytes
 from intaglio.ir import Graph, Type
 from intaglio.ops.complexity import all_nodes, complexity, macs
 from intaglio.plan import Plan
+from intaglio.symint import is_symbolic
 
 
 def of_graph(graph: Graph) -> dict[str, Any]:
@@ -95,7 +96,8 @@ def arena_spans(plan: Plan) -> list[Span]:
 
 
 def _type(t: Type) -> dict[str, Any]:
-    plain: dict[str, Any] = {"dtype": t.dtype, "shape": list(t.shape)}
+    shape = [str(d) if is_symbolic(d) else d for d in t.shape]
+    plain: dict[str, Any] = {"dtype": t.dtype, "shape": shape}
     if t.dynamic:
         plain["dynamic"] = list(t.dynamic)
     return plain

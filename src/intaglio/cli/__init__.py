@@ -18,12 +18,16 @@ COMMANDS = {  # name -> line of the group's help; the module is imported when th
     "compile": "Compile a model into a package (.itg) for a CPU or chip.",
     "run": "Run a package or a model on arrays.",
     "optimize": "Optimise a model and write it as ONNX.",
+    "edit": "Cut, change or rename parts of an ONNX model, and check the result.",
     "quantize": "Quantise a float model to integers, with sample inputs.",
     "inspect": "Show inputs, outputs, operations and memory of a model or package.",
     "bench": "Measure latency on this machine, in total or per layer.",
     "perf": "Predict the speed of a model on a chip, layer by layer.",
     "memory": "Show how a model uses the memories of a chip.",
     "matmul": "Predict a matrix product on a chip: limits, layouts, time.",
+    "encrypt": "Encrypt a package, so that only its key opens it.",
+    "sign": "Sign a package, so that altered ones are refused.",
+    "keygen": "Make a key to encrypt packages, or a pair to sign them.",
     "targets": "List the supported chips, or show one with its sources.",
 }
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

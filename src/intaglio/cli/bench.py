@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from intaglio import progress
-from intaglio.cli import model_files, options, progress_line, runs_on
+from intaglio.cli import key_options, model_files, options, progress_line, runs_on
 
 
-@click.command("bench", cls=options.ModelCommand)
+@click.command("bench", cls=options.ModelCommand, groups=key_options.GROUP)
 @click.argument("model", type=click.Path())
 @click.option(
     "--threads",
@@ -31,6 +31,7 @@ from intaglio.cli import model_files, options, progress_line, runs_on
 )
 @click.option("--layers", is_flag=True, help="Show the time of every step.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@key_options.package_options
 @options.model_options
 def command(
     model: str, threads: str, seconds: float, layers: bool, as_json: bool, **model_options: Any
@@ -41,6 +42,7 @@ def command(
     intaglio bench model.itg                   minimum and median in 2 s
     intaglio bench model.itg --threads 1,2     one thread against two
     intaglio bench model.itg --layers          time of every step
+    intaglio bench model.itg --dim seq=64      at this size of an open dimension
 
     A package for a CPU runs on the processor. A package for a chip with an NPU is simulated: its
     times are the simulator's, and the predicted time of the chip is printed beside them.
@@ -51,7 +53,7 @@ def command(
     with progress_line.shown():
         for i, n in enumerate(counts):
             progress.report(f"measuring for {seconds:g} s, thread count", i, len(counts))
-            rows.append(_measure(package, n, seconds, layers))
+            rows.append(_measure(package, n, seconds, layers, model_files.run_sizes(model_options)))
     chip, predicted = runs_on.chip_of(package), runs_on.predicted_ms(package)
     if as_json:
         where = {"simulated": chip is not None, "predicted_ms": predicted}
@@ -70,12 +72,14 @@ def command(
         _table(row.get("layers", []))
 
 
-def _measure(package: Any, threads: int, seconds: float, layers: bool) -> dict[str, Any]:
+def _measure(
+    package: Any, threads: int, seconds: float, layers: bool, sizes: dict[str, int]
+) -> dict[str, Any]:
     import intaglio
     from intaglio.analysis import choices, summary
 
     with intaglio.open(package, threads=threads, profile=layers) as session:
-        feeds = options.read_feeds([], session.inputs, "random")
+        feeds = options.read_feeds([], session.inputs, "random", sizes=sizes)
         session.run(feeds)
         session.reset_profile()
         times: list[float] = []
@@ -85,7 +89,8 @@ def _measure(package: Any, threads: int, seconds: float, layers: bool) -> dict[s
             session.run(feeds)
             times.append((time.perf_counter() - start) * 1e3)
         steps = session.profile()
-    macs = summary.of_plan(package.plan)["macs"]
+    whole = all(t.fixed for t in package.inputs.values()) and len(package.plans) == 1
+    macs = summary.of_plan(package.plan)["macs"] if whole else 0  # else it depends on the size
     measured: dict[str, Any] = {
         "threads": threads,
         "runs": len(times),

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from intaglio import progress
-from intaglio.cli import fitted, model_files, options, progress_line, run_pictures, runs_on
+from intaglio.cli import (
+    fitted,
+    key_options,
+    model_files,
+    options,
+    progress_line,
+    run_pictures,
+    runs_on,
+)
 from intaglio.cli.chip_names import TARGET
 from intaglio.compile_options import LEVELS, CompileOptions, split_options
 from intaglio.errors import BadInput
@@ -25,6 +33,7 @@ GROUPS = {  # of --help
     "Target": "--target --isa --precision --cores --by-layer",
     "Optimisation": "--level --tune --tune-seconds --tune-threads",
     "Pictures": "--resize --bgr",
+    "Protection": "--encrypt --key-file --key-env --sign",
     "Output": "-o --json --quiet --explain --dump-dir",
 }
 
@@ -63,6 +72,13 @@ GROUPS = {  # of --help
     "units compute float layers in fp16.",
 )
 @click.option(
+    "--batch",
+    callback=options.batch,
+    metavar="N|1..N",
+    help="Images that the package takes at once, for a model that is made for one image or leaves "
+    "its batch open. Says which layer mixes images, if one does.",
+)
+@click.option(
     "--cores",
     default=CompileOptions.cores,
     show_default=True,
@@ -93,6 +109,16 @@ GROUPS = {  # of --help
 @click.option(
     "--explain", is_flag=True, help="Print the chosen implementation of each layer, and times."
 )
+@click.option(
+    "--encrypt",
+    metavar="LEVEL",
+    type=click.Choice(["weights", "graph", "all"]),
+    help="Encrypt the package with --key-file or --key-env: weights, graph (all sections) or all.",
+)
+@click.option(
+    "--sign", metavar="FILE", help="Sign the package with this Ed25519 private key (PEM)."
+)
+@key_options.key_options
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @run_pictures.format_options
@@ -105,6 +131,8 @@ def command(
     tune_seconds: float | None,
     tune_threads: int | None,
     explain: bool,
+    encrypt: str | None,
+    sign: str | None,
     as_json: bool,
     quiet: bool,
     **given: Any,
@@ -114,12 +142,16 @@ def command(
     \b
     intaglio compile model.onnx                          writes model.itg
     intaglio compile model.onnx --dim batch=1 -o m.itg   fix a symbolic dimension
+    intaglio compile model.onnx --dim seq=1..512         all lengths in one file
+    intaglio compile model.onnx --shapes ids=1x16,1x64   two shapes in one file
+    intaglio compile model.onnx --batch 4                4 images at once
     intaglio compile model.onnx --isa avx2               for a CPU without AVX-512
     intaglio compile model.int8.onnx --target rk3588     for a chip with an NPU
     intaglio compile model.onnx --target rk3588 --precision fp16 --cores 3
     intaglio compile model.onnx --precision bf16         up to 1.7x as fast
     intaglio compile model.onnx --precision fp16         half the size
     intaglio compile model.onnx --tune --explain         measures implementations
+    intaglio compile model.onnx --encrypt all --key-file model.key
     """
     from intaglio.compiler import trace
     from intaglio.tune import Tuning
@@ -127,6 +159,7 @@ def command(
     for name, value in (("seconds", tune_seconds), ("threads", tune_threads)):
         if value is not None and not tune:
             raise BadInput(f"--tune-{name} needs --tune; add --tune, or leave it out")
+    protection = _protection(encrypt, sign)
     settings, model_options = split_options(given)
     path = model_files.output_path(model, out)
     refuse_unwritable(path)
@@ -141,14 +174,34 @@ def command(
     with progress_line.shown():
         made = trace(model, target, settings, tune=how if tune else False, **load)
         progress.report(f"writing {path}")
-        made.package.save(path)
+        made.package.save(path, **protection)
     for words in warned:
         click.echo(f"intaglio: warning: {words}", err=True)
     seconds = time.perf_counter() - start
     if as_json:
-        click.echo(json.dumps(_facts(made, path, seconds), indent=1))
+        facts = _facts(made, path, seconds) | {"encrypted": encrypt, "signed": bool(sign)}
+        click.echo(json.dumps(facts, indent=1))
     elif not quiet:
         _print(made, path, seconds, explain)
+        if encrypt or sign:
+            made_safe = [f"encrypted (level {encrypt})"] if encrypt else []
+            made_safe += ["signed"] if sign else []
+            fitted.echo(f"package is {' and '.join(made_safe)}")
+        _print_next(made, path)
+
+
+def _protection(encrypt: str | None, sign: str | None) -> dict[str, Any]:
+    """The arguments of `Package.save`; the keys are read, so that a wrong one is told at once."""
+    from intaglio.package.keys import Key
+    from intaglio.package.signing import private_key_of
+
+    key = key_options.required_key() if encrypt else key_options.given_keys().get("key")
+    if key and not encrypt:
+        raise BadInput("a key is given without --encrypt; add --encrypt LEVEL, or leave it out")
+    if key:
+        with Key(key).revealed():
+            pass
+    return {"encrypt": encrypt, "key": key, "sign": private_key_of(sign) if sign else None}
 
 
 def _facts(made: Compiled, path: Path, seconds: float) -> dict[str, Any]:
@@ -185,5 +238,8 @@ def _print(made: Compiled, path: Path, seconds: float, explain: bool) -> None:
         fitted.echo(f"tuned: {made.tuned}; {changed} of {len(made.decisions)} choices changed")
     if explain:
         fitted.echo(choices.table([d.to_dict() for d in made.decisions]))
+
+
+def _print_next(made: Compiled, path: Path) -> None:
     next_command = "perf" if runs_on.chip_of(made.package) else "bench"
-    fitted.echo(f"next: intaglio {next_command} {path}")
+    fitted.echo(f"next: intaglio {next_command} {path}{key_options.as_typed()}")

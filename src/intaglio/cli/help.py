@@ -19,29 +19,18 @@ def add_input_group(title: str, flags: list[str]) -> None:
     INPUT_GROUPS[title] = flags
 
 
-class ModelCommand(click.Command):
-    """A command that reads models. `groups` lists flags by title: {"Samples": "--data --bgr"}."""
+class GroupedCommand(click.Command):
+    """A command whose --help has groups: {"Samples": "--data --bgr"} lists flags by title."""
 
     def __init__(self, *args: Any, groups: Mapping[str, str] | None = None, **keywords: Any):
         super().__init__(*args, **keywords)
         self.groups = {title: flags.split() for title, flags in (groups or {}).items()}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = self._rows(ctx, self.groups)
-        for title, lines in rows.items():
+        for title, lines in self._rows(ctx, self.groups).items():
             if title not in INPUT_GROUPS and lines:
                 with formatter.section(title):
                     formatter.write_dl(lines)
-
-    def input_help(self, ctx: click.Context) -> str:
-        """The text of --help-input."""
-        formatter = ctx.make_formatter()
-        formatter.write_text(f"Options of `{ctx.command_path}` for reading models.")
-        for title, lines in self._rows(ctx, {}).items():
-            if title in INPUT_GROUPS:
-                with formatter.section(title):
-                    formatter.write_dl(lines)
-        return formatter.getvalue().rstrip("\n")
 
     def _rows(
         self, ctx: click.Context, groups: Mapping[str, list[str]]
@@ -55,6 +44,20 @@ class ModelCommand(click.Command):
                 titles = [title_of[o] for o in parameter.opts if o in title_of]
                 rows[titles[0] if titles else OTHER].append(row)
         return rows
+
+
+class ModelCommand(GroupedCommand):
+    """A command that reads models, with the options for that in --help-input."""
+
+    def input_help(self, ctx: click.Context) -> str:
+        """The text of --help-input."""
+        formatter = ctx.make_formatter()
+        formatter.write_text(f"Options of `{ctx.command_path}` for reading models.")
+        for title, lines in self._rows(ctx, {}).items():
+            if title in INPUT_GROUPS:
+                with formatter.section(title):
+                    formatter.write_dl(lines)
+        return formatter.getvalue().rstrip("\n")
 
 
 def _show_input_help(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:

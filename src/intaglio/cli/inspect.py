@@ -8,11 +8,12 @@ from typing import Any
 import click
 
 from intaglio import progress
-from intaglio.cli import fitted, model_files, options, progress_line
+from intaglio.cli import fitted, key_options, model_files, options, progress_line
 from intaglio.errors import BadInput
+from intaglio.open_graph import open_ranges
 
 
-@click.command("inspect", cls=options.ModelCommand)
+@click.command("inspect", cls=options.ModelCommand, groups=key_options.GROUP)
 @click.argument("file", type=click.Path())
 @click.option("--graph", "show_graph", is_flag=True, help="Print the graph or the steps as text.")
 @click.option(
@@ -23,6 +24,7 @@ from intaglio.errors import BadInput
 )
 @click.option("--asm", "show_code", is_flag=True, help="Print a package's NPU programs as text.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@key_options.package_options
 @options.model_options
 def command(
     file: str,
@@ -102,12 +104,16 @@ def _work(facts: dict[str, Any]) -> None:
 
 def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> None:
     from intaglio.analysis import arena, choices, summary
-    from intaglio.package import Package
     from intaglio.passes.partition_report import Partition
 
-    package = Package.load(file)
+    protection = _protection(file)
+    if protection["encrypted"] and "key" not in key_options.given_keys():
+        _locked(file, protection, as_json)
+        return
+    package = model_files.load_package(file)
     plan = package.plan
-    facts = {"target": package.meta.get("target", ""), "isa": package.isa, **summary.of_plan(plan)}
+    facts = {"target": package.meta.get("target", ""), "isa": package.isa, **protection}
+    facts |= summary.of_plan(plan)
     results = choices.of_package(package.meta)
     facts["choices"] = results
     facts["partition"] = package.meta.get("partition")
@@ -115,10 +121,11 @@ def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> 
         click.echo(json.dumps(facts, indent=1))
         return
     fitted.echo(f"package     {file}, for {facts['target']} ({facts['isa']})")
+    _show_protection(protection)
     _ports(facts)
-    fitted.echo(
-        f"weights     {facts['weight_bytes']:,} bytes, packed for the target, mapped from the file"
-    )
+    _sizes(package)
+    where = "decrypted when it is opened" if protection["encrypted"] else "mapped from the file"
+    fitted.echo(f"weights     {facts['weight_bytes']:,} bytes, packed for the target, {where}")
     if facts["code_bytes"]:
         fitted.echo(f"programs    {facts['code_bytes']:,} bytes of instructions; see --asm")
     fitted.echo(f"internal    {facts['arena_bytes']:,} bytes; peak at '{facts['peak_step']}'")
@@ -142,11 +149,58 @@ def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> 
     fitted.echo(arena.draw(summary.arena_spans(plan), plan.arena, len(plan.steps)))
 
 
+def _sizes(package: Any) -> None:
+    """The open dimensions of a package, and its plans if it has several."""
+    for i, (name, symbol) in enumerate(open_ranges(package.inputs.values()).items()):
+        fitted.echo(f"{'sizes' if i == 0 else '':11} {name} = {symbol}")
+    if len(package.plans) > 1:
+        for i, plan in enumerate(package.plans):
+            shapes = ", ".join(f"{t.name} {t.type}" for t in plan.inputs if t is not None)
+            fitted.echo(f"{'plans' if i == 0 else '':11} {shapes}")
+        padded = "padding" in package.meta
+        fitted.echo(
+            f"            {'other shapes are padded' if padded else 'no other shapes: padding'}"
+            f"{' to the next plan' if padded else ' would change the results'}"
+        )
+
+
+def _protection(file: str) -> dict[str, Any]:
+    """Whether a package is encrypted and signed, which anybody may read."""
+    from intaglio.package import read_bytes
+    from intaglio.package.encryption import is_encrypted, level_of
+    from intaglio.package.signing import signature_of
+
+    data = read_bytes(file)
+    signature = signature_of(data)
+    return {
+        "encrypted": level_of(data) if is_encrypted(data) else None,
+        "signed_by": signature.public_key if signature else None,
+        "signature_intact": signature.intact if signature else None,
+    }
+
+
+def _show_protection(protection: dict[str, Any]) -> None:
+    if level := protection["encrypted"]:
+        fitted.echo(f"encrypted   AES-256-GCM, level {level}")
+    if signer := protection["signed_by"]:
+        state = "intact" if protection["signature_intact"] else "the file was altered since"
+        fitted.echo(f"signed      by the key {signer}; {state}")
+
+
+def _locked(file: str, protection: dict[str, Any], as_json: bool) -> None:
+    """What can be said without the key."""
+    if as_json:
+        click.echo(json.dumps(protection, indent=1))
+        return
+    fitted.echo(f"package     {file}")
+    _show_protection(protection)
+    fitted.echo("contents    need the key; give --key-file FILE or --key-env NAME")
+
+
 def _programs(file: str, as_json: bool) -> None:
     from intaglio.npu.own import disassembly
-    from intaglio.package import Package
 
-    found = disassembly.programs(Package.load(file).plan)
+    found = disassembly.programs(model_files.load_package(file).plan)
     if as_json:
         click.echo(json.dumps([disassembly.facts(origin, p) for origin, p in found], indent=1))
         return

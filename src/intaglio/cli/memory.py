@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from intaglio.cli import fitted, model_files, options, progress_line
+from intaglio.cli import fitted, key_options, model_files, options, progress_line
 from intaglio.cli.chip_names import CHIP
 from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable, write_atomically
@@ -16,6 +16,7 @@ GROUPS = {  # of --help
     "Chip": "--target",
     "Assumptions": "--cores --sram --batch --dtype --sparse",
     "Output": "--json --svg",
+    **key_options.GROUP,
 }
 
 
@@ -35,6 +36,7 @@ GROUPS = {  # of --help
 @click.option(
     "--svg", type=click.Path(dir_okay=False), help="Write a drawing of the memory over time."
 )
+@key_options.package_options
 @options.model_options
 def command(
     model: str,
@@ -57,7 +59,6 @@ def command(
     """
     from intaglio.analysis.memory import memory, picture
     from intaglio.analysis.whatif import WhatIf
-    from intaglio.package import Package
 
     what, usual = WhatIf(sram=sram, cores=cores, batch=batch, dtype=dtype, sparse=sparse), None
     what.check()
@@ -69,7 +70,7 @@ def command(
             raise BadInput(
                 "a package is compiled already; assumptions need the model file and --target"
             )
-        found = memory(Package.load(model))
+        found = memory(model_files.load_package(model))
     elif model_files.is_package(model):
         raise BadInput("a package is for one chip; leave out --target, or give the model file")
     else:

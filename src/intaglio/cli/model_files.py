@@ -8,12 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from intaglio import progress
-from intaglio.cli import options, progress_line
+from intaglio.cli import key_options, options, progress_line
 from intaglio.errors import BadInput, option
+from intaglio.open_graph import open_ranges
 
 
 def is_package(path: str) -> bool:
-    """Whether the file is a package, by its first bytes."""
+    """Whether the file is a package, by its first bytes; BadInput for a model with keys."""
+    found = starts_as_package(path)
+    if not found:
+        key_options.refuse_keys(path)
+    return found
+
+
+def starts_as_package(path: str) -> bool:
     try:
         if os.path.isdir(path):  # a SavedModel
             return False
@@ -28,18 +36,47 @@ def is_package(path: str) -> bool:
 def read_package(path: str, model_options: dict[str, Any]) -> Any:
     """The package in a file; a model file is compiled for this machine first."""
     import intaglio
-    from intaglio.package import Package
 
     arguments = options.load_arguments(**model_options)
     if not is_package(path):
         with progress_line.shown():
             return intaglio.compile(path, **arguments)
-    if given := [k for k, v in arguments.items() if v]:
+    package = load_package(path)
+    given = [k for k, v in arguments.items() if v]
+    if given == ["dims"]:
+        _check_sizes(package, arguments["dims"])
+    elif given:
         raise BadInput(
             f"{path} is compiled already; {option(given[0])} is for model files; "
             "leave it out, or give the model file"
         )
-    return Package.load(path)
+    return package
+
+
+def run_sizes(model_options: dict[str, Any]) -> dict[str, int]:
+    """The sizes of open dimensions that a package runs at, by --dim."""
+    dims = options.load_arguments(**model_options)["dims"]
+    return {n: d for n, d in dims.items() if isinstance(d, int)}
+
+
+def _check_sizes(package: Any, dims: dict[str, Any]) -> None:
+    """BadInput unless every size is one extent of an open dimension of the package."""
+    ranges = open_ranges(package.inputs.values())
+    for name, extent in dims.items():
+        if name not in ranges:
+            raise BadInput(
+                f"the package has no open dimension '{name}'; "
+                + (f"it has {', '.join(ranges)}" if ranges else "its shapes are fixed")
+            )
+        if not isinstance(extent, int) or extent not in ranges[name]:
+            raise BadInput(f"--dim {name}={extent}: the package runs {name}={ranges[name]}")
+
+
+def load_package(path: str) -> Any:
+    """The package in a file, opened with the keys that were given."""
+    from intaglio.package import Package
+
+    return Package.load(path, **key_options.given_keys())
 
 
 def open_model(path: str, threads: int | None, model_options: dict[str, Any]) -> Any:

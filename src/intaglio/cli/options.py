@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -12,7 +12,9 @@ from intaglio.array_files import read_npy, read_npz
 from intaglio.cli.help import ModelCommand as ModelCommand
 from intaglio.cli.help import add_input_group, help_input_option
 from intaglio.errors import BadInput
+from intaglio.frontends.ranges import parse_range
 from intaglio.ir import Array
+from intaglio.open_graph import at_sizes
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -125,15 +127,25 @@ _MODEL_OPTIONS = [
         "shapes",
         multiple=True,
         metavar="NAME=1x3x224x224",
-        help="Fix the shape of an input; NAME=1x20:i64 also sets its element type, for PyTorch "
-        "and TensorFlow files that do not store it.",
+        help="Fix the shape of an input. An extent may be a range: NAME=1..8x3x64..640:32x224. "
+        "NAME=1x20:i64 also sets the element type, for PyTorch and TensorFlow files that do not "
+        "store it.",
+    ),
+    click.option(
+        "--shapes",
+        "shape_lists",
+        multiple=True,
+        metavar="NAME=1x16,1x64",
+        help="Compile for several shapes of an input: one package runs all of them. Lists of "
+        "several inputs belong together by their order.",
     ),
     click.option(
         "--dim",
         "dims",
         multiple=True,
-        metavar="SYMBOL=1",
-        help="Fix a symbolic dimension, e.g. batch=1.",
+        metavar="SYMBOL=1|1..8|4,8",
+        help="Fix a symbolic dimension (batch=1), list sizes (seq=16,64), or give a range: "
+        "seq=1..512 runs any length up to 512, height=64..640:32 multiples of 32.",
     ),
     click.option(
         "--value",
@@ -202,6 +214,7 @@ def load_arguments(
     values: Sequence[str],
     inputs: Sequence[str],
     outputs: Sequence[str],
+    shape_lists: Sequence[str] = (),
     signature: str | None = None,
     state: bool = False,
     blobs: str | None = None,
@@ -209,12 +222,16 @@ def load_arguments(
     **pictures: Any,
 ) -> dict[str, Any]:
     """The model options as keyword arguments of `intaglio.load`."""
-    given = {n: v.partition(":") for n, v in map(_pair("--shape"), shapes)}
-    kinds = {n: kind for n, (_, colon, kind) in given.items() if colon}
+    given = {n: _typed_shape(v) for n, v in map(_pair("--shape"), shapes)}
+    kinds = {n: kind for n, (_, kind) in given.items() if kind}
+    lists = {
+        n: [_shape(n, one, "--shapes") for one in v.split(",")]
+        for n, v in map(_pair("--shapes"), shape_lists)
+    }
     return {
-        "shapes": {n: _shape(n, v) for n, (v, _, _) in given.items()},
+        "shapes": {**{n: _shape(n, v) for n, (v, _) in given.items()}, **lists},
         **({"dtypes": kinds} if kinds else {}),
-        "dims": {n: _whole(f"--dim {n}", v) for n, v in map(_pair("--dim"), dims)},
+        "dims": {n: _extents_of(f"--dim {n}", v) for n, v in map(_pair("--dim"), dims)},
         "values": {n: _value(n, v) for n, v in map(_pair("--value"), values)},
         "inputs": list(inputs) or None,
         "outputs": list(outputs) or None,
@@ -256,11 +273,36 @@ def _whole(what: str, text: str) -> int:
     return number
 
 
-def _shape(name: str, text: str) -> tuple[int, ...]:
+def _typed_shape(text: str) -> tuple[str, str]:
+    """A shape and the element type behind its last colon, "" if there is none."""
+    shape, _, kind = text.rpartition(":")
+    return (shape, kind) if shape and not kind[:1].isdigit() else (text, "")
+
+
+def _extent(what: str, text: str) -> int | str:
+    """A whole number, or a range as it is written."""
+    if ".." in text:
+        parse_range(what, text)
+        return text
+    return _whole(what, text)
+
+
+def _extents_of(what: str, text: str) -> int | str | list[int | str]:
+    """One extent or range, or a list of them."""
+    listed = [_extent(what, one) for one in text.split(",")]
+    return listed[0] if len(listed) == 1 else listed
+
+
+def batch(ctx: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+    """The value of --batch: a number or a range."""
+    return None if text is None else _extent("--batch", text)
+
+
+def _shape(name: str, text: str, flag: str = "--shape") -> tuple[int | str, ...]:
     if text in ("scalar", "()"):
         return ()
     parts = text.replace(",", "x").split("x")
-    return tuple(_whole(f"--shape {name}", p) for p in parts)
+    return tuple(_extent(f"{flag} {name}", p) for p in parts)
 
 
 def _value(name: str, text: str) -> Array:
@@ -274,9 +316,16 @@ def _value(name: str, text: str) -> Array:
 
 
 def read_feeds(
-    specs: Sequence[str], types: dict[str, Any], fill: str | None, seed: int = 0
+    specs: Sequence[str],
+    types: dict[str, Any],
+    fill: str | None,
+    seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
 ) -> dict[str, Array]:
-    """Arrays by input name from `NAME=FILE.npy`, `FILE.npz`, or `FILE.npy` for a lone input."""
+    """Arrays by input name from `NAME=FILE.npy`, `FILE.npz`, or `FILE.npy` for a lone input.
+
+    Inputs that are filled have the sizes of open dimensions in `sizes`, else the largest.
+    """
     feeds: dict[str, Array] = {}
     for spec in specs:
         name, _, path = spec.rpartition("=")
@@ -294,7 +343,8 @@ def read_feeds(
         from intaglio.analysis.agreement import sample
 
         for name, t in types.items():
-            feeds.setdefault(name, sample(t, seed, fill))
+            if name not in feeds:
+                feeds[name] = sample(at_sizes(t, sizes or {}), seed, fill)
     return feeds
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from intaglio import progress
-from intaglio.cli import fitted, model_files, options, progress_line, runs_on
+from intaglio.cli import fitted, key_options, model_files, options, progress_line, runs_on
 from intaglio.cli.chip_names import CHIP, CHIPS
 from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable
@@ -31,6 +31,7 @@ GROUPS = {  # of --help
     "Chips": "--target --chips --by-layer --as-vendor",
     "Assumptions": "--clock --ddr --sram --cores --batch --dtype --sparse --sweep --payoff",
     "Output": "--json --html --svg --trace",
+    **key_options.GROUP,
 }
 
 
@@ -71,6 +72,7 @@ GROUPS = {  # of --help
 @click.option(
     "--trace", type=click.Path(dir_okay=False), help="Write the timeline for chrome://tracing."
 )
+@key_options.package_options
 @options.model_options
 def command(
     model: str,
@@ -177,9 +179,7 @@ class _Source:
         self.package: Any = None
         self._model: Any = None
         if model_files.is_package(path):
-            from intaglio.package import Package
-
-            self.package = Package.load(path)
+            self.package = model_files.load_package(path)
 
     def predict(self, target: str | None, what: Any) -> Any:
         from intaglio.analysis.performance import performance

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from intaglio.cli import model_files, options, run_pictures
+from intaglio.cli import key_options, model_files, options, run_pictures
 from intaglio.errors import BadInput
 from intaglio.files import write_atomically
 from intaglio.ir import Array
@@ -22,6 +22,7 @@ GROUPS = {  # of --help
     "Pictures": "--labels --draw --decode --confidence --iou --frames --resize --bgr",
     "Arrays": "--fill --seed --steps",
     "Output": "-o --top --json",
+    **key_options.GROUP,
 }
 
 
@@ -60,6 +61,7 @@ GROUPS = {  # of --help
     is_flag=True,
     help="Print the outputs as JSON; for pictures one object on each line.",
 )
+@key_options.package_options
 @options.model_options
 def command(
     model: str,
@@ -99,7 +101,8 @@ def command(
     labels = run_pictures.refuse_for_arrays(asked)
     loaded = {**model_options, **run_pictures.load_options(asked)}
     with model_files.open_model(model, threads, loaded) as session:
-        feeds = options.read_feeds(sources, session.inputs, fill, seed)
+        sizes = model_files.run_sizes(model_options)
+        feeds = options.read_feeds(sources, session.inputs, fill, seed, sizes)
         outputs = _several(session, feeds, steps) if steps else session.run(feeds)
         types = session.outputs
         labels = labels or run_pictures.model_labels(session)

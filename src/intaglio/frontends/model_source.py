@@ -25,7 +25,8 @@ def is_live(model: Any) -> bool:
 
 def model_source(model: Any) -> Any:
     """A Path, the bytes of an ONNX file or a ModelProto; BadInput for anything else."""
-    if isinstance(model, bytes | bytearray | memoryview) or type(model).__name__ == "ModelProto":
+    kind = type(model).__name__
+    if isinstance(model, bytes | bytearray | memoryview) or kind in ("ModelProto", "OnnxModel"):
         return model
     if isinstance(model, str | os.PathLike) and isinstance(path := os.fspath(model), str):
         if not path:

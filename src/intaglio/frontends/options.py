@@ -10,6 +10,7 @@ from typing import Any
 from intaglio import dtypes as element_types
 from intaglio.arguments import by_name, described, extents, file_path, list_of_names, whole_number
 from intaglio.errors import BadInput, did_you_mean, option
+from intaglio.frontends.ranges import with_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +20,11 @@ class ImportOptions:
     They are checked when they are made, so that a wrong type is never taken for a damaged file.
     """
 
-    # Shapes by input name. They replace the shapes of the file.
+    # Shapes by input name. They replace the shapes of the file. An extent may be a range: "1..8",
+    # "64..640:32" for multiples of 32. Ranges become SymInts.
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    # Extents of symbolic dimensions by symbol: {"batch": 1}. ONNX and PyTorch.
+    # Extents of symbolic dimensions by symbol, or their ranges: {"batch": 1, "seq": "1..512"}. ONNX
+    # and PyTorch.
     dims: Mapping[str, int] = field(default_factory=dict)
     # Values by input name: such an input becomes a constant. ONNX, PyTorch and TensorFlow.
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -59,11 +62,14 @@ class ImportOptions:
     def _check_shapes(self) -> None:
         shown = self.shapes if _is_shape(self.shapes) else (1, 3, 224, 224)
         by_name("shapes", self.shapes, "names of inputs to shapes", {"input": tuple(shown)})
-        for name, shape in self.shapes.items():
+        by_name("dims", self.dims, "names of open dimensions to extents", {"batch": 1})
+        shapes, dims = with_ranges(self.shapes, self.dims)
+        object.__setattr__(self, "shapes", shapes)
+        object.__setattr__(self, "dims", dims)
+        for name, shape in shapes.items():
             results = extents(f"the shape of '{name}'", shape, least=0)
             whole_number(f"the first extent of '{name}', its batch,", (*results, 1)[0], least=1)
-        by_name("dims", self.dims, "names of open dimensions to extents", {"batch": 1})
-        for name, extent in self.dims.items():  # only a past sequence may be empty
+        for name, extent in dims.items():  # only a past sequence may be empty
             is_batch = "batch" in name.lower() or name.lower() in ("n", "b", "bs")
             whole_number(f"dimension '{name}'", extent, least=int(is_batch))
 

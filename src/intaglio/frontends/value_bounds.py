@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from intaglio import dtypes
+from intaglio import dtypes, symint
 from intaglio.ir import Array, Node, Value
 from intaglio.ops.registry import REGISTRY
 
@@ -36,7 +36,8 @@ def upper_bound(value: Value) -> int | None:
 
 def interval(value: Value) -> Interval:
     """The lowest and the highest value of every element."""
-    return _interval(value, {}, 0)
+    with symint.estimates():  # of extents, the lowest and the highest count
+        return _interval(value, {}, 0)
 
 
 def _interval(value: Value, known: dict[Value, Interval], deep: int) -> Interval:
@@ -51,7 +52,7 @@ def _interval(value: Value, known: dict[Value, Interval], deep: int) -> Interval
 
 
 def _filled(value: Value, low: float, high: float) -> Interval:
-    shape = value.shape if value.type.size <= MAX_ELEMENTS else ()
+    shape = symint.plain(value.shape) if value.type.size <= MAX_ELEMENTS else ()
     return np.full(shape, low, np.float64), np.full(shape, high, np.float64)
 
 
@@ -96,8 +97,8 @@ def _index(node: Node, value: Value) -> Interval:
 def _extents(node: Node, inputs: list[Interval]) -> Interval:
     x = node.inputs[0]
     assert x is not None
-    low = [0 if i in x.type.dynamic else d for i, d in enumerate(x.shape)]
-    return np.array(low, np.float64), np.array(x.shape, np.float64)
+    low = [0 if i in x.type.dynamic else symint.lowest(d) for i, d in enumerate(x.shape)]
+    return np.array(low, np.float64), np.array(symint.plain(x.shape), np.float64)
 
 
 def _evaluated(node: Node, *arrays: Array) -> Array:

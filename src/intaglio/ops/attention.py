@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from intaglio import dtypes
+from intaglio import dtypes, symint
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value, constant
 from intaglio.ops.cast import cast
@@ -43,7 +43,7 @@ def _attention(
     if mask is not None:
         if mask.dtype not in ("bool", q.dtype):
             raise BadInput(f"attention: the mask is {mask.dtype}; bool or {q.dtype} is needed")
-        if np.broadcast_shapes(mask.shape, scores) != scores:
+        if symint.broadcast(mask.shape, scores) != scores:
             raise BadInput(f"attention: mask {mask.shape} does not broadcast to {scores}")
     return Type(q.dtype, (*q.shape[:3], v.shape[3]))
 
@@ -153,7 +153,7 @@ def _rotary(x: Value, cos: Value, sin: Value, *, interleaved: bool) -> Type:
         raise BadInput(
             f"rotary embedding of {x.type} by cos {cos.type} and sin {sin.type}: types do not fit"
         )
-    if np.broadcast_shapes(cos.shape, half) != half:
+    if symint.broadcast(cos.shape, half) != half:
         raise BadInput(f"rotary embedding: angles {cos.shape} do not broadcast to {half}")
     return floats(x)
 

@@ -18,6 +18,7 @@ from intaglio.ops.windows import (
     window_counts,
     windows,
 )
+from intaglio.symint import bound
 
 
 def check_weights(x: Value, w: Value, groups: int, b: Value | None = None) -> None:
@@ -128,10 +129,10 @@ def _conv_transpose(
     channels = w.shape[1] * groups
     if b is not None and b.shape != (channels,):
         raise BadInput(f"the bias is {b.type}, one value per output channel ({channels}) is needed")
-    if len(output_pad) != len(stride) or min(output_pad) < 0:
+    if len(output_pad) != len(stride) or any(p < 0 for p in output_pad):
         raise BadInput(f"output_pad {output_pad} must have {len(stride)} entries, none negative")
     extents = _transposed_extents(x.shape[2:], w.shape[2:], stride, pad, output_pad, dilation)
-    if min(extents) < 1:
+    if any(bound(e) < 1 for e in extents):
         raise BadInput(f"pad {pad} gives an empty output: {extents}")
     return Type(x.dtype, (x.shape[0], channels, *extents))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from intaglio import dtypes
+from intaglio import dtypes, symint
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array, Node, Type, Value, constant
 from intaglio.ops.elementwise import add, floats, mul, numbers
@@ -23,7 +23,7 @@ def _product_shape(a: Value, b: Value) -> tuple[int, ...]:
     if rows[-1] != cols[-2]:
         raise BadInput(f"matmul of {a.shape} and {b.shape}: {rows[-1]} columns, {cols[-2]} rows")
     try:
-        batch = np.broadcast_shapes(rows[:-2], cols[:-2])
+        batch = symint.broadcast(rows[:-2], cols[:-2])
     except ValueError:
         raise BadInput(f"matmul of {a.shape} and {b.shape}: the batches differ") from None
     return batch + rows[-2:-1] * (a.type.rank > 1) + cols[-1:] * (b.type.rank > 1)

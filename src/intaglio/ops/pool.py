@@ -122,7 +122,7 @@ def lp_pool(
 def _max_unpool(x: Value, indices: Value, *, shape: Ints) -> Type:
     if indices.dtype != "i64" or indices.shape != x.shape:
         raise BadInput(f"indices must be i64 of shape {x.shape}, they are {indices.type}")
-    if len(shape) != x.type.rank or min(shape, default=0) < 0:
+    if len(shape) != x.type.rank or any(d < 0 for d in shape):
         raise BadInput(f"max_unpool cannot place {x.type} in shape {shape}")
     return Type(x.dtype, shape)
 

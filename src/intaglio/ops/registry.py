@@ -9,6 +9,7 @@ tested against it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes
+from intaglio import dtypes, symint
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array, Graph, Node, Type, Value, constant
 
@@ -93,13 +94,19 @@ def op(
     def define(body: Callable[..., Any]) -> Op:
         result = Op(name or body.__name__, body, infer, names, commutes, foldable, elementwise)
         if macs is not None:
-            result.macs = macs
+            result.macs = functools.partial(_at_upper_bound, macs)
         if result.name in REGISTRY:
             raise ValueError(f"op {result.name!r} is defined twice")
         REGISTRY[result.name] = result
         return result
 
     return define
+
+
+def _at_upper_bound(count: Callable[[Node], int], node: Node) -> int:
+    """A count of a node, at the upper bound of open dimensions."""
+    with symint.estimates():
+        return int(count(node))
 
 
 def named(vocabulary: str) -> dict[str, Op]:
@@ -128,7 +135,7 @@ def compare(*values: Value, **attrs: Any) -> Type:
 
 def broadcast_shapes(*values: Value) -> tuple[int, ...]:
     try:
-        return np.broadcast_shapes(*(v.shape for v in values))
+        return symint.broadcast(*(v.shape for v in values))
     except ValueError:
         shapes = " and ".join(str(v.shape) for v in values)
         raise BadInput(f"shapes {shapes} cannot be broadcast together") from None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes
-from intaglio.errors import BadInput, RunError
+from intaglio.errors import BadInput, RunError, Unsupported
 from intaglio.ir import Array, Type, Value, constant
 from intaglio.ops.activation import clip
 from intaglio.ops.cast import cast
@@ -17,6 +17,7 @@ from intaglio.ops.compare import where
 from intaglio.ops.elementwise import round
 from intaglio.ops.precision import SMALL
 from intaglio.ops.registry import normalize_axis, op
+from intaglio.symint import is_symbolic
 
 _COORDINATES = (
     "half_pixel",
@@ -146,6 +147,58 @@ def _table(
     return _Table(index, weight.astype(np.float32), outside)
 
 
+# ---- tables of extents that are known only at run time -------------------------------------------
+def _resize_table(
+    x: Value,
+    *,
+    axis: int,
+    extent: int,
+    scale: float,
+    mode: str,
+    coordinate_transformation_mode: str,
+    cubic_coeff_a: float,
+    exclude_outside: bool,
+    nearest_mode: str,
+) -> list[Type]:
+    normalize_axis(axis, x.type.rank)
+    if coordinate_transformation_mode == "tf_crop_and_resize":
+        raise BadInput("resize_table: tf_crop_and_resize needs extents that are known")
+    taps = {"nearest": 1, "linear": 2, "cubic": 4}[mode]
+    return [Type("i32", (extent, taps)), Type("f32", (extent, taps))]
+
+
+@op(_resize_table)
+def resize_table(
+    x: Array,
+    *,
+    axis: int,
+    extent: int,
+    scale: float = 0.0,
+    mode: str = "nearest",
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: bool = False,
+    nearest_mode: str = "round_prefer_floor",
+) -> tuple[Array, Array]:
+    """The tables of `interpolate` that resize an axis of x to `extent`; only the shape of x counts.
+
+    `scale` 0 is the ratio of the extents.
+    """
+    t = _table(
+        x.shape[axis],
+        extent,
+        scale or extent / max(x.shape[axis], 1),
+        mode=mode,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+        cubic_coeff_a=cubic_coeff_a,
+        exclude_outside=exclude_outside,
+        nearest_mode=nearest_mode,
+        antialias=False,
+        roi=(0.0, 1.0),
+    )
+    return t.index, t.weight
+
+
 # ---- resize --------------------------------------------------------------------------------------
 def _resize(
     x: Value,
@@ -178,7 +231,8 @@ def _resize(
     out = list(x.shape)
     for axis, extent, scale in zip(axes, shape, scales, strict=True):
         axis = normalize_axis(axis, x.type.rank)
-        if extent < 0 or not scale > 0 or (x.shape[axis] == 0 and extent > 0):
+        ratio = is_symbolic((extent, x.shape[axis]))  # a scale of 0 is the ratio of the extents
+        if extent < 0 or not (scale > 0 or ratio) or (x.shape[axis] == 0 and extent > 0):
             raise BadInput(f"axis {axis} of {x.type} cannot be resized to {extent} by {scale}")
         out[axis] = extent
     return Type(x.dtype, tuple(out))
@@ -194,7 +248,13 @@ def _tables(
     n = len(extents)
     regions = roi or (0.0,) * n + (1.0,) * n
     return [
-        _table(extents[i], shape[i], scales[i], roi=(regions[i], regions[n + i]), **attrs)  # type: ignore[arg-type]
+        _table(
+            extents[i],
+            shape[i],
+            scales[i] or shape[i] / max(extents[i], 1),
+            roi=(regions[i], regions[n + i]),
+            **attrs,  # type: ignore[arg-type]
+        )
         for i in range(n)
     ]
 
@@ -265,12 +325,16 @@ def _lower_resize(
     extrapolation_value: float,
     roi: tuple[float, ...],
     mode: str,
-    **attrs: object,
+    **attrs: Any,
 ) -> Value:
-    tables = _tables([x.shape[a] for a in axes], shape, scales, roi, mode=mode, **attrs)
     between = mode != "nearest" and not dtypes.is_float(x.dtype)
     y = cast(x, dtype="f32") if between else x
-    for axis, t in zip(axes, tables, strict=True):
+    tables: list[_Table] = []
+    if is_symbolic((*shape, *(x.shape[a] for a in axes))):
+        y = _resize_at_run_time(y, axes, shape, scales, mode=mode, **attrs)
+    else:
+        tables = _tables([x.shape[a] for a in axes], shape, scales, roi, mode=mode, **attrs)
+    for axis, t in zip(axes, tables, strict=False):
         y = interpolate(y, constant(t.index), constant(t.weight), axis=axis)
     outside = _outside(tables, axes, x.type.rank)
     if outside is not None:
@@ -279,3 +343,20 @@ def _lower_resize(
         lo, hi = dtypes.limits(x.dtype)
         y = cast(clip(round(y), lo=float(lo), hi=float(hi)), dtype=x.dtype)
     return y
+
+
+def _resize_at_run_time(
+    x: Value,
+    axes: tuple[int, ...],
+    shape: tuple[int, ...],
+    scales: tuple[float, ...],
+    *,
+    antialias: bool,
+    **attrs: Any,
+) -> Value:
+    if antialias:
+        raise Unsupported("resize: antialias needs extents that are known; give them")
+    for axis, extent, scale in zip(axes, shape, scales, strict=True):
+        index, weight = resize_table(x, axis=axis, extent=extent, scale=scale, **attrs)
+        x = interpolate(x, index, weight, axis=axis)
+    return x

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from intaglio.errors import BadInput
-from intaglio.ir import Array, Type, Value
+from intaglio.ir import Array, Type, Value, constant
 from intaglio.ops.registry import normalize_axis, op
+from intaglio.symint import SymInt, bound, broadcast, slice_length
 
 
 def _full_rank(x: Value, **attrs: Sequence[int]) -> None:
@@ -21,7 +22,7 @@ def _full_rank(x: Value, **attrs: Sequence[int]) -> None:
 # ---- reshape and transpose -----------------------------------------------------------------------
 def resolve_shape(shape: Sequence[int], size: int) -> tuple[int, ...]:
     """`shape` with its -1, if any, replaced by the extent that makes it hold `size` elements."""
-    if list(shape).count(-1) > 1 or min(shape, default=0) < -1:
+    if list(shape).count(-1) > 1 or any(d < -1 for d in shape):
         raise BadInput(f"cannot reshape to {tuple(shape)}; at most one extent may be -1")
     known = math.prod(d for d in shape if d != -1)
     free = size // known if known else 0
@@ -64,7 +65,7 @@ def channels_first(x: Value) -> Value:
 # ---- expand and tile -----------------------------------------------------------------------------
 def broadcast_shape(x: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
     try:
-        return np.broadcast_shapes(tuple(x), tuple(shape))
+        return broadcast(x, shape)
     except ValueError:
         raise BadInput(f"shape {tuple(x)} cannot be expanded to {tuple(shape)}") from None
 
@@ -81,7 +82,7 @@ def expand(x: Array, *, shape: tuple[int, ...]) -> Array:
 
 def _tile(x: Value, *, repeats: tuple[int, ...]) -> Type:
     _full_rank(x, repeats=repeats)
-    if min(repeats, default=0) < 0:
+    if any(r < 0 for r in repeats):
         raise BadInput(f"repeats {repeats} must not be negative")
     return Type(x.dtype, tuple(d * r for d, r in zip(x.shape, repeats, strict=True)))
 
@@ -114,7 +115,7 @@ def concat(*xs: Array, axis: int) -> Array:
 
 
 def _slice_length(extent: int, start: int, stop: int, step: int) -> int:
-    return len(range(*slice(start, stop, step).indices(extent)))
+    return slice_length(extent, start, stop, step)
 
 
 def _largest_slice(extent: int, start: int, stop: int, step: int) -> int:
@@ -153,11 +154,17 @@ def part(x: Value, start: int, stop: int, *, axis: int, step: int = 1) -> Value:
     return slice_(x, start=starts, stop=stops, step=steps)
 
 
+def count_up(count: int) -> Value:
+    """The vector 0, 1, ..., count - 1 (i64); `count` may depend on open dimensions."""
+    every = constant(np.arange(bound(count), dtype=np.int64))
+    return part(every, 0, count, axis=0) if isinstance(count, SymInt) else every
+
+
 def _pad(
     x: Value, *, before: tuple[int, ...], after: tuple[int, ...], mode: str, value: float
 ) -> Type:
     _full_rank(x, before=before, after=after)
-    if min((*before, *after), default=0) < 0:
+    if any(p < 0 for p in (*before, *after)):
         raise BadInput(f"pads {before} and {after} must not be negative; slice instead")
     if mode not in ("constant", "reflect", "edge", "wrap"):
         raise BadInput(f"pad mode '{mode}' is none of constant, reflect, edge, wrap")
@@ -209,7 +216,7 @@ def axis_groups(
         if j < len(b):
             right, j = b[j], j + 1
         while left != right:
-            if left < right:
+            if j == len(b) or (i < len(a) and bound(left) < bound(right)):
                 left, i = left * a[i], i + 1
             else:
                 right, j = right * b[j], j + 1

@@ -10,6 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Value
+from intaglio.symint import bound
 
 Ints = tuple[int, ...]
 
@@ -23,7 +24,7 @@ def check_windows(x: Value, kernel: Ints, stride: Ints, pad: Ints, dilation: Int
     for name, (values, count) in {**given, "dilation": (dilation, n)}.items():
         if len(values) != count:
             raise BadInput(f"{name} {values} must have {count} entries for {x.type}")
-        if min(values) < (name != "pad"):
+        if any(v < (name != "pad") for v in values):
             raise BadInput(f"{name} {values} is too small")
 
 
@@ -36,7 +37,7 @@ def window_counts(
         (extents[i] + pad[i] + pad[n + i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
         for i in range(n)
     )
-    if min(counts) < 1:
+    if any(bound(c) < 1 for c in counts):  # smaller sizes are refused at run time
         raise BadInput(f"a window of {kernel} does not fit into {tuple(extents)} padded by {pad}")
     return counts
 

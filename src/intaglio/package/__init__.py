@@ -12,10 +12,13 @@ import numpy as np
 
 from intaglio import cpu_isa, heap
 from intaglio.arguments import described, file_path
-from intaglio.errors import BadFile, BadInput
+from intaglio.errors import BadFile, BadInput, BadKey, option
 from intaglio.files import write_atomically
 from intaglio.ir import Array, Type
+from intaglio.package.encryption import decrypt, encrypt
+from intaglio.package.keys import KeySource, PublicKeySource
 from intaglio.package.read import Contents, read
+from intaglio.package.signing import Signature, sign, signature_of
 from intaglio.package.write import seal, write
 from intaglio.plan import Plan, Tensor
 
@@ -33,6 +36,7 @@ class Package:
             )
         self._data = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
         self.sealed = sealed  # before it is written, the checksum of the constants is missing
+        self.signature: Signature | None = None  # of the file that it was loaded from
 
     @classmethod
     def build(
@@ -51,24 +55,57 @@ class Package:
         return cls(write(plans, isa, meta, strip, arena), sealed=False)
 
     @classmethod
-    def load(cls, path: str | Path) -> Package:
-        """Read a `.itg` file; BadFile if it is not a valid package."""
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        key: KeySource | None = None,
+        public_key: PublicKeySource | None = None,
+    ) -> Package:
+        """Read a `.itg` file; BadFile if it is not a valid package.
+
+        `key` opens an encrypted one: 32 bytes, the path of a key file, `env:NAME`, or a function
+        that returns the bytes. With `public_key` (32 bytes, or the path of a PEM file), a file
+        without a valid Ed25519 signature of that key is refused.
+        """
         path = file_path("Package.load", path, 'a name such as "model.itg"')
+        data = read_bytes(path)
         try:
-            with open(path, "rb") as file:
-                data = heap.own_block(os.fstat(file.fileno()).st_size)
-                package = cls(data[: file.readinto(data.data)])
-        except OSError as e:
-            raise BadFile(f"cannot read {path}: {e.strerror}") from None
-        try:
+            package = cls(decrypt(data, key, public_key))
             package.contents  # noqa: B018  # reading it checks it
-        except BadFile as e:
-            raise BadFile(f"{path}: {e}") from None
+            package.signature = signature_of(data)
+        except (BadFile, BadKey) as e:
+            raise type(e)(f"{path}: {e}") from None
         return package
 
-    def save(self, path: str | Path) -> None:
-        """Write the file atomically."""
-        write_atomically(file_path("save", path, 'a name such as "model.itg"'), [self._file()])
+    def save(
+        self,
+        path: str | Path,
+        *,
+        encrypt: str | None = None,
+        key: KeySource | None = None,
+        sign: Any = None,
+    ) -> None:
+        """Write the file atomically.
+
+        `encrypt` says what is encrypted with `key` (as in `load`): "weights"; "graph", all
+        sections; "all", the section table too. `sign` is an Ed25519 private key: the path of a PEM
+        file, 32 bytes, or an object of the package `cryptography`.
+        """
+        path = file_path("save", path, 'a name such as "model.itg"')
+        write_atomically(path, [self.protected(encrypt, key, sign)])
+
+    def protected(
+        self, encrypt: str | None = None, key: KeySource | None = None, sign: Any = None
+    ) -> memoryview:
+        """The bytes that `save` writes."""
+        if (encrypt is None) != (key is None):
+            given, missing = ("key", "encrypt") if encrypt is None else ("encrypt", "key")
+            raise BadInput(f"{option(given)} is given without {option(missing)}; give both")
+        data = np.frombuffer(self._file(), np.uint8)
+        if encrypt is not None and key is not None:
+            data = _encrypt(data, encrypt, key)
+        return (data if sign is None else _sign(data, sign)).data
 
     @cached_property
     def bytes(self) -> bytes:
@@ -141,6 +178,19 @@ class Package:
 
     def __repr__(self) -> str:
         return f"Package({len(self.image)} bytes, {self.steps} steps, {self.isa})"
+
+
+_encrypt, _sign = encrypt, sign  # methods have arguments of these names
+
+
+def read_bytes(path: str | Path) -> Array:
+    """The bytes of a file in aligned memory; BadFile if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            data = heap.own_block(os.fstat(file.fileno()).st_size)
+            return data[: file.readinto(data.data)]
+    except OSError as e:
+        raise BadFile(f"cannot read {path}: {e.strerror}") from None
 
 
 def _types(tensors: Sequence[Tensor | None], without: Collection[int] = ()) -> dict[str, Type]:

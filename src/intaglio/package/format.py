@@ -13,15 +13,17 @@ VERSION = 1
 ALIGN = 64
 NONE = 0xFFFFFFFF  # an absent tensor, quantisation or origin
 
+ENCRYPTED = 1  # header flag: sections CRPT and BODY, and SIGN if the file is signed
 REQUIRED = 1  # section flag: a reader that does not know this kind must refuse the file
-REQUIRED_KINDS = ("CODE",)  # unknown to version 0.1 readers, which must refuse such a file
+# Kinds that were added later: a reader that does not know them must refuse the file.
+REQUIRED_KINDS = ("CODE", "SYMB", "AXES", "PTCH", "FORM")
 
 HEADER = np.dtype(
     [
         ("magic", "S4"),
         ("version", "<u4"),
         ("sections", "<u4"),  # rows of the section table that follows
-        ("flags", "<u4"),  # 0; a reader refuses unknown bits
+        ("flags", "<u4"),  # bit 0: encrypted; a reader refuses unknown bits
         ("isa", "<u4"),  # ISA bits that the CPU must have
         ("crc", "<u4"),  # CRC-32 of header (with this field 0) and section table
         ("size", "<u8"),  # of the whole file
@@ -92,7 +94,62 @@ STATE = np.dtype(
         ("initial", "<u8"),  # in CNST: the value for the first run; ZEROS: zeros
     ]
 )
+SYMBOL = np.dtype(
+    [
+        ("name", "<u4"),  # in NAME
+        ("plan", "<u4"),  # a main plan
+        ("low", "<i8"),  # the smallest extent
+        ("high", "<i8"),  # the largest, for which everything in the file is planned
+        ("multiple", "<i8"),  # extents are multiples of it
+    ]
+)
+AXIS = np.dtype(
+    [
+        ("plan", "<u4"),  # a main plan
+        ("input", "<u4"),
+        ("axis", "<u4"),
+        ("symbol", "<u4"),  # row of SYMB that gives the extent of this axis
+    ]
+)
+PATCH = np.dtype(
+    [
+        ("step", "<u4"),
+        ("field", "<u4"),  # which 8 bytes of its attributes
+        ("formula", "<u4"),  # first row in FORM
+        ("terms", "<u4"),
+    ]
+)
+TERM = np.dtype(
+    [
+        ("code", "<u4"),  # 0 a number, 1 a symbol, then the operations of symint.OPERATIONS
+        ("reserved", "<u4"),
+        ("value", "<i8"),  # the number, or the row of SYMB
+    ]
+)
+NUMBER_TERM, SYMBOL_TERM, FIRST_OPERATION = 0, 1, 2
 ZEROS = 0xFFFFFFFFFFFFFFFF
+CRYPT = np.dtype(  # section CRPT; rows of PART follow
+    [
+        ("level", "<u4"),  # 1 weights, 2 graph (all sections), 3 all
+        ("parts", "<u4"),  # rows that follow; together they are section BODY
+        ("salt", "u1", (32,)),  # random; with the user's key it gives the key of this file
+        ("tag", "u1", (16,)),  # of section CRPT, with this field 0
+    ]
+)
+PART = np.dtype(
+    [
+        ("size", "<u8"),
+        ("encrypted", "<u4"),  # 0: only authenticated; 1: encrypted
+        ("reserved", "<u4"),
+        ("tag", "u1", (16,)),
+    ]
+)
+SIGNATURE = np.dtype(  # section SIGN
+    [
+        ("public_key", "u1", (32,)),  # Ed25519
+        ("signature", "u1", (64,)),
+    ]
+)
 RECORDS = {
     "header": HEADER,
     "section": SECTION,
@@ -101,6 +158,13 @@ RECORDS = {
     "quant": QUANT,
     "step": STEP,
     "state": STATE,
+    "symbol": SYMBOL,
+    "axis": AXIS,
+    "patch": PATCH,
+    "term": TERM,
+    "crypt": CRYPT,
+    "part": PART,
+    "signature": SIGNATURE,
 }
 
 

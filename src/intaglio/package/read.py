@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes, native
-from intaglio.errors import BadFile
+from intaglio.errors import BadFile, BadKey, option
 from intaglio.ir import Array, Quant, Type
 from intaglio.package import format as f
 from intaglio.plan import MEMORIES, Plan, State, Step, Tensor
+from intaglio.symint import Symbol, Symbols
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,13 @@ def sections(data: bytes | memoryview, trust: bool = False) -> tuple[dict[str, m
         raise BadFile(
             f"package has format version {header['version']}, this reader knows {f.VERSION}; "
             "compile again"
+        )
+    if header["flags"] == f.ENCRYPTED:
+        raise BadKey(f"package is encrypted; only its key opens it; give {option('key')}")
+    if header["flags"]:
+        raise BadFile(
+            f"package has flags 0x{header['flags']:x}, which this reader does not know; update "
+            "intaglio"
         )
     if header["size"] != len(view):
         raise BadFile(
@@ -95,6 +103,7 @@ class _Reader:
             last = mains[i + 1] if i + 1 < len(mains) else len(self.plans)
             plans.append(self._family(range(main, last), slots))
             plans[-1].states = self._states(main, plans[-1])
+            self._open_inputs(main, plans[-1])
             slots["input"] += len(plans[-1].inputs)
             slots["output"] += len(plans[-1].outputs)
         meta = json.loads(bytes(self.parts["META"]).decode())
@@ -117,6 +126,26 @@ class _Reader:
                 initial = np.frombuffer(raw, dtypes.numpy_of(kind.dtype)).reshape(kind.shape)
             results.append(State(int(s["input"]), int(s["output"]), initial))
         return results
+
+    def _open_inputs(self, main: int, plan: Plan) -> None:
+        """Give the inputs of a main plan the names of their open dimensions."""
+        if "SYMB" not in self.parts:
+            return
+        rows = self._rows("SYMB", f.SYMBOL)
+        names = {i: self._string("NAME", s["name"]) for i, s in enumerate(rows)}
+        mine = [
+            Symbol(names[i], int(s["low"]), int(s["high"]), int(s["multiple"]))
+            for i, s in enumerate(rows)
+            if s["plan"] == main
+        ]
+        symbols = Symbols(mine)
+        for a in self._rows("AXES", f.AXIS):
+            t = plan.inputs[a["input"]] if a["plan"] == main else None
+            if t is not None:
+                shape, axis = list(t.type.shape), int(a["axis"])
+                shape[axis] = symbols.extent(names[int(a["symbol"])])
+                left = tuple(i for i in t.type.dynamic if i != axis)
+                t.type = t.type.but(shape=tuple(shape), dynamic=left)
 
     def _family(self, numbers: Sequence[int], slots: dict[str, int]) -> Plan:
         """Parse a main plan and its sub-plans; returns the main plan."""

@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes, heap, native
-from intaglio.errors import Unsupported
+from intaglio import dtypes, heap, native, symint
+from intaglio.errors import BadFile, Unsupported
 from intaglio.heap import Arena
 from intaglio.ir import Array, Quant
 from intaglio.package import format as f
+from intaglio.package.constant_pool import ByContent, bytes_of
+from intaglio.package.ranges import Ranges
 from intaglio.plan import MEMORIES, Plan, Step, Tensor
 
 MAX_UNUSED_SHARE = 1 / 16  # of an arena's bytes; above, the constants are copied out of it
-HASHED_BYTES = 1024  # at both ends of an array, compared before the whole arrays are
 
 
 def write(
@@ -53,6 +54,7 @@ def write(
     }
     if w.states:
         sections["STAT"] = _pack(f.STATE, w.states)
+    sections |= w.ranges.sections()
     if strip:
         del sections["ORIG"]
     if w.code.end:
@@ -105,27 +107,38 @@ def image(sections: Mapping[str, Data], isa: int = 0, arena: Arena | None = None
         if row["kind"] != b"CNST":
             row["crc"] = zlib.crc32(result[start:end].data)
     result[end:] = 0
-    _head(result, table, isa)
+    write_head(result, table, isa)
     return result
 
 
-def seal(made: Array) -> Array:
-    """Add the checksum of the constants to an image; only a file needs it."""
-    header = made[: f.HEADER.itemsize].view(f.HEADER)[0]
-    end = f.HEADER.itemsize + int(header["sections"]) * f.SECTION.itemsize
-    table = made[f.HEADER.itemsize : end].view(f.SECTION).copy()
+def seal(made: Array, every: bool = False) -> Array:
+    """Add the checksum of the constants to an image, or of every section; only a file needs it."""
+    table = table_of(made).copy()
     for row in table:
-        if row["kind"] == b"CNST":
+        if every or row["kind"] == b"CNST":
             start = int(row["offset"])
             row["crc"] = zlib.crc32(made[start : start + int(row["size"])].data)
-    _head(made, table, int(header["isa"]))
+    header = made[: f.HEADER.itemsize].view(f.HEADER)[0]
+    write_head(made, table, int(header["isa"]), int(header["flags"]))
     return made
 
 
-def _head(made: Array, table: Array, isa: int) -> None:
+def table_of(made: Array) -> Array:
+    """The section table, in place; BadFile if the file ends before it does."""
+    whole = len(made) >= f.HEADER.itemsize
+    header = made[: f.HEADER.itemsize].view(f.HEADER)[0] if whole else {"sections": 0}
+    end = f.HEADER.itemsize + int(header["sections"]) * f.SECTION.itemsize
+    if end > len(made):
+        raise BadFile("file ends before its section table; it is truncated or damaged")
+    table: Array = made[f.HEADER.itemsize : end].view(f.SECTION)
+    return table
+
+
+def write_head(made: Array, table: Array, isa: int, flags: int = 0) -> None:
     """Write header and section table, with their checksum."""
     header = np.zeros(1, f.HEADER)
     header["magic"], header["version"], header["isa"] = f.MAGIC, f.VERSION, isa
+    header["flags"] = flags
     header["sections"], header["size"] = len(table), len(made)
     header["crc"] = zlib.crc32(header.tobytes() + table.tobytes())
     raw = header.tobytes() + table.tobytes()
@@ -152,25 +165,19 @@ class _Constants:
         self.arena = arena
         self.end = 0 if arena is None else arena.end - arena.HEAD
         self.pieces: dict[int, Array] = {}  # by offset
-        self.place: dict[tuple[int, bytes, bytes], list[tuple[Array, int]]] = {}  # by size and ends
+        self.places: ByContent[int] = ByContent()  # the offset of an array
 
     def __len__(self) -> int:
         return self.end
 
     def add(self, data: Array) -> tuple[int, int]:
         """Store an array once; returns its offset and size in bytes."""
-        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        start = self._in_arena(raw)
-        ends = len(raw), raw[:HASHED_BYTES].tobytes(), raw[-HASHED_BYTES:].tobytes()
-        alike = self.place.setdefault(ends, [])
-        for other, same in alike:
-            if np.array_equal(other, raw):
-                return same, len(raw)
-        if start is None:
-            start = f.align(self.end)
+        raw = bytes_of(data)
+        made, new = self._in_arena(raw), f.align(self.end)
+        start = self.places.find(raw, new if made is None else made)
+        if made is None and start == new:
             self.end = start + len(raw)
             self.pieces[start] = raw
-        alike.append((raw, start))
         return start, len(raw)
 
     def _in_arena(self, raw: Array) -> int | None:
@@ -210,6 +217,7 @@ class _Writer:
         self.args: list[int] = []
         self.attrs, self.consts, self.code = bytearray(), _Constants(arena), _Constants()
         self.names, self.origins = _Strings(), _Strings()
+        self.ranges = Ranges(self.names.add)
         self.inputs = self.outputs = 0  # slots of earlier main plans
         self.blobs: dict[bytes, int] = {}
         self.quant_rows: dict[Quant, int] = {}
@@ -221,6 +229,7 @@ class _Writer:
         main = len(self.plans)
         number = {p: main + i for i, p in enumerate(family)}
         named = {t for t in (*plan.inputs, *plan.outputs) if t is not None}
+        self.ranges.add_plan(main, plan)
         ids: dict[Tensor | None, int] = {None: f.NONE}
         for t in plan.tensors():
             ids[t] = len(self.tensors)
@@ -229,6 +238,7 @@ class _Writer:
             first, inputs = len(self.steps), self._list(ids, p.inputs)
             outputs = self._list(ids, p.outputs)
             for s in p.steps:
+                self.ranges.add_step(len(self.steps), s)
                 self.steps.append(self._step(s, ids, number))
             self.plans.append(
                 (
@@ -262,9 +272,10 @@ class _Writer:
             offset, size = self._constant(t.data, t.memory == "code")
         elif t.memory != "arena":
             slot = t.slot + (self.inputs if t.memory == "input" else self.outputs)
-        shape = t.type.shape + (0,) * (native.MAX_RANK - t.type.rank)
+        shape = symint.plain(t.type.shape) + (0,) * (native.MAX_RANK - t.type.rank)
         name = self.names.add(t.name if named or not self.strip else "")
-        dynamic = sum(1 << i for i in t.type.dynamic)
+        varies = [i for i, d in enumerate(t.type.shape) if symint.is_symbolic(d)]
+        dynamic = sum(1 << i for i in {*t.type.dynamic, *varies})
         code = dtypes.TABLE[t.type.dtype].code
         memory, quant = MEMORIES.index(t.memory), self._quant(t.type.quant)
         return name, code, t.type.rank, memory, dynamic, slot, quant, offset, size, shape
@@ -302,7 +313,7 @@ class _Writer:
             len(s.outputs),
             len(raw),
             self._blob(raw),
-            s.macs,
+            symint.bound(s.macs),
         )
 
     def _list(self, ids: Mapping[Tensor | None, int], tensors: Sequence[Tensor | None]) -> int:

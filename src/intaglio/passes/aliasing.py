@@ -191,7 +191,7 @@ def share(
 # ---- views ---------------------------------------------------------------------------------------
 def is_fixed(node: Node) -> bool:
     """Are all its shapes static?"""
-    return not any(v.type.dynamic for v in (*node.inputs, *node.outputs) if v is not None)
+    return all(v.type.fixed for v in (*node.inputs, *node.outputs) if v is not None)
 
 
 def _view(node: Node, sharing: Sharing) -> bool:
@@ -204,11 +204,10 @@ def _view(node: Node, sharing: Sharing) -> bool:
         distance = 0
     elif node.op == "slice" and is_fixed(node):
         distance = contiguous_slice(node)
-    step = not is_fixed(
-        node
-    )  # a step computes the actual shape; it must not write to the caller's input
-    if distance is None or (step and sharing.region[x].memory == "input"):
-        return False
+    step = not is_fixed(node)  # it computes the actual shape
+    varies = any(v.type.dynamic for v in (x, *node.outputs))
+    if distance is None or (varies and sharing.region[x].memory == "input"):
+        return False  # it must not write to the caller's input
     return sharing.show(node.outputs[0], x, distance) and not step
 
 

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from intaglio import dtypes
 from intaglio.errors import IntaglioError
 from intaglio.ir import Graph, Node, Type, Value
 from intaglio.ops import reshape, scan
@@ -69,7 +68,7 @@ def in_slices_of(limit: int) -> Callable[[Graph, Trace], int]:
 def _slice(graph: Graph, limit: int) -> bool | No:
     """Whether the graph was sliced; a refusal if it is large enough but cannot be."""
     inputs = graph.inputs
-    if not inputs or any(v.type.rank < 1 for v in inputs):
+    if not inputs or any(v.type.rank < 1 or not v.type.fixed for v in inputs):
         return False
     batch = inputs[0].shape[0]
     nodes = list(graph.nodes())
@@ -105,7 +104,7 @@ def _divisors(n: int) -> list[int]:
 def _bytes(node: Node) -> int:
     """Bytes of the activations that a node reads and makes."""
     values = [v for v in (*node.inputs, *node.outputs) if v is not None and v.data is None]
-    return sum(v.type.size * dtypes.numpy_of(v.dtype).itemsize for v in values)
+    return sum(v.type.bytes for v in values)
 
 
 def _body(graph: Graph, nodes: list[Node], batch: int, few: int) -> Graph | No:

@@ -8,7 +8,7 @@ import numpy as np
 
 from intaglio import heap
 from intaglio.errors import IntaglioError
-from intaglio.ir import Array, Graph, Node, Value, constant, detach
+from intaglio.ir import Array, Graph, Node, Value, constant, detach, symbolic
 from intaglio.ops.registry import REGISTRY, evaluate_node
 from intaglio.rewrite import ANY, P, no, rule
 
@@ -34,7 +34,11 @@ def fold_weights(node: Node) -> Any:
 
 def compute(node: Node) -> Any:
     """The outputs of a node with constant operands, as constants."""
-    if node.bodies() or any(v is not None and v.data is None for v in node.inputs):
+    if (
+        node.bodies()
+        or symbolic(node)
+        or any(v is not None and v.data is None for v in node.inputs)
+    ):
         return None
     result = sum(v.type.bytes for v in node.outputs)
     read = sum(v.type.bytes for v in node.inputs if v is not None)

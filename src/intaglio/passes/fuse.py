@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from intaglio import dtypes, heap, ops
+from intaglio import dtypes, heap, ops, symint
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.passes.canonical.identities import interval
 from intaglio.rewrite import P, no, rule
@@ -287,7 +287,7 @@ def combine_constants(x: Value, c: Value, d: Value, inner: Node, node: Node) -> 
     """Write (x + c) + d as x + (c + d), and the same for products."""
     if inner.op != node.op or not dtypes.is_float(x.dtype):
         return None
-    both = np.broadcast_shapes(c.shape, d.shape)
+    both = symint.broadcast(c.shape, d.shape)
     if math.prod(both) > max(c.type.size, d.type.size):
         return no(f"combining {c.type} and {d.type} makes a larger constant")
     joined = wide(c.data) + wide(d.data) if node.op == "add" else wide(c.data) * wide(d.data)  # type: ignore[arg-type]

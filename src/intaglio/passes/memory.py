@@ -64,10 +64,10 @@ def _copy_swapped_states(graph: Graph) -> None:
 
 
 def _copy_repeated_outputs(graph: Graph) -> None:
-    """Copy a repeated output with dynamic axes: a tensor has one actual shape and one name."""
-    seen: set[Value] = set()
+    """Copy a repeated output with run-time extents: a tensor has one actual shape and one name."""
+    seen: set[Value] = set(graph.inputs)
     for k, v in enumerate(graph.outputs):
-        if v in seen and v.type.dynamic:
+        if v in seen and not v.type.fixed:
             _copy_operand(graph.result, k)
         seen.add(v)
 

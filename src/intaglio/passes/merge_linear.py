@@ -13,9 +13,10 @@ import numpy as np
 from intaglio import dtypes, ops
 from intaglio.ir import Array, Node, Value
 from intaglio.ops.registry import REGISTRY
-from intaglio.passes.canonical.slice_ranges import ranges
+from intaglio.ops.slice_ranges import ranges
 from intaglio.passes.fuse import along, as_like, scaled, why_not_along, wide
 from intaglio.rewrite import No, P, no, rule
+from intaglio.symint import bound
 
 x, y, W, V, S, c, d = P["x y W! V! S! c! d!"]
 B, C = P["B? C?"]
@@ -88,7 +89,7 @@ def _more_work(first: Node, then: Node, depth: int) -> No | None:
     are multiplied.
     """
     two = sum(REGISTRY[n.op].macs(n) for n in (first, then))
-    one = then.outputs[0].type.size * depth
+    one = bound(then.outputs[0].type.size) * depth
     return (
         no(f"{one / 1e6:.3g} million multiply-accumulates instead of {two / 1e6:.3g}")
         if one > two

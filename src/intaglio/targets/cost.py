@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from intaglio.ir import Node, Value
 from intaglio.ops.registry import REGISTRY
+from intaglio.symint import estimates
 
 FREE = {"reshape", "bitcast"}  # views
 VIEWS = {"slice", "gather", "transpose", "expand"}  # read as many bytes as they write
@@ -25,6 +26,10 @@ class Cost:
     lanes: int = 16  # output channels that are computed together
 
     def __call__(self, node: Node) -> float:
+        with estimates():
+            return self._of(node)
+
+    def _of(self, node: Node) -> float:
         results = [v for v in node.outputs if v.uses]
         if node.op in FREE or all(v is None or v.data is not None for v in node.inputs):
             return 0.0  # a view, or folded

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import ops
+from intaglio import ops, symint
 from intaglio.arguments import whole_number
 from intaglio.export.onnx import control, elementwise, index, linear, normalize, shape, windows  # noqa: F401  # each registers its writers
 from intaglio.export.onnx.contrib import CONTRIB_RULES
@@ -173,7 +173,7 @@ def sum_into_gemm(gemm: Node, z: Value, node: Node) -> Any:
 def _gemm_with_addend(product: Value, z: Value, node: Node) -> Any:
     gemm = product.producer
     assert gemm is not None
-    if np.broadcast_shapes(z.shape, product.shape) != product.shape or z.type.rank > 2:
+    if symint.broadcast(z.shape, product.shape) != product.shape or z.type.rank > 2:
         return no(f"the addend {z.type} does not broadcast to {product.type}")
     return ops.gemm(*gemm.inputs[:2], z, **gemm.attrs)
 

@@ -137,7 +137,7 @@ def _inputs(net: Message, layers: list[Layer], options: ImportOptions) -> dict[s
             raise BadInput(f"caffe: no input is called '{name}'; inputs are {', '.join(found)}")
     results = {}
     for name, usual in found.items():
-        dims_ = tuple(int(d) for d in options.shapes.get(name, usual))
+        dims_ = tuple(options.shapes.get(name, usual))
         if not dims_ or min(dims_) < 1 or max(dims_) > 1 << 16 or len(dims_) > 8:
             raise BadInput(
                 f"caffe: input '{name}' has shape {dims_}; "

@@ -38,8 +38,8 @@ def load_darknet(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Grap
     for name in options.shapes:
         if name != "data":
             raise BadInput(f"darknet: no input is called '{name}'; it is called 'data'")
-    shape = tuple(int(d) for d in options.shapes.get("data", usual))
-    if len(shape) != len(usual) or min(shape) < 1 or max(shape) > 1 << 16:
+    shape = tuple(options.shapes.get("data", usual))
+    if len(shape) != len(usual) or not all(1 <= d <= 1 << 16 for d in shape):
         what = "batch, channels, height, width" if len(usual) == 4 else "steps, inputs"
         raise BadInput(f"darknet: input 'data' has shape {shape}; {what} are needed")
     data = Value(Type("f32", shape), "data")

@@ -9,7 +9,10 @@ import numpy as np
 from intaglio import dtypes, ops
 from intaglio.frontends.onnx.importer import OnnxNode, importer
 from intaglio.frontends.onnx.normalize import as_dtype
+from intaglio.frontends.onnx.shape import END
 from intaglio.ir import Value, constant
+from intaglio.ops.shape import count_up, part
+from intaglio.symint import is_symbolic
 
 
 def split_heads(x: Value, heads: int) -> Value:
@@ -65,9 +68,11 @@ def attention(n: OnnxNode) -> list[Value | None]:
 def _visible(n: OnnxNode, rows: int, columns: int, past: int) -> Value | None:
     """A bool mask of causality, window and padding; None if every query sees every key."""
     lengths = n.input(6)
-    query, key = np.arange(rows)[:, np.newaxis], np.arange(columns)
     left, right = n.attr("left_window_size", -1), n.attr("right_window_size", -1)
     right = 0 if n.attr("is_causal", 0) else right
+    if is_symbolic((rows, columns, past)):
+        return _visible_at_run_time(n, rows, columns, past, (left, right))
+    query, key = np.arange(rows)[:, np.newaxis], np.arange(columns)
     if lengths is None:
         seen = np.ones((rows, columns), bool)
         if right >= 0:
@@ -84,6 +89,27 @@ def _visible(n: OnnxNode, rows: int, columns: int, past: int) -> Value | None:
     if left >= 0:
         limit = ops.sub(place, constant(np.int64(left)))
         visible = and_(visible, ops.greater_equal(constant(key), limit))
+    return visible
+
+
+def _visible_at_run_time(
+    n: OnnxNode, rows: int, columns: int, past: int, window: tuple[int, int]
+) -> Value | None:
+    """`_visible` for extents that are known only at run time."""
+    lengths, (left, right) = n.input(6), window
+    if lengths is not None:
+        n.unsupported("lengths of keys need extents that are known")
+    if left < 0 and right < 0:
+        return None
+    query = ops.reshape(count_up(rows), shape=(rows, 1))
+    if is_symbolic(past) or past:  # the first query follows the past keys
+        query = ops.reshape(part(count_up(past + rows), past, END, axis=0), shape=(rows, 1))
+    key, visible = count_up(columns), None
+    if right >= 0:
+        visible = ops.less_equal(key, ops.add(query, constant(np.int64(right))))
+    if left >= 0:
+        seen = ops.greater_equal(key, ops.sub(query, constant(np.int64(left))))
+        visible = seen if visible is None else and_(visible, seen)
     return visible
 
 

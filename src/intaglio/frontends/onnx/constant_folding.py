@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from intaglio.frontends.onnx.open_shapes import OpenShapes
-from intaglio.ir import Array, Graph, Node, Type, Value, detach
+from intaglio.frontends.symbolic_values import SymbolicValues
+from intaglio.ir import Array, Graph, Node, Type, Value, detach, symbolic
 from intaglio.ops.registry import REGISTRY, evaluate_node
 
 EAGER_LIMIT = 1 << 20  # bytes of a result that is computed immediately
@@ -22,6 +23,7 @@ class Folder:
 
     def __init__(self) -> None:
         self._waiting: set[Value] = set()
+        self.symbolic = SymbolicValues()
         self.open: OpenShapes | None = None  # of an import with open dimensions
 
     def settle(self, results: Iterable[Value | None], origin: str) -> None:
@@ -31,8 +33,12 @@ class Folder:
             inputs = [v for v in node.inputs if v is not None]
             if all(v.data is not None for v in inputs) and _cheap(node):
                 _compute(node)
-            elif all(v.data is not None or v in self._waiting for v in inputs):
+            elif not symbolic(node) and all(
+                v.data is not None or v in self._waiting for v in inputs
+            ):
                 self._waiting.update(node.outputs)
+            elif (known := self.symbolic.follow(node)) is not None:
+                _store(node, known)
             elif self.open is not None and (arrays := self.open.follow(node)) is not None:
                 _store(node, arrays)
 
@@ -76,7 +82,7 @@ def _new_nodes(results: Iterable[Value | None]) -> list[Node]:
 def _cheap(node: Node) -> bool:
     small = all(v.type.bytes <= EAGER_LIMIT for v in node.outputs)
     bodies = any(isinstance(a, Graph) for a in node.attrs.values())  # a loop may run very long
-    return small and not bodies and REGISTRY[node.op].foldable
+    return small and not bodies and not symbolic(node) and REGISTRY[node.op].foldable
 
 
 def _compute(node: Node) -> None:

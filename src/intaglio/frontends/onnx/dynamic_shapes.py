@@ -14,9 +14,10 @@ import numpy as np
 from intaglio.errors import BadInput, Unsupported
 from intaglio.frontends.onnx.importer import OnnxNode
 from intaglio.frontends.value_bounds import MAX_BOUND, interval
-from intaglio.ir import Array, Type, Value, constant
+from intaglio.ir import Array, Type, Value, constant, symbolic
 from intaglio.ops.registry import evaluate_node
 from intaglio.ops.shape import reshape
+from intaglio.symint import is_symbolic
 
 Shape = tuple[int, ...]
 MAX_ELEMENTS = 4096  # of a shape expression
@@ -43,7 +44,13 @@ def _at(value: Value, less: int, known: dict[Value, Array | None], deep: int = 0
         return known[value]
     known[value] = None
     node = value.producer
-    if node is None or value.type.size > MAX_ELEMENTS or deep > MAX_OPERATIONS:
+    if (
+        node is None
+        or symbolic(node)
+        or is_symbolic(node.inputs[0].shape if node.inputs and node.inputs[0] else ())
+        or value.type.size > MAX_ELEMENTS
+        or deep > MAX_OPERATIONS
+    ):
         return None
     if node.op == "shape_of":
         x = node.inputs[0]
@@ -170,6 +177,6 @@ def resolved(shape: Sequence[int], x: Shape, allowzero: bool = False) -> Shape:
             out[i] = x[i]
     if -1 in out:
         at = out.index(-1)
-        rest = int(np.prod([d for k, d in enumerate(out) if k != at], dtype=np.int64))
-        out[at] = int(np.prod(x, dtype=np.int64)) // rest if rest else 0
+        rest = math.prod(d for k, d in enumerate(out) if k != at)
+        out[at] = math.prod(x) // rest if rest else 0
     return tuple(out)

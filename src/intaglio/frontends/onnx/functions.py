@@ -11,6 +11,7 @@ from intaglio.errors import BadInput
 from intaglio.frontends.limits import MAX_INLINED_NODES, REMEDY
 from intaglio.frontends.onnx.schema import find_schema
 from intaglio.frontends.onnx.tensors import ELEMENTS
+from intaglio.symint import SymInt
 
 if TYPE_CHECKING:
     from intaglio.frontends.onnx.importer import OnnxNode
@@ -127,7 +128,11 @@ def _input_types(n: OnnxNode) -> list[bytes]:
         if v is not None:
             t.tensor_type.elem_type = _CODES[dtypes.TABLE[v.dtype].name]
             for d in v.shape:
-                t.tensor_type.shape.dim.add().dim_value = d
+                dim = t.tensor_type.shape.dim.add()
+                if isinstance(d, SymInt):
+                    dim.dim_param = str(d)
+                else:
+                    dim.dim_value = d
         types.append(t.SerializeToString())
     return types
 

@@ -141,6 +141,8 @@ class OnnxNode:
         """The array of operand `i`; None if it is absent or not constant."""
         v, model = self.input(i), self.scope.model
         data = model.fold.force(v)
+        if data is None and v is not None:
+            data = model.fold.symbolic.known.get(v)
         if data is None and v is not None and model.open is not None:
             data = model.open.constant(self, i, v)
         return data

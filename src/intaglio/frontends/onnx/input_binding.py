@@ -62,7 +62,12 @@ def _nearest(name: str, names: set[str]) -> str:
 
 def open_shape(info: Any) -> Shape | None:
     """The declared shape of an input, open dimensions as strings; None if the rank is unknown."""
-    t = info.type.tensor_type
+    return shape_of_type(info.type)
+
+
+def shape_of_type(type: Any) -> Shape | None:
+    """The shape in a TypeProto, open dimensions as strings; None if the rank is unknown."""
+    t = type.tensor_type
     if not t.HasField("shape"):
         return None
     return tuple(
@@ -96,7 +101,7 @@ def input_dtype(info: Any) -> str:
 
 def bind_dims(infos: Sequence[Any], options: ImportOptions) -> tuple[dict[str, int], bool]:
     """Extents of the symbolic dimensions, and whether a given shape changes a static dimension."""
-    dims = {name: int(extent) for name, extent in options.dims.items()}
+    dims = dict(options.dims)
     changed = False
     for info in infos:
         declared = open_shape(info)
@@ -119,7 +124,7 @@ def bind_dims(infos: Sequence[Any], options: ImportOptions) -> tuple[dict[str, i
         for symbol, extent in zip(declared, given, strict=True):
             if isinstance(symbol, int):
                 changed |= symbol != extent
-            elif symbol and dims.setdefault(symbol, int(extent)) != extent:
+            elif symbol and dims.setdefault(symbol, extent) != extent:
                 raise BadInput(
                     f"onnx: dimension '{symbol}' is {dims[symbol]}, but {extent} by the shape of "
                     f"input '{info.name}'; give one value"
@@ -141,7 +146,7 @@ def bind_inputs(
             result.append(constant(array, info.name))
             continue
         if info.name in options.shapes:
-            shape = tuple(int(d) for d in options.shapes[info.name])
+            shape = tuple(options.shapes[info.name])
         elif declared is None:
             shape = None
         else:

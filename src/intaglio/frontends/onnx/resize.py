@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, Unsupported
 from intaglio.frontends.onnx.importer import OnnxNode, importer
 from intaglio.frontends.onnx.shape import axes_of, ints
 from intaglio.ir import Value
 from intaglio.ops.grid_sample import affine_grid, grid_sample
 from intaglio.ops.resize import resize
+from intaglio.symint import SymInt, bound, is_symbolic, values_of
+
+MAX_DENOMINATOR = 1024  # of the scale of an open dimension
 
 
 def _optional(n: OnnxNode, i: int) -> Any:
@@ -25,9 +29,19 @@ def _optional(n: OnnxNode, i: int) -> Any:
 def _scaled(x: Value, scales: Sequence[float]) -> tuple[int, ...]:
     if len(scales) != x.type.rank:
         raise BadInput(f"{len(scales)} scales are given for {x.type}; one per axis is needed")
-    return tuple(
-        math.floor(np.float32(d) * np.float32(s)) for d, s in zip(x.shape, scales, strict=True)
-    )
+    return tuple(scaled(d, s) for d, s in zip(x.shape, scales, strict=True))
+
+
+def scaled(extent: int, scale: float) -> int:
+    """floor(extent * scale) in f32, at every size."""
+    if not isinstance(extent, SymInt):
+        return math.floor(np.float32(extent) * np.float32(scale))
+    ratio = Fraction(scale).limit_denominator(MAX_DENOMINATOR)
+    result = extent * ratio.numerator // ratio.denominator
+    exact = extent.map(lambda d: math.floor(np.float32(d) * np.float32(scale)))
+    if exact != values_of(result, extent):
+        raise Unsupported(f"extent {extent} times {scale} is not a formula; give fixed sizes")
+    return result
 
 
 def _changed(x: Value, shape: Sequence[int], scales: Sequence[float], **attrs: Any) -> Value:
@@ -113,7 +127,7 @@ def _sizes(
     if len(sizes) != len(axes):
         raise BadInput(f"{len(sizes)} sizes are given for the axes {axes}; one per axis is needed")
     for axis, size in zip(axes, sizes, strict=True):
-        shape[axis], scales[axis] = size, size / max(x.shape[axis], 1)
+        shape[axis], scales[axis] = size, ratio(size, x.shape[axis])
     policy = n.attr("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
         return
@@ -123,6 +137,13 @@ def _sizes(
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     for axis in axes:
         shape[axis], scales[axis] = math.floor(scale * x.shape[axis] + 0.5), scale
+
+
+def ratio(size: int, extent: int) -> float:
+    """size / extent; 0 if it depends on open dimensions."""
+    exact = Fraction(bound(size), max(bound(extent), 1))
+    fits = size * exact.denominator == extent * exact.numerator
+    return 0.0 if is_symbolic((size, extent)) and not fits else bound(size) / max(bound(extent), 1)
 
 
 @importer("GridSample")

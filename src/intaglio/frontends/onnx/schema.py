@@ -31,7 +31,7 @@ _KINDS = (
     "TYPE_PROTOS",
 )
 
-_TYPES = {
+TYPE_NAMES = {  # of schemas -> ours
     f"tensor({spelled})": name
     for spelled, name in {
         "float": "f32",
@@ -70,7 +70,7 @@ def accepts(parameters: Sequence[Any], i: int, dtype: str) -> bool:
         if last is None or last.option != type(last.option).Variadic:
             return False
         i = len(parameters) - 1
-    return not dtype or dtype in {_TYPES.get(t) for t in parameters[i].types}
+    return not dtype or dtype in {TYPE_NAMES.get(t) for t in parameters[i].types}
 
 
 @dataclass
@@ -89,10 +89,10 @@ def _rules(op_type: str, opset: int, domain: str) -> _Rules | None:
         return None
     optional = type(schema).FormalParameterOption.Optional
     operands = ["" if i.option == optional else i.name for i in schema.inputs]
-    types = [{_TYPES.get(t, "") for t in i.types} for i in schema.inputs]
+    types = [{TYPE_NAMES.get(t, "") for t in i.types} for i in schema.inputs]
     newest = find_schema(op_type, _NEWEST, domain)  # newer opsets only add element types
     for mine, i in zip(types, newest.inputs if newest else (), strict=False):
-        mine |= {_TYPES.get(t, "") for t in i.types}
+        mine |= {TYPE_NAMES.get(t, "") for t in i.types}
     return _Rules(
         operands[: schema.min_input],
         [frozenset(t - {""}) for t in types],

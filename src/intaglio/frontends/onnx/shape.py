@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes
+from intaglio import dtypes, symint
 from intaglio.errors import BadInput
 from intaglio.frontends.onnx.dynamic_shapes import (
     constant_if_fixed,
@@ -21,6 +22,7 @@ from intaglio.frontends.onnx.dynamic_shapes import (
 )
 from intaglio.frontends.onnx.importer import OnnxNode, importer, scalar
 from intaglio.frontends.onnx.tensors import element_type
+from intaglio.frontends.symbolic_values import Ratio, ceil_ratio
 from intaglio.frontends.value_bounds import MAX_BOUND, bounds
 from intaglio.ir import Array, Value, constant
 from intaglio.ops.cast import cast
@@ -29,6 +31,7 @@ from intaglio.ops.dynamic_shape import expand_to, range_, reshape_to, shape_of, 
 from intaglio.ops.reduce import reduce_prod
 from intaglio.ops.registry import normalize_axis
 from intaglio.ops.shape import concat, expand, pad, slice_, tile, transpose
+from intaglio.symint import SymInt, bound, broadcast, is_symbolic, maximum, minimum, slice_length
 
 END = 1 << 62  # larger than any extent
 
@@ -131,15 +134,15 @@ def import_transpose(n: OnnxNode) -> Value:
 def import_expand(n: OnnxNode) -> Value:
     x = n.required(0)
     if not n.is_const(1):
-        bound, dynamic = output_bound(
-            n, 1, lambda s: np.broadcast_shapes(x.shape, ints(s)), grows=True
+        most, dynamic = output_bound(
+            n, 1, lambda s: broadcast(symint.plain(x.shape), ints(s)), grows=True
         )
-        return expand_to(x, i64(n.required(1)), bound=bound, dynamic=dynamic)
+        return expand_to(x, i64(n.required(1)), bound=most, dynamic=dynamic)
     shape = ints(n.const(1))
     if x.type.dynamic:
         return expand(x, shape=shape)
     try:
-        full = np.broadcast_shapes(x.shape, shape)
+        full = broadcast(x.shape, shape)
     except ValueError:
         raise BadInput(f"{x.type} cannot be expanded to {shape}") from None
     return x if full == x.shape else expand(x, shape=full)
@@ -183,11 +186,11 @@ def sliced(
     """x[start:stop:step] along `axes`; x itself if that is all of it."""
     start, stop, step = ([v] * x.type.rank for v in (0, END, 1))
     for k, axis in enumerate(axes_of(axes, x.type.rank)):
-        start[axis] = min(max(starts[k], -END), END)
-        stop[axis] = min(max(stops[k], -END), END)
+        start[axis] = minimum(maximum(starts[k], -END), END)
+        stop[axis] = minimum(maximum(stops[k], -END), END)
         step[axis] = 1 if steps is None else steps[k]
     if all(
-        (s == 0 or s <= -d) and e >= d and t == 1
+        t == 1 and slice_length(d, s, e, t) == d
         for d, s, e, t in zip(x.shape, start, stop, step, strict=True)
     ):
         return x
@@ -219,15 +222,15 @@ def split(n: OnnxNode) -> list[Value]:
         if not 0 < count <= max(n.n_outputs, 1):
             raise BadInput(f"num_outputs is {count}, but the node has {n.n_outputs} outputs")
         size = -(-extent // count)
-        parts = tuple(max(min(size, extent - i * size), 0) for i in range(count))
+        parts = tuple(maximum(minimum(size, extent - i * size), 0) for i in range(count))
     return split_into(x, parts, axis)
 
 
 def split_into(x: Value, parts: Sequence[int], axis: int) -> list[Value]:
     """Consecutive slices of these extents, which must cover the axis."""
-    if sum(parts) != x.shape[axis] or min(parts, default=0) < 0:
+    if sum(parts) != x.shape[axis] or any(p < 0 for p in parts):
         raise BadInput(f"axis {axis} of {x.type} cannot be split into {tuple(parts)}")
-    ends = np.cumsum(parts).tolist()
+    ends = list(itertools.accumulate(parts))
     return [sliced(x, [e - p], [e], [axis]) for e, p in zip(ends, parts, strict=True)]
 
 
@@ -287,6 +290,10 @@ def import_shape(n: OnnxNode) -> Value:
     start, end, _ = slice(n.attr("start", 0), n.attr("end"), 1).indices(x.type.rank)
     if any(start <= i < end for i in x.type.dynamic):
         return sliced(shape_of(x), [start], [end], [0])
+    if is_symbolic(x.shape[start:end]):
+        folder = n.scope.model.fold
+        whole = folder.symbolic.set(shape_of(x), x.shape)
+        return sliced(whole, [start], [end], [0])
     return constant(np.array(x.shape[start:end], np.int64))
 
 
@@ -341,6 +348,8 @@ def import_range(n: OnnxNode) -> Value:
         first, last, step = (scalar(n.const(i)) for i in range(3))
         if step == 0:
             raise BadInput("delta is 0")
+        if any(isinstance(x, SymInt | Ratio) for x in (first, last, step)):
+            return _symbolic_range(n, first, last, step, scalars[0].dtype)
         return range_(*scalars, bound=(max(math.ceil((last - first) / step), 0),))
     found = _longest_range(n)
     if found is not None:
@@ -350,6 +359,15 @@ def import_range(n: OnnxNode) -> Value:
         n.const(unknown[0])
         raise AssertionError("const() raises if the operand is not constant")
     return range_(*scalars, bound=declared.shape)
+
+
+def _symbolic_range(n: OnnxNode, first: Any, last: Any, step: Any, dtype: str) -> Value:
+    """The first elements of a constant range: as many as the open dimensions give."""
+    if any(isinstance(x, SymInt | Ratio) for x in (first, step)):
+        n.unsupported("a range that starts at an open dimension needs fixed sizes")
+    count = maximum(ceil_ratio(last - first, step), 0)
+    every = first + np.arange(bound(count)) * step
+    return sliced(constant(every.astype(dtypes.numpy_of(dtype))), [0], [count], [0])
 
 
 def _longest_range(n: OnnxNode) -> int | None:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from intaglio import dtypes, ops
+from intaglio import dtypes, ops, symint
 from intaglio.errors import BadInput
 from intaglio.frontends.tensorflow.dynamic_shapes import (
     estimate,
@@ -305,7 +305,7 @@ def empty(n: TfNode) -> Value:
 @importer("BroadcastArgs")
 def broadcast_args(n: TfNode) -> Value:
     a, b = n.ints(0), n.ints(1)
-    return constant(list(np.broadcast_shapes(a, b)), dtype=n.value(0).dtype)
+    return constant(list(symint.broadcast(a, b)), dtype=n.value(0).dtype)
 
 
 @importer("Range")

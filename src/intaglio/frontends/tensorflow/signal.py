@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from intaglio import ops
+from intaglio import ops, symint
 from intaglio.errors import BadInput
 from intaglio.frontends.tensorflow.node import Complex, EdgeValue, TfNode, importer
 from intaglio.ir import Array, Value, constant
@@ -58,7 +58,7 @@ def fft(n: TfNode) -> EdgeValue:
 
 @importer("Complex")
 def complex_(n: TfNode) -> EdgeValue:
-    shape = np.broadcast_shapes(*(v.shape for v in n.values()))
+    shape = symint.broadcast(*(v.shape for v in n.values()))
     parts = [ops.reshape(ops.expand(v, shape=shape), shape=(*shape, 1)) for v in n.values()]
     return Complex(ops.concat(*parts, axis=-1))
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from intaglio import dtypes, ops
+from intaglio import dtypes, ops, symint
 from intaglio.errors import BadInput
 from intaglio.frontends.segments import (
     REDUCTIONS,
@@ -178,7 +178,7 @@ def _range_at_run_time(n: TfliteNode) -> Value:
 
 @importer("BROADCAST_ARGS", stored=True)
 def broadcast_args(n: TfliteNode) -> Value:
-    return constant(np.broadcast_shapes(n.ints(0), n.ints(1)), dtype=n.out().dtype)
+    return constant(symint.broadcast(n.ints(0), n.ints(1)), dtype=n.out().dtype)
 
 
 @importer("SEGMENT_SUM")

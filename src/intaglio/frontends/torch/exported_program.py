@@ -83,7 +83,7 @@ class _ExportedProgram:
         self.module = stored["graph_module"]
         self.program = Program()
         self.inputs = Inputs(options, self.program)
-        self.symbols: dict[str, int] = {k: int(v) for k, v in options.dims.items()}
+        self.symbols: dict[str, int] = dict(options.dims)
         self.open: dict[str, str] = {}
         self.buffers: dict[str, tuple[MutableTensor, Value]] = {}  # with their values before a call
         self.after: dict[str, Any] = {}  # buffers that a call changes, with their new values

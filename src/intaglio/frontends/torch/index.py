@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes, ops
+from intaglio import dtypes, ops, symint
 from intaglio.errors import BadInput, Unsupported, option
 from intaglio.frontends.torch.compare import as_bool
 from intaglio.frontends.torch.importer import as_dtype, axis_of, importer, permuted, reshaped
@@ -86,7 +86,7 @@ def take_along_dim(self: Value, indices: Value, dim: int | None = None) -> Value
         return gather(reshaped(self, (self.type.size,)), 0, reshaped(indices, (indices.type.size,)))
     axis = axis_of(dim, self)
     shape = list(
-        np.broadcast_shapes(*((*s[:axis], 1, *s[axis + 1 :]) for s in (self.shape, indices.shape)))
+        symint.broadcast(*((*s[:axis], 1, *s[axis + 1 :]) for s in (self.shape, indices.shape)))
     )
     x = ops.expand(self, shape=(*shape[:axis], self.shape[axis], *shape[axis + 1 :]))
     at = ops.expand(indices, shape=(*shape[:axis], indices.shape[axis], *shape[axis + 1 :]))

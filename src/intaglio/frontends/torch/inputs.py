@@ -51,7 +51,7 @@ class Inputs:
             return MutableTensor(result, name)
         if name in self.options.shapes:
             self.used.add(name)
-            asked = tuple(int(d) for d in self.options.shapes[name])
+            asked = tuple(self.options.shapes[name])
             if shape is not None and len(asked) != len(shape):
                 raise BadInput(
                     f"torch: input '{name}' has shape {tuple(shape)}; {asked} has another rank"
@@ -62,7 +62,7 @@ class Inputs:
                 f"torch: the file has no shape of input '{name}'; give "
                 f"{option('shapes', {name: (1, 3, 224, 224)})}"
             )
-        if min(shape, default=0) < 0:
+        if any(d < 0 for d in shape):
             raise BadInput(
                 f"torch: input '{name}' has shape {tuple(shape)}; extents must not be negative"
             )

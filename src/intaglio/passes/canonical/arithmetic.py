@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes, ops
+from intaglio import dtypes, ops, symint
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops.registry import REGISTRY
 from intaglio.passes.canonical.data_movement import BINARY
@@ -221,7 +221,7 @@ def combine_constants_exactly(x: Value, c: Value, d: Value, inner: Node, node: N
     """
     if inner.op != node.op or (node.op not in EXACT and dtypes.is_float(x.dtype)):
         return None
-    both = np.broadcast_shapes(c.shape, d.shape)
+    both = symint.broadcast(c.shape, d.shape)
     if math.prod(both) > max(c.type.size, d.type.size):
         return no(f"combining {c.type} and {d.type} makes a larger constant")
     with np.errstate(all="ignore"):

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import ops
+from intaglio import ops, symint
 from intaglio.ir import Node, Value, constant
 from intaglio.ops.registry import REGISTRY
-from intaglio.passes.canonical.slice_ranges import EXTENT, cut, one_axis, ranges
+from intaglio.ops.slice_ranges import EXTENT, cut, is_empty, one_axis, ranges, whole_axis
 from intaglio.passes.permuted_ops import axis_groups
 from intaglio.rewrite import ANY, P, no, rule
 
@@ -63,9 +63,9 @@ def redundant_expand(node: Node) -> Any:
     if out.dynamic:
         return None
     small, other = _before_expand(a, out.size), _before_expand(b, out.size)
-    if small is not a and np.broadcast_shapes(small.shape, b.shape) == out.shape:
+    if small is not a and symint.broadcast(small.shape, b.shape) == out.shape:
         return REGISTRY[node.op](small, b, **node.attrs)
-    if other is not b and np.broadcast_shapes(a.shape, other.shape) == out.shape:
+    if other is not b and symint.broadcast(a.shape, other.shape) == out.shape:
         return REGISTRY[node.op](a, other, **node.attrs)
     return None
 
@@ -79,7 +79,7 @@ def _before_expand(v: Value, size: int) -> Value:
     if result.op == "expand":
         return inner
     lifted = (1,) * (v.type.rank - inner.type.rank) + inner.shape
-    small = v.type.size < size and len(v.uses) == 1  # a large tensor may be a matmul result
+    small = v.type.size != size and len(v.uses) == 1  # a large tensor may be a matmul result
     return inner if small and lifted == v.shape else v
 
 
@@ -142,7 +142,7 @@ def slice_of_slice(x: Value, inner: Node, node: Node) -> Any:
         a[b.start : b.stop if b.stop >= 0 else None : b.step]
         for a, b in zip(first, then, strict=True)
     ]
-    return None if any(len(r) == 0 for r in both) else cut(x, both)
+    return None if any(map(is_empty, both)) else cut(x, both)
 
 
 @rule(P.reshape(P.slice(P.reshape(x).shared() @ "outer") @ "inner"))
@@ -165,7 +165,7 @@ def slice_of_reshape(x: Value, outer: Node, inner: Node, node: Node) -> Any:
         first, last = int(kept.flat[0]), int(kept.flat[-1])
         found += [(a, range(first, last + (1 if step > 0 else -1), step)) for a in long]
     along = dict(found)
-    result = cut(x, [along.get(a, range(d)) for a, d in enumerate(x.shape)])
+    result = cut(x, [along.get(a, whole_axis(d)) for a, d in enumerate(x.shape)])
     return result if result.shape == out.shape else None
 
 
@@ -176,7 +176,7 @@ def slice_of_concat(inner: Node, node: Node) -> Any:
     if inner.op != "concat" or joined.type.dynamic:
         return None
     axis, taken = inner.attrs["axis"] % joined.type.rank, ranges(node)
-    if taken is None or taken[axis].step != 1 or not taken[axis]:
+    if taken is None or taken[axis].step != 1 or is_empty(taken[axis]):
         return None
     first, last = taken[axis].start, taken[axis].stop
     parts: list[Value] = []
@@ -280,7 +280,7 @@ def _neighbours(a: Value, b: Value, axis: int) -> Value | None:
         return None
     source = first.inputs[0]
     assert source is not None
-    whole = [range(d) for d in source.shape]
+    whole = [whole_axis(d) for d in source.shape]
     return cut(source, [range(l.start, r.stop) if k == axis else w for k, w in enumerate(whole)])
 
 

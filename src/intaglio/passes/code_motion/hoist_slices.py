@@ -12,7 +12,7 @@ from typing import Any
 from intaglio import ops
 from intaglio.ir import Node, Value
 from intaglio.ops.registry import REGISTRY
-from intaglio.passes.canonical.slice_ranges import cut, is_whole, ranges
+from intaglio.ops.slice_ranges import cut, is_empty, is_whole, ranges
 from intaglio.passes.permuted_ops import axis_groups
 from intaglio.rewrite import P, rule
 
@@ -269,7 +269,7 @@ def _moved(node: Node, table: Table) -> Value | None:
 def _wanted(node: Node, x: Value) -> Take | None:
     if node.op == "slice":
         taken = ranges(node)
-        if taken is None or any(len(r) == 0 for r in taken):
+        if taken is None or any(map(is_empty, taken)):
             return None
         return {a: r for a, r in enumerate(taken) if not is_whole(r, x.shape[a])} or None
     at = node.inputs[1]

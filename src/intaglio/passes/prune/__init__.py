@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from intaglio import ops
+from intaglio import ops, symint
 from intaglio.ir import Graph, Node, Value, constant
 from intaglio.ops.complexity import Complexity, complexity
 from intaglio.passes.prune.analysis import Analysis
@@ -132,6 +130,6 @@ class _Rebuild:
     def _broadcast(self, inputs: list[Value | None]) -> list[Value | None]:
         """Use unexpanded constants if another operand has the full shape."""
         small = [self._rows.get(v, v) if v is not None else None for v in inputs]
-        full = np.broadcast_shapes(*(v.shape for v in inputs if v is not None))
-        same = np.broadcast_shapes(*(v.shape for v in small if v is not None)) == full
+        full = symint.broadcast(*(v.shape for v in inputs if v is not None))
+        same = symint.broadcast(*(v.shape for v in small if v is not None)) == full
         return small if same else inputs

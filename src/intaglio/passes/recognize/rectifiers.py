@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes, ops
+from intaglio import dtypes, ops, symint
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.rewrite import OneOf, P, Pat, Rule, no, rule
 
@@ -92,7 +92,7 @@ def sloped(x: Value, slope: Array) -> Any:
     """x where it is positive, else slope * x."""
     if slope.size == 1:
         return ops.leaky_relu(x, alpha=float(slope.item()))
-    if len(slope.shape) > x.type.rank or np.broadcast_shapes(slope.shape, x.shape) != x.shape:
+    if len(slope.shape) > x.type.rank or symint.broadcast(slope.shape, x.shape) != x.shape:
         return no(f"slopes of shape {slope.shape} do not broadcast to {x.type}")
     return ops.prelu(x, constant(slope.astype(dtypes.numpy_of(x.dtype))))
 

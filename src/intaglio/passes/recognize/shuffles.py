@@ -11,7 +11,7 @@ import numpy as np
 from intaglio import ops
 from intaglio.ir import Node, Value, constant
 from intaglio.ops.depth_to_space import depth_to_space_steps, space_to_depth_steps
-from intaglio.passes.canonical.slice_ranges import ranges
+from intaglio.ops.slice_ranges import ranges, whole_axis
 from intaglio.rewrite import P, rule
 
 x, i, W = P["x i! W!"]
@@ -97,7 +97,7 @@ def space_to_depth_of_slices(p: Value, q: Value, r: Value, s: Value, node: Node)
         if taken is None:
             return None
         starts = taken[h].start, taken[w].start
-        want = [range(n) for n in x.shape]
+        want = [whole_axis(n) for n in x.shape]
         want[h], want[w] = want[h][starts[0] :: 2], want[w][starts[1] :: 2]
         if taken != want:
             return None

@@ -67,11 +67,11 @@ class Probe:
             if not t.dynamic
         }
 
-    def fork(self) -> Probe:
+    def clone(self) -> Probe:
         """A second probe over the same weights, to run concurrently."""
         result = copy.copy(self)
         if self.session is not None:
-            result.session = self.session.fork()
+            result.session = self.session.clone()
             result._allocate_outputs()
         return result
 
@@ -158,13 +158,13 @@ def cpus() -> int:
 def probes(graph: Graph, tensors: Sequence[Value]) -> SessionPool[Probe]:
     """A pool of probes of these tensors."""
     first = Probe(graph, tensors, threads=1)
-    return SessionPool(first, first.fork)
+    return SessionPool(first, first.clone)
 
 
 def sessions(graph: Graph) -> SessionPool[Session]:
     """A pool of sessions of the compiled graph."""
     first = _opened(graph, 1)
-    return SessionPool(first, first.fork)
+    return SessionPool(first, first.clone)
 
 
 def _opened(graph: Graph, threads: int | None) -> Session:

@@ -14,6 +14,7 @@ from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.registry import op
 from intaglio.ops.shape import axis_groups
+from intaglio.ops.slice_ranges import ranges
 from intaglio.rewrite import No, P, Rule, no, rule
 
 Ints = tuple[int, ...]
@@ -48,7 +49,7 @@ def _attention_type(
         last = view[0] + sum((d - 1) * s for d, s in zip(shape, (*view[1:], 1), strict=True))
         if min(view) < 0 or (0 not in shape and last >= x.type.size):
             raise BadInput(f"cpu.attention: {shape} with view {view} exceeds {x.type}")
-        if length > 1 and view[3] < width:
+        if length != 1 and view[3] < width:
             raise BadInput(f"cpu.attention: rows of {width} elements overlap in view {view}")
         if x.dtype != "f32" or x.type.dynamic:
             raise BadInput(f"cpu.attention takes f32 of static shape, not {x.type}")
@@ -178,8 +179,9 @@ class View:
         if node.op == "transpose":
             return View(self.offset, out, tuple(self.steps[p] for p in a["perm"]))
         if node.op == "slice":
-            cuts = zip(self.shape, a["start"], a["stop"], a["step"], strict=True)
-            at = [range(n)[first:stop:step] for n, first, stop, step in cuts]
+            at = ranges(node)
+            if at is None:
+                return None
             offset = sum(r.start * s for r, s in zip(at, self.steps, strict=True))
             steps = tuple(r.step * s for r, s in zip(at, self.steps, strict=True))
             return View(self.offset + offset, out, steps)
@@ -195,7 +197,7 @@ class View:
         """The view in another shape, if merged or split axes are contiguous; else None."""
         steps = [0] * len(out)
         for ins, outs in axis_groups(self.shape, out):
-            long = [i for i in ins if self.shape[i] > 1]
+            long = [i for i in ins if self.shape[i] != 1]
             if any(self.steps[i] != self.shape[j] * self.steps[j] for i, j in pairwise(long)):
                 return None
             step = self.steps[long[-1]] if long else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from intaglio import symint
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.registry import op
@@ -30,7 +31,7 @@ def _gemm_type(
     if b.shape[-3:] != packed_shape(a.dtype, a.shape[-1], n):
         raise BadInput(f"cpu.gemm: {b.type} does not hold a {a.shape[-1]} x {n} matrix")
     try:
-        lead = np.broadcast_shapes(a.shape[:-2], batch)
+        lead = symint.broadcast(a.shape[:-2], batch)
     except ValueError:
         raise BadInput(f"cpu.gemm: batches of {a.type} and {b.type} cannot be broadcast") from None
     return check_epilogue(

@@ -8,6 +8,7 @@ from typing import Any
 from intaglio.ir import Node, Value
 from intaglio.ops import cast, channels_first, channels_last
 from intaglio.rewrite import No, P, no, rule
+from intaglio.symint import estimate
 from intaglio.targets.cpu.winograd import POINTS, winograd, winograd_weights
 
 x, w, c = P["x w! c?"]
@@ -41,6 +42,7 @@ def cycles(image: tuple[int, ...], channels: int, tile: int) -> float:
     return points * math.hypot(rows * product, deep * panels * LANES * 4 / WEIGHT_BYTES_PER_CYCLE)
 
 
+@estimate
 def choose(image: tuple[int, ...], channels: int, precision: str = "f32") -> int:
     """The tile size with the lowest estimate; 0 if direct convolution is best or almost as good.
 

@@ -1,0 +1,225 @@
+"""A session of the C runtime: the calls of csrc/include/intaglio.h with Python's types."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes, native, symint
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Type
+from intaglio.runtime import CError, CMemory, COptions, CProfile, CView, Model, error_of, library
+from intaglio.symint import Symbol, Symbols
+
+ANY_PLAN = 0xFFFFFFFF  # ITG_ANY_PLAN
+Shape = tuple[int, ...]
+Takes = tuple[str, np.dtype[Any], Shape]  # of an input or output: name, element type, shape
+
+
+@dataclass(frozen=True, slots=True)
+class StepProfile:
+    """The time of one step, summed over all runs since the session was opened."""
+
+    op: str
+    origin: str  # the node in the user's model
+    isa: str  # instruction set of the kernel
+    plan: int  # 0: a step of the model itself, else the number of its sub-plan
+    threads: int  # that share the work
+    macs: int  # multiply-accumulates of one call
+    calls: int
+    milliseconds: float  # of all calls
+
+
+@dataclass(eq=False, slots=True)
+class Sized:
+    """A session at one set of input shapes: the arrays that it takes and makes."""
+
+    native: NativeSession
+    takes: list[Takes]
+    makes: list[Takes]
+    rows: Any = None  # the shapes for itg_set_shapes; None: the session has only these
+    varies: bool = False  # an output may be smaller than its array, because data decides
+    padded: list[Shape] | None = None  # shapes of the plan that runs instead, with padded inputs
+
+
+class NativeSession:
+    """The handle of a C session with its own memory. Not for several threads at once."""
+
+    def __init__(self, model: Model, options: COptions):
+        lib, error, handle = library(), CError(), ctypes.c_void_p()
+        self.model, self.options = model, options
+        status = lib.itg_session_create(
+            model.handle, ctypes.byref(options), ctypes.byref(handle), ctypes.byref(error)
+        )
+        if status:
+            raise error_of(status, error.words)
+        self._handle = handle
+        self.close = weakref.finalize(self, lib.itg_session_destroy, handle)
+        every = range(model.plans) if options.plan == ANY_PLAN else [int(options.plan)]
+        self.plan = every[0]
+        pairs = model.states(self.plan)
+        inputs, outputs = model.types(True, self.plan), model.types(False, self.plan)
+        carried, made = {i for i, _ in pairs}, {o for _, o in pairs}
+        states = {n for i, n in enumerate(inputs) if i in carried}
+        self.plan_inputs = [_without(states, model.types(True, p)) for p in every]
+        self.input_numbers = [i for i in range(len(inputs)) if i not in carried]
+        self.output_numbers = [i for i in range(len(outputs)) if i not in made]
+        self.inputs = _merged(self.plan_inputs)
+        self.outputs = {n: t for i, (n, t) in enumerate(outputs.items()) if i not in made}
+        self.states = {list(inputs)[i]: list(inputs.values())[i] for i, _ in pairs}
+        # Addresses for the runtime; those of states stay null, because the session owns them.
+        self._sources = (ctypes.c_void_p * max(len(inputs), 1))()
+        self._results = (ctypes.c_void_p * max(len(outputs), 1))()
+        self._run = lib.itg_run_with
+        self._now: Sized | None = None
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        if not self.close.alive:
+            raise BadInput("the session is closed; open the package again")
+        return self._handle
+
+    def check(self, status: int) -> None:
+        """Raise the error of a call that failed."""
+        if status:
+            raise error_of(status, library().itg_session_error(self._handle))
+
+    # ---- shapes --------------------------------------------------------------------------------
+    @property
+    def resizable(self) -> bool:
+        """Whether inputs may have several shapes."""
+        return not all(t.fixed for t in self.inputs.values())
+
+    def sized(self, shapes: Sequence[Shape] | None = None) -> Sized:
+        """The arrays for these shapes of the inputs; for the only ones without."""
+        if shapes is None:
+            types = [t.shape for t in self.inputs.values()]
+            result = Sized(self, _takes(self.inputs, types), [])
+        else:
+            rows = ((ctypes.c_int64 * native.MAX_RANK) * max(len(self._sources), 1))()
+            for i, shape in zip(self.input_numbers, shapes, strict=True):
+                rows[i][: len(shape)] = list(shape)
+            result = Sized(self, _takes(self.inputs, shapes), [], rows)
+        self._apply(result)
+        view, outputs = CView(), self.model.types(False, self.plan)
+        now = library().itg_session_plan(self.handle)
+        if now != self.plan:
+            outputs = self.model.types(False, now)
+        listed = list(outputs.values())
+        for i, name in zip(self.output_numbers, self.outputs, strict=True):
+            library().itg_get_output(self.handle, i, ctypes.byref(view))
+            t, shape = listed[i], tuple(view.shape[: view.rank])
+            result.makes.append((name, dtypes.numpy_of(t.dtype), shape))
+            result.varies |= bool(t.dynamic)
+        return result
+
+    def _apply(self, sized: Sized) -> None:
+        if sized.rows is not None:
+            self._now = None
+            self.check(library().itg_set_shapes(self.handle, sized.rows))
+        self._now = sized
+
+    # ---- running -------------------------------------------------------------------------------
+    def run(self, sized: Sized, sources: list[Any], results: list[Any]) -> None:
+        """Run with inputs and outputs at these addresses."""
+        handle = self.handle
+        if sized is not self._now:
+            self._apply(sized)
+        if not self.states:
+            self._sources[: len(sources)] = sources
+            self._results[: len(results)] = results
+        else:
+            for i, address in zip(self.input_numbers, sources, strict=True):
+                self._sources[i] = address
+            for i, address in zip(self.output_numbers, results, strict=True):
+                self._results[i] = address
+        if status := self._run(handle, self._sources, self._results):
+            self.check(status)
+
+    def output_shapes(self) -> list[Shape]:
+        """The true shapes of the outputs of the last run."""
+        view, found = CView(), []
+        for i in self.output_numbers:
+            library().itg_get_output(self.handle, i, ctypes.byref(view))
+            found.append(tuple(view.shape[: view.rank]))
+        return found
+
+    # ---- states --------------------------------------------------------------------------------
+    def read_states(self) -> dict[str, Array]:
+        """Copies of the states that the next run starts with."""
+        view, found = CView(), {}
+        for i, (name, t) in enumerate(self.states.items()):
+            library().itg_get_state(self.handle, i, ctypes.byref(view))
+            a = found[name] = np.empty(t.shape, dtypes.numpy_of(t.dtype))
+            if a.nbytes:
+                ctypes.memmove(a.ctypes.data, view.data, a.nbytes)
+        return found
+
+    def write_states(self, arrays: dict[str, Array]) -> None:
+        """Set the states that the next run starts with."""
+        for i, name in enumerate(self.states):
+            if name in arrays:
+                a = np.ascontiguousarray(arrays[name])
+                self.check(library().itg_set_state(self.handle, i, a.ctypes.data, a.nbytes))
+
+    def reset_states(self) -> None:
+        library().itg_reset_states(self.handle)
+
+    # ---- reports -------------------------------------------------------------------------------
+    def profile(self) -> list[StepProfile]:
+        """The time of each step of the plan that ran last."""
+        lib, p, steps = library(), CProfile(), []
+        for i in range(lib.itg_session_steps(self.handle)):
+            lib.itg_get_profile(self.handle, i, ctypes.byref(p))
+            words = p.op.decode(), p.origin.decode("utf-8", "replace"), p.kernel_isa.decode()
+            steps.append(StepProfile(*words, p.plan, p.parts, p.macs, p.calls, p.ns / 1e6))
+        return steps
+
+    def reset_profile(self) -> None:
+        library().itg_reset_profile(self.handle)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes by purpose, those of arrays of the caller left out."""
+        m, error = CMemory(), CError()
+        library().itg_model_memory(
+            self.model.handle, ctypes.byref(self.options), ctypes.byref(m), ctypes.byref(error)
+        )
+        return {n: int(getattr(m, n)) for n in ("weights", "arena", "scratch", "io", "tables")}
+
+
+def _without(names: Collection[str], types: dict[str, Type]) -> dict[str, Type]:
+    return {n: t for n, t in types.items() if n not in names}
+
+
+def _merged(plans: Sequence[dict[str, Type]]) -> dict[str, Type]:
+    """The inputs of all plans: an axis whose extent differs between them is an open dimension."""
+    ranks = [{n: t.rank for n, t in p.items()} for p in plans]
+    if len(plans) == 1 or any(r != ranks[0] for r in ranks):
+        return plans[0]
+    found: dict[tuple[str, int], Symbol] = {}
+    for name in plans[0]:
+        shapes = [symint.plain(p[name].shape) for p in plans]
+        for axis, extents in enumerate(zip(*shapes, strict=True)):
+            if len(set(extents)) > 1:  # smaller ones may be padded
+                found[name, axis] = Symbol(f"{name}.{axis}", 0, max(extents))
+    space = Symbols(list(found.values()))
+    merged = {}
+    for name, t in plans[0].items():
+        shape = list(t.shape)
+        for axis in range(t.rank):
+            if (name, axis) in found:
+                shape[axis] = space.extent(found[name, axis].name)
+        merged[name] = t.but(shape=tuple(shape))
+    return merged
+
+
+def _takes(types: dict[str, Type], shapes: Sequence[Shape]) -> list[Takes]:
+    return [
+        (n, dtypes.numpy_of(t.dtype), shape)
+        for (n, t), shape in zip(types.items(), shapes, strict=True)
+    ]
