@@ -80,7 +80,7 @@ def test_each_user_reads_the_words_of_their_interface(open_model, capsys):
         intaglio.compile(open_model)
     with pytest.raises(SystemExit):
         main(["compile", str(open_model)])
-    assert "add for example --dim N=1\n" in capsys.readouterr().err
+    assert "add for example --dim N=1, or a range: --dim N=1..8\n" in capsys.readouterr().err
     graph = intaglio.load(open_model, dims={"N": 1})
     with pytest.raises(intaglio.BadInput, match=re.escape('shapes={"x": (2, 3)}')):
         intaglio.interpret(graph, {"x": np.zeros((2, 3), np.float32)})

@@ -181,14 +181,25 @@ def stand_ins(folder: Path) -> None:
         make("Gemm", ["f", "w3", "b3"], ["logits"], "logits"),
         make("Softmax", ["logits"], ["scores"], "scores", axis=1),
     ]
-    for name, batch in (("open.onnx", "batch"), ("model.onnx", 1)):
+    for name, batch, side in (
+        ("any-size.onnx", "batch", ["height", "width"]),
+        ("open.onnx", "batch", [64, 64]),
+        ("model.onnx", 1, [64, 64]),
+    ):
         ends = [
             helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
-            for n, s in (("input", [batch, 3, 64, 64]), ("scores", [batch, 10]))
+            for n, s in (("input", [batch, 3, *side]), ("scores", [batch, 10]))
         ]
         graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], weights)
         made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         onnx.save(made, folder / name)
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", "seq"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "seq", 8])
+    table = numpy_helper.from_array(rng.random((30, 8), np.float32), "table")
+    look_up = helper.make_graph([make("Gather", ["table", "ids"], ["y"])], "t", [ids], [y], [table])
+    opset = [helper.make_opsetid("", 17)]
+    made = helper.make_model(look_up, opset_imports=opset, ir_version=8)
+    onnx.save(made, folder / "text.onnx")
     unknown = [make("Fancy", ["input"], ["scores"], "fancy1", domain="my.ops")]
     graph = helper.make_graph(unknown, "fancy", ends[:1], ends[1:])
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my.ops", 1)]

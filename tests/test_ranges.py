@@ -363,3 +363,49 @@ def test_a_size_that_the_model_cannot_compute_is_refused_until_another_is_set():
         with pytest.raises(BadInput, match="does not fit"):
             session.run({"x": np.zeros((1, 2, 4), np.float32)})
         assert session.run({"x": np.zeros((1, 2, 5), np.float32)})["y"].shape == (1, 2, 1)
+
+
+def test_a_shape_that_doubles_without_end_is_refused():
+    doubled = "".join(f" n{k + 1} = Mul(n{k}, n{k})" for k in range(40))
+    source = model(
+        "(float[n,4] x) => (float[m] y) { n0 = Shape<end = 1>(x) "
+        + doubled
+        + " v = Constant<value_float = 1.0>() y = Expand(v, n40) }"
+    )
+    with pytest.raises(intaglio.IntaglioError):
+        intaglio.compile(source, dims={"n": "2..8"})
+
+
+def test_calibration_and_export_ask_for_one_size():
+    graph = intaglio.load(CONVOLUTIONS, dims={"n": 1, "h": "8..64:8", "w": 16})
+    words = r'needs fixed shapes; the model has h=8\.\.64:8; give one size: dims={"h": 64}'
+    with pytest.raises(BadInput, match=words):
+        intaglio.quantize(graph, [{"x": np.zeros((1, 3, 8, 16), np.float32)}])
+    with pytest.raises(BadInput, match=words):
+        intaglio.to_onnx(graph)
+
+
+def test_shapes_of_outputs_are_known_before_a_run():
+    with intaglio.open(intaglio.compile(CONVOLUTIONS, dims=PICTURE)) as session:
+        assert session.output_shapes({"x": (2, 3, 9, 20)}) == {"y": (2, 5), "c": (2, 8, 5, 10)}
+        with pytest.raises(BadInput, match="n=9"):
+            session.output_shapes({"x": (9, 3, 9, 20)})
+
+
+@pytest.mark.parametrize(("sizes", "shape"), [(None, (64, 48)), ({"h": 16, "w": 24}, (16, 24))])
+def test_pictures_at_the_largest_or_a_given_size(sizes, shape):
+    pytest.importorskip("PIL")
+    from intaglio import vision
+
+    source = with_weights(
+        """(float[n,3,h,w] x) => (float[n,5] y) {
+            m = GlobalAveragePool(x)  f = Flatten(m)  z = MatMul(f, v)  y = Softmax(z)
+        }""",
+        v=(3, 5),
+    )
+    package = intaglio.compile(source, dims={"n": "1..4", "h": "8..64:8", "w": "8..48:8"}, std=255)
+    with intaglio.open(package) as session:
+        predictor = vision.Predictor(session, sizes=sizes)
+        assert predictor.taker.size == shape
+        found = predictor(R.integers(0, 256, (40, 30, 3), np.uint8))
+        assert len(found.classes) == 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -148,3 +149,24 @@ def test_ranges_are_checked():
         with pytest.raises(BadInput, match="dimension 'n'"):
             Symbol("n", *wrong)
     assert Symbols([Symbol("n", 7, 7)]).extent("n") == 7  # a range of one extent is a number
+
+
+def grown(step: Callable[[int, int], int]) -> int:
+    n = SEQ
+    for k in range(10**5):
+        n = step(n, k)
+    return n
+
+
+def test_numbers_that_grow_without_end_are_refused():
+    with pytest.raises(OpenExtent, match="exceeds"):
+        grown(lambda n, k: n * n)
+    with pytest.raises(OpenExtent, match="too long a formula"):
+        grown(lambda n, k: n + n)
+    with pytest.raises(OpenExtent, match="too long a formula"):
+        grown(lambda n, k: (n * n + k) % 1009)
+
+
+def test_messages_show_the_beginning_of_a_long_formula():
+    assert str(SEQ + 1) == "seq+1"
+    assert len(str((SEQ + 1) * (BATCH + 2) * (HIGH + 3) * (SEQ + 4) * (SEQ + 5) * (HIGH + 9))) < 70

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 Formula = tuple[Any, ...]
+MAX_TERMS = 4096  # of one formula: numbers, symbols and operations
 
 # Operations of formulas, in the order of their codes in a package. All are exact. A quotient
 # or remainder by 0 is 0.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, option
 from intaglio.ir import Graph, Node, Type, Value
 from intaglio.symint import Symbol, SymInt, bound, fixed, range_of
 
@@ -20,6 +20,15 @@ def open_ranges(types: Iterable[Type]) -> dict[str, Symbol]:
 def symbols_of(graph: Graph) -> dict[str, Symbol]:
     """The open dimensions of a graph's inputs by name."""
     return open_ranges(v.type for v in graph.inputs)
+
+
+def require_fixed(graph: Graph, what: str) -> None:
+    """BadInput if the graph has open dimensions; `what` needs one size."""
+    symbols = symbols_of(graph)
+    if symbols:
+        ranges = ", ".join(f"{n}={s}" for n, s in symbols.items())
+        one = option("dims", {n: s.high for n, s in symbols.items()})
+        raise BadInput(f"{what} needs fixed shapes; the model has {ranges}; give one size: {one}")
 
 
 def sizes_of(inputs: Mapping[str, Type], shapes: Sequence[Sequence[int]]) -> dict[str, int]:

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from intaglio import dtypes
 from intaglio.arguments import default_threads, described, whole_number
 from intaglio.array_addresses import address_of, fitting, leading
 from intaglio.errors import BadInput, RunError
@@ -98,6 +99,17 @@ class Session:
     def output_names(self) -> list[str]:
         """The names of the outputs, in the order of the model."""
         return list(self.outputs)
+
+    def output_shapes(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+        """The shapes of the outputs for these shapes of the inputs, by name.
+
+        Where data decides an extent, it is the largest.
+        """
+        require_names("session.output_shapes({})", self.inputs, shapes)
+        types = {n: dtypes.numpy_of(t.dtype) for n, t in self.inputs.items()}
+        empty = {n: np.zeros(shape, types.get(n)) for n, shape in shapes.items()}
+        sized, _ = self._fit(empty)
+        return {name: shape for name, _, shape in sized.makes}
 
     @property
     def _native(self) -> NativeSession:

@@ -23,11 +23,13 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from intaglio.errors import BadInput, Unsupported
-from intaglio.formula import OPERATIONS, Formula, evaluate, names_in, show
+from intaglio.formula import MAX_TERMS, OPERATIONS, Formula, evaluate, names_in, show
 
 P = ParamSpec("P")
 R = TypeVar("R")
 SAMPLES = 12  # sizes at which the value of every SymInt is known; the first is the upper bound
+MAX_VALUE = 1 << 62  # of a SymInt: the runtime computes with 64 bits
+SHOWN = 60  # characters of a formula in messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Symbols:
         values = tuple(sizes[name] for sizes in self.samples)
         return self.make(values, ("symbol", name))
 
-    def make(self, values: tuple[int, ...], formula: Formula) -> int:
+    def make(self, values: tuple[int, ...], formula: Formula, terms: int = 1) -> int:
         """The number with these values at the samples: a plain int if all are equal.
 
         The first formula that gives certain values stands for all others that do, so that
@@ -87,7 +89,10 @@ class Symbols:
             return known  # type: ignore[return-value]
         if len(set(values)) == 1:
             return values[0]
-        made = self._known[values] = SymInt(self, values, formula)
+        if max(map(abs, values)) > MAX_VALUE or terms > MAX_TERMS:
+            what = f"exceeds {MAX_VALUE}" if terms <= MAX_TERMS else "has too long a formula"
+            raise OpenExtent(f"a number that depends on open dimensions {what}; fix them")
+        made = self._known[values] = SymInt(self, values, formula, terms)
         return made  # type: ignore[return-value]
 
 
@@ -141,10 +146,10 @@ def estimate(function: Callable[P, R]) -> Callable[P, R]:
 class SymInt:
     """An integer that depends on open dimensions: its formula, and its values at the samples."""
 
-    __slots__ = ("formula", "space", "values")
+    __slots__ = ("formula", "space", "terms", "values")
 
-    def __init__(self, space: Symbols, values: tuple[int, ...], formula: Formula):
-        self.space, self.values, self.formula = space, values, formula
+    def __init__(self, space: Symbols, values: tuple[int, ...], formula: Formula, terms: int):
+        self.space, self.values, self.formula, self.terms = space, values, formula, terms
 
     # ---- arithmetic ----------------------------------------------------------------------------
     def _with(self, other: Any, operation: str, swapped: bool = False) -> Any:
@@ -156,7 +161,8 @@ class SymInt:
         a, b = (other, self) if swapped else (self, other)
         f = OPERATIONS[operation]
         values = tuple(map(f, values_of(a, self), values_of(b, self)))
-        return self.space.make(values, (operation, _formula(a), _formula(b)))
+        terms = 1 + sum(x.terms if isinstance(x, SymInt) else 1 for x in (a, b))
+        return self.space.make(values, (operation, _formula(a), _formula(b)), terms)
 
     def __add__(self, other: Any) -> Any:
         return self._with(other, "+")
@@ -248,7 +254,8 @@ class SymInt:
         return self.__index__() ** other
 
     def __str__(self) -> str:
-        return show(self.formula)
+        words = show(self.formula)
+        return words if len(words) <= SHOWN else f"{words[:SHOWN]}..."
 
     __repr__ = __str__
 

@@ -206,7 +206,7 @@ def test_dimensions_without_a_name_are_distinct(name: str) -> None:
             info.type.tensor_type.shape.dim[axis].dim_param = name
     g = load_onnx(m, ImportOptions(shapes={"x": (1, 3, 32, 64)}))
     assert g.outputs[0].shape == (1, 3, 32, 64)
-    words = r"'x' \?x3x\?x\?; every extent must be known .* shapes=.*1, 3, 224, 224"
+    words = r"'x' \?x3x\?x\?; give each a size, .* shapes=.*1, 3, 224, 224"
     with pytest.raises(BadInput, match=words):
         load_onnx(m)
     with pytest.raises(BadInput, match="no open dimension"):

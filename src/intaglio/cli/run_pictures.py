@@ -151,7 +151,8 @@ def run(
     session, preprocessing = _open(model, threads, asked, model_options)
     drawings = Drawings(asked["draw"], source)
     with session:
-        predictor = _predictor(session, asked, preprocessing, top)
+        sizes = model_files.run_sizes(model_options)
+        predictor = _predictor(session, asked, preprocessing, top, sizes)
         if asked["draw"]:
             predictor.require_decoder()
         if not as_json:
@@ -186,12 +187,18 @@ def _open(
 
 
 def _predictor(
-    session: Session, asked: dict[str, Any], preprocessing: dict[str, Any], top: int | None
+    session: Session,
+    asked: dict[str, Any],
+    preprocessing: dict[str, Any],
+    top: int | None,
+    sizes: dict[str, int],
 ) -> Predictor:
     from intaglio.vision import Predictor
 
     raw = asked["decode"] == "none"
     given = {k: asked[k] for k in ("confidence", "iou") if asked[k] is not None}
+    if sizes:
+        given["sizes"] = sizes
     if top:
         given["top"] = top
     decode = None if raw else asked["decode"]

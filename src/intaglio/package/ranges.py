@@ -16,7 +16,6 @@ from intaglio.plan import Plan, Step
 from intaglio.symint import SymInt
 
 MAX_STACK = 32  # of csrc/shapes.c
-MAX_TERMS = 4096  # of one formula
 CODES = {name: f.FIRST_OPERATION + i for i, name in enumerate(OPERATIONS)}
 SWAPPED = {"+", "*", "min", "max"}  # operations whose operands may change places
 
@@ -59,10 +58,10 @@ class Ranges:
         for field, value in enumerate(op.numbers(step.attrs)):
             if isinstance(value, SymInt):
                 terms = self._postfix(value.formula)
-                if len(terms) > MAX_TERMS or _depth(terms) > MAX_STACK:
+                if _depth(terms) > MAX_STACK:
                     raise Unsupported(
-                        f"step '{step.origin}' ({step.op}): the formula of an attribute has "
-                        f"{len(terms)} terms, too many; compile for a list of sizes instead"
+                        f"step '{step.origin}' ({step.op}): the formula of an attribute is nested "
+                        f"deeper than {MAX_STACK}; compile for a list of sizes instead"
                     )
                 self.patches.append((number, field, len(self.terms), len(terms)))
                 self.terms += terms

@@ -11,6 +11,7 @@ from intaglio import dtypes
 from intaglio.errors import BadInput
 from intaglio.frontends.preprocess import preprocess
 from intaglio.ir import Array, Node
+from intaglio.open_graph import require_fixed
 from intaglio.quant.placement.concat_ranges import concat_tensors, separate_concat_ranges
 from intaglio.quant.placement.f16_overflow import (
     overflowing_layers,
@@ -52,6 +53,7 @@ FEW = 16  # samples that show the sizes of channels and of the parts of concaten
 def load_model(c: Calibration) -> None:
     """Load and optimise the float model; refuse weights that are NaN or infinite."""
     c.graph = prepare(c.model, c.target, **c.load)
+    require_fixed(c.graph, "calibration")
     preprocess(c.graph.copy(), **c.options.preprocessing())  # only a check: applied at the end
     refuse_weights(c.graph)
 

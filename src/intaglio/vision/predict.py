@@ -17,8 +17,10 @@ from intaglio.frontends import picture_format
 from intaglio.frontends.picture_format import PictureFormat
 from intaglio.frontends.preprocess import channels_last, per_channel
 from intaglio.ir import Array, Type
+from intaglio.open_graph import at_sizes
 from intaglio.quant.samples.images import TAKE_PICTURES, Fit, Picture, open_picture, pillow
 from intaglio.session import Session
+from intaglio.symint import SymInt, range_of
 from intaglio.vision import recognize
 from intaglio.vision.labels import name_of, names_in, read_labels
 from intaglio.vision.prediction import Detection, Prediction, top_classes
@@ -37,7 +39,8 @@ class Predictor:
     without it, the names in the model's metadata are used. `decode` names how the outputs of a
     detector are read, if their shapes do not tell. `confidence` is the least score of a detection,
     `iou` the overlap above which one of two boxes of a class is dropped, `top` the number of
-    classes that a classifier's prediction has.
+    classes that a classifier's prediction has. A session with open dimensions runs at the extents
+    in `sizes`; without them one picture at a time, at the largest height and width.
     """
 
     def __init__(
@@ -49,16 +52,17 @@ class Predictor:
         confidence: float = CONFIDENCE,
         iou: float | None = None,
         top: int = TOP,
+        sizes: Mapping[str, int] | None = None,
         **preprocessing: Any,
     ):
         self.session, self.confidence, self.iou, self.top = session, confidence, iou, top
-        self.input, self.type = _picture_input(session)
+        self.input, self.type = _picture_input(session, sizes or {})
         self.format, self.stored = _format(session, self.input, self.type, preprocessing)
         self.taker = _taker(self.input, self.type, self.format)
         own = names_in(session.meta.get("metadata") or {})
         self.labels = _names(labels) or own
         self.inner_size = self.format.inner_size or self.taker.size
-        shapes = [t.shape for t in session.outputs.values()]
+        shapes = list(session.output_shapes({self.input: self.type.shape}).values())
         named = len(self.labels) if self.labels else None
         self.facts = recognize.Outputs(shapes, self.inner_size, named)
         given = recognize.named(decode) if decode else None
@@ -83,15 +87,20 @@ class Predictor:
         result = Prediction(name, image, self.decoder, outputs)
         if self.decoder is None:
             return result
-        real = [real_numbers(a, t) for a, t in zip(outputs.values(), self._types, strict=True)]
+        real = [
+            real_numbers(a, t)
+            for a, t in zip(outputs.values(), self._outputs.values(), strict=True)
+        ]
         if self.decoder == CLASSIFIER:
             classes, kind = top_classes(real[0], self.top, self.labels)
             return replace(result, classes=classes, kind=kind)
         return replace(result, detections=self._detections(real, (image.height, image.width)))
 
     @property
-    def _types(self) -> list[Type]:
-        return list(self.session.outputs.values())
+    def _outputs(self) -> dict[str, Type]:
+        """The types of the outputs at the size of the input."""
+        pairs = zip(self.session.outputs.items(), self.facts.shapes, strict=True)
+        return {n: t.but(shape=shape, dynamic=()) for (n, t), shape in pairs}
 
     def describe(self) -> str:
         """The preprocessing in words."""
@@ -107,7 +116,7 @@ class Predictor:
     def require_decoder(self) -> None:
         """BadInput if the outputs cannot be decoded."""
         if self.decoder is None:
-            raise recognize.unknown(self.session.outputs)
+            raise recognize.unknown(self._outputs)
 
     def _image(self, picture: Any) -> Any:
         if isinstance(picture, str | os.PathLike):
@@ -133,7 +142,7 @@ class Predictor:
                 outputs, self.confidence, size=self.inner_size, classes=self.classes, **more
             )
         except (IndexError, ValueError, StopIteration) as e:
-            shown = ", ".join(f"'{n}' {t}" for n, t in self.session.outputs.items())
+            shown = ", ".join(f"'{n}' {t}" for n, t in self._outputs.items())
             raise BadInput(
                 f"outputs {shown} are not those of {decoder.name} ({e or type(e).__name__}); "
                 f"give another {option('decode')}: one of {', '.join(recognize.CHOICES)}"
@@ -182,8 +191,8 @@ def _warn_of_labels(names: int, classes: int | None) -> None:
 
 
 # ---- the input ----
-def _picture_input(session: Session) -> tuple[str, Type]:
-    """The input that takes pictures, which must be the only one."""
+def _picture_input(session: Session, sizes: Mapping[str, int]) -> tuple[str, Type]:
+    """The input that takes pictures, which must be the only one, at these sizes."""
     known = picture_format.parse(session.meta.get("preprocessing") or {})
     types = session.inputs
     takers = [n for n, t in types.items() if n in known or _takes_pictures(t)]
@@ -193,13 +202,17 @@ def _picture_input(session: Session) -> tuple[str, Type]:
             f"inputs {shown}: a picture needs a model with one input, [N, C, H, W] or "
             "[N, H, W, C] with 1, 3 or 4 channels; give arrays (.npy)"
         )
-    name = takers[0]
-    if types[name].rank == 4 and types[name].shape[0] != 1:
+    name, t = takers[0], types[takers[0]]
+    batch: Any = t.shape[0]
+    if t.rank == 4 and isinstance(batch, SymInt):
+        sizes = {range_of(batch).name: 1, **sizes}
+    t = at_sizes(t, sizes)
+    if t.rank == 4 and t.shape[0] != 1:
         raise BadInput(
-            f"input '{name}' {types[name]} takes {types[name].shape[0]} pictures at once; "
+            f"input '{name}' {types[name]} takes {t.shape[0]} pictures at once; "
             "compile the model with batch 1"
         )
-    return name, types[name]
+    return name, t
 
 
 def _takes_pictures(t: Type) -> bool:

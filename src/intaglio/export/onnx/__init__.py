@@ -9,6 +9,7 @@ from intaglio.arguments import file_path, require_graph, whole_number
 from intaglio.errors import IntaglioError
 from intaglio.extras import install_command
 from intaglio.ir import Graph
+from intaglio.open_graph import require_fixed
 
 EXTERNAL_FROM = 1 << 31  # bytes of weights from which they go to an external file
 INLINE_UP_TO = 1 << 10  # bytes of a tensor that is always stored inside of the model
@@ -85,6 +86,7 @@ def _assembled(
     graph: Graph, opset: int | None, ir_version: int | None, contrib: bool
 ) -> tuple[Any, Any]:
     require_graph(graph, "the export to ONNX")
+    require_fixed(graph, "the export to ONNX")
     if ir_version is not None:
         whole_number("ir_version", ir_version, 3)
     try:

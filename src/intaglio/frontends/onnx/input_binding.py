@@ -190,8 +190,16 @@ def _unbound(inputs: Mapping[str, Shape | None]) -> str:
         s is not None and [i for i, d in enumerate(s) if isinstance(d, str)] == [0]
         for s in inputs.values()
     )
-    rule = "a batch size is never guessed" if batch else "every extent must be known to plan memory"
-    return f"onnx: the model leaves dimensions open: {what}; {rule}; add for example {typed}"
+    rule = "a batch size is never guessed; add" if batch else "give each a size,"
+    ranged = next(((n, d) for n, d in reversed(dims.items())), None)
+    also = (
+        "" if ranged is None else f", or a range: {option('dims', {ranged[0]: _range(ranged[1])})}"
+    )
+    return f"onnx: the model leaves dimensions open: {what}; {rule} for example {typed}{also}"
+
+
+def _range(example: int) -> str:
+    return "1..8" if example == 1 else "64..640:32" if example == 224 else "1..512"
 
 
 def _example(shape: Shape | None, axis: int) -> int:

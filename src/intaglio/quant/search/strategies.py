@@ -13,6 +13,7 @@ from intaglio import targets
 from intaglio.errors import BadInput
 from intaglio.frontends import load
 from intaglio.ir import Graph
+from intaglio.open_graph import require_fixed
 from intaglio.ops.registry import REGISTRY
 from intaglio.progress import inside
 from intaglio.quant.options import Options, split_keywords
@@ -216,7 +217,9 @@ def _graph(model: str | Path | Graph, options: Options, how: dict[str, Any]) -> 
         return model
     known = inspect.getfullargspec(load).kwonlyargs
     own = {k: how.pop(k) for k in known if k in how}
-    return prepare(model, options.target, **own)
+    graph = prepare(model, options.target, **own)
+    require_fixed(graph, "calibration")
+    return graph
 
 
 def _cosine(graph: Graph, given: Any) -> Metric:
