@@ -107,6 +107,17 @@ def burst(run: Run, seconds: float) -> list[float]:
     return taken
 
 
+def in_turns(runs: dict[str, Run], seconds: float) -> dict[str, list[float]]:
+    """Milliseconds of runs that take turns, in random order."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    order = random.Random(0)
+    for _ in range(ROUNDS):
+        for name in order.sample(sorted(runs), len(runs)):
+            time.sleep(SETTLE)
+            times[name] += burst(runs[name], seconds / ROUNDS)
+    return times
+
+
 def measure(path: Path, threads: int, seconds: float) -> dict[str, Any]:
     """`timed` in a process of its own: a runtime may crash."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
@@ -124,12 +135,7 @@ def timed(path: Path, threads: int, seconds: float) -> dict[str, Any]:
         feeds = feeds_of(graph)
         with intaglio.open(intaglio.compile(graph), threads=threads) as session:
             runs = {"ours": lambda: session.run(feeds), "theirs": theirs(path, feeds, threads)}
-            times: dict[str, list[float]] = {name: [] for name in runs}
-            order = random.Random(0)
-            for _ in range(ROUNDS):
-                for name in order.sample(sorted(runs), len(runs)):
-                    time.sleep(SETTLE)
-                    times[name] += burst(runs[name], seconds / ROUNDS)
+            times = in_turns(runs, seconds)
     except Exception as e:  # any runtime may refuse in any way; the row says how
         row["failed"] = " ".join(f"{type(e).__name__}: {e}".split())[:160]
         return row

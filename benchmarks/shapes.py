@@ -22,12 +22,11 @@ from typing import Any
 import numpy as np
 
 import intaglio
-from benchmarks.native import SETTLE, Run, burst
+from benchmarks.native import Run, in_turns
 from intaglio import dtypes
 from intaglio.open_graph import at_sizes, open_ranges
 from intaglio.symint import Symbol
 
-ROUNDS = 12
 TOLERANCE = 1e-4  # of an output's largest value: other kernels add in another order
 Sizes = dict[str, int]
 
@@ -80,17 +79,6 @@ def compare_outputs(path: Path, session: Any, symbols: Sequence[Symbol], count: 
         if sys.stderr.isatty():
             print(f"\r{i + 1} of {count} sizes", end="", file=sys.stderr)
     return worst
-
-
-def in_turns(runs: dict[str, Run], seconds: float) -> dict[str, list[float]]:
-    """Milliseconds of runs that take turns."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    order = random.Random(0)
-    for _ in range(ROUNDS):
-        for name in order.sample(sorted(runs), len(runs)):
-            time.sleep(SETTLE)
-            times[name] += burst(runs[name], seconds / ROUNDS)
-    return times
 
 
 def time_row(path: Path, session: Any, sizes: Sizes, threads: int) -> str:

@@ -74,23 +74,7 @@ def _edit_options(command: Any) -> Any:
     metavar="FILE",
     help="Read edits from a file, one on each line; # begins a comment.",
 )
-@click.option(
-    "--check/--no-check",
-    default=True,
-    show_default=True,
-    help="Run both models and compare outputs; write nothing if they differ.",
-)
-@click.option(
-    "--engine",
-    type=click.Choice(["interpreter", "native"]),
-    default="interpreter",
-    show_default=True,
-    help="Runs the models for --check.",
-)
-@click.option(
-    "--data", multiple=True, metavar="NAME=FILE.npy", help="Inputs for --check [default: random]."
-)
-@click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
+@options.check_options
 @click.option(
     "--convert-data",
     metavar="FILE|FOLDER",

@@ -36,23 +36,7 @@ from intaglio.ir import Array, Graph
     type=click.Path(file_okay=False),
     help="Write the graph as text before and after every pass.",
 )
-@click.option(
-    "--check/--no-check",
-    default=True,
-    show_default=True,
-    help="Compare outputs before and after; write nothing if they differ.",
-)
-@click.option(
-    "--engine",
-    type=click.Choice(["interpreter", "native"]),
-    default="interpreter",
-    show_default=True,
-    help="Runs the models for --check.",
-)
-@click.option(
-    "--data", multiple=True, metavar="NAME=FILE.npy", help="Inputs for --check [default: random]."
-)
-@click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
+@options.check_options
 @click.option(
     "--opset", type=int, help="ONNX opset to write [default: the oldest that needs fewest nodes]."
 )

@@ -354,3 +354,34 @@ def thread_counts(text: str) -> list[int]:
     if not all(1 <= n <= 256 for n in counts):
         raise BadInput(f"--threads takes numbers from 1 to 256, not {text!r}")
     return counts
+
+
+_CHECK_OPTIONS = [
+    click.option(
+        "--check/--no-check",
+        default=True,
+        show_default=True,
+        help="Run both models and compare outputs; write nothing if they differ.",
+    ),
+    click.option(
+        "--engine",
+        type=click.Choice(["interpreter", "native"]),
+        default="interpreter",
+        show_default=True,
+        help="Runs the models for --check.",
+    ),
+    click.option(
+        "--data",
+        multiple=True,
+        metavar="NAME=FILE.npy",
+        help="Inputs for --check [default: random].",
+    ),
+    click.option("--seed", default=0, show_default=True, help="Seed of the random inputs."),
+]
+
+
+def check_options(command: F) -> F:
+    """Add the options that compare the model before and after a change."""
+    for add in reversed(_CHECK_OPTIONS):
+        command = add(command)
+    return command
