@@ -409,3 +409,19 @@ def test_pictures_at_the_largest_or_a_given_size(sizes, shape):
         assert predictor.taker.size == shape
         found = predictor(R.integers(0, 256, (40, 30, 3), np.uint8))
         assert len(found.classes) == 5
+
+
+def test_a_range_of_pictures_in_tflite(tmp_path):
+    from tests.frontends.tflite_build import G, T, models, op
+
+    tensors = [T((1, 32, 32, 3), name="x"), T((1, 16, 16, 3), name="y")]
+    pool = op("MAX_POOL_2D", [0], [1], "Pool2DOptions", Padding=0, StrideW=2, StrideH=2,
+              FilterWidth=3, FilterHeight=3)  # fmt: skip
+    path = tmp_path / "pool.tflite"
+    path.write_bytes(models([G(tensors, [pool], [0], [1])]))
+    package = intaglio.compile(path, shapes={"x": ("1..2", "8..32", "8..32", 3)})
+    with intaglio.open(package) as session:
+        for shape in ((1, 8, 31, 3), (2, 32, 9, 3)):
+            x = R.standard_normal(shape).astype(np.float32)
+            want = intaglio.interpret(intaglio.load(path, shapes={"x": shape}), {"x": x})
+            agree(session.run({"x": x}), list(want.values()), shape)

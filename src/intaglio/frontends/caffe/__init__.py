@@ -16,6 +16,7 @@ from intaglio.frontends.caffe.layers import LAYERS
 from intaglio.frontends.options import NO_OPTIONS, ImportOptions
 from intaglio.frontends.two_files import find_both_files
 from intaglio.ir import Graph, Type, Value
+from intaglio.symint import bound, lowest
 
 TRAINING_LAYERS = ("Accuracy", "Silence", "DetectionEvaluate")  # layers of training
 TRAINING_SUFFIXES = ("Data", "Loss")
@@ -138,7 +139,11 @@ def _inputs(net: Message, layers: list[Layer], options: ImportOptions) -> dict[s
     results = {}
     for name, usual in found.items():
         dims_ = tuple(options.shapes.get(name, usual))
-        if not dims_ or min(dims_) < 1 or max(dims_) > 1 << 16 or len(dims_) > 8:
+        if (
+            not dims_
+            or len(dims_) > 8
+            or not 1 <= min(map(lowest, dims_)) <= max(map(bound, dims_)) <= 1 << 16
+        ):
             raise BadInput(
                 f"caffe: input '{name}' has shape {dims_}; "
                 f"give {option('shapes', {name: (1, 3, 224, 224)})}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -90,8 +91,7 @@ def convolution(of: Layer, x: Value) -> Value:
 def inner_product(of: Layer, x: Value) -> Value:
     p = of.settings.inner("inner_product_param")
     out, axis = p.whole("num_output", 0), p.whole("axis", 1) % x.type.rank
-    rows = int(np.prod(x.shape[:axis]))
-    deep = x.type.size // max(rows, 1)
+    rows, deep = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
     turned = p.flag("transpose", False)
     w = blob(of, 0, *((deep, out) if turned else (out, deep)))
     bias = blob(of, 1, out) if p.flag("bias_term", True) else None

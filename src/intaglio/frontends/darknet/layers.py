@@ -11,6 +11,7 @@ from intaglio import ops
 from intaglio.errors import BadFile, Unsupported
 from intaglio.frontends.darknet.file import Section, Weights
 from intaglio.ir import Array, Type, Value, constant
+from intaglio.symint import lowest
 
 EPSILON = 1e-5  # added to variances
 
@@ -179,7 +180,7 @@ def pool(net: Net, section: Section, x: Value) -> Value:
     stride = _strides(section)
     size = section.whole("size", stride[0])
     padding = section.whole("padding", size - 1)
-    if size < 1 or padding < 0 or min(height, width) + padding < size:
+    if size < 1 or padding < 0 or min(lowest(height), lowest(width)) + padding < size:
         raise BadFile(
             f"darknet: {section}: windows of {size}, padded by {padding}, do not fit {x.type}"
         )

@@ -34,6 +34,7 @@ from intaglio.frontends.tensorflow.node import DEAD, TfNode, importer
 from intaglio.frontends.tensorflow.scope import Model, Scope, dtype_of
 from intaglio.frontends.tensorflow.state import collect_states
 from intaglio.ir import Graph, Type, Value, constant
+from intaglio.symint import lowest
 
 MAX_RANK, MAX_EXTENT = 8, 1 << 24  # of an input
 NOT_OUTPUTS = (
@@ -224,17 +225,16 @@ class _Import:
         usual = port.shape
         sizes = enumerate(usual or (1, -1, -1, 3))
         example = tuple(d if d > 0 else 224 if i else 1 for i, d in sizes)
-        dims = tuple(
-            int(d) for d in self.shapes.get(name, usual if usual is not None else (-1, -1))
-        )
+        dims = tuple(self.shapes.get(name, usual if usual is not None else (-1, -1)))
         if name not in self.shapes and usual and dims[0] == -1:
             dims = (1, *dims[1:])
-        if min(dims, default=1) < 0 and kind == "bool":
+        smallest = min(map(lowest, dims), default=1)
+        if smallest < 0 and kind == "bool":
             raise BadInput(
                 f"tensorflow: input '{name}' has shape {_open(usual)}; bind its "
                 f"value with {option('values', {name: 0})}, or its shape with {option('shapes')}"
             )
-        if min(dims, default=1) < 0:
+        if smallest < 0:
             raise BadInput(
                 f"tensorflow: input '{name}' has shape {_open(usual)}; give its "
                 f"extents, as in {option('shapes', {name: example})}"

@@ -23,6 +23,7 @@ from intaglio.frontends.tflite import tensor_lists as tensor_lists
 from intaglio.frontends.tflite.file import DAMAGE, File, Signature, parse
 from intaglio.frontends.tflite.scope import Model, Scope, unique_names
 from intaglio.ir import Graph, Type, Value
+from intaglio.symint import lowest
 
 
 def load_tflite(model: str | Path | bytes, options: ImportOptions = NO_OPTIONS) -> Graph:
@@ -115,8 +116,8 @@ class _Import:
 
     def _input(self, i: int, scope: Scope) -> Value:
         t, name = self.g.tensors[i], self.names[i]
-        dims = tuple(int(d) for d in self.shapes.get(name, t.shape))
-        if len(dims) != len(t.shape) or min(dims, default=1) < 0:
+        dims = tuple(self.shapes.get(name, t.shape))
+        if len(dims) != len(t.shape) or min(map(lowest, dims), default=1) < 0:
             raise BadInput(
                 f"tflite: input '{name}' has shape {t.shape}; {dims} has another rank or is "
                 "negative"
