@@ -128,7 +128,8 @@ def int8_conv(r: random.Random) -> Call:
         channels = r.randint(0, 140)
         attrs["kernel"] = tuple(r.randint(1, 5) for _ in range(axes))
         taps_order = tap_packing(attrs["kernel"], attrs["stride"], attrs["dilation"])
-        w = taps_order.packed(ones(*attrs["kernel"], channels).astype(np.int8))
+        most = r.choice([1, 130])  # 130 needs two parts
+        w = taps_order.packed(ones(*attrs["kernel"], channels).astype(np.int16) * most)
         arrays = [image(r, axes, channels).astype(kind), w]
         return "cpu.qdepthwise", [*arrays, ones(channels).astype(np.int32), ones(channels)], attrs
     deep, per = r.randint(1, 20), r.randint(0, 70)
@@ -142,7 +143,12 @@ def int8_conv(r: random.Random) -> Call:
     x, channels = image(r, axes, groups * deep).astype(kind), groups * per
     entries = ones(attrs["hi"] - attrs["lo"] + 1).astype(np.uint8 if dtype == "u8" else np.int8)
     table = entries if r.random() < 0.3 else None
-    more = [None, table, ones(channels).astype(np.int32) if r.random() < 0.3 else None]
+    zeros = ones(channels).astype(np.int32) if r.random() < 0.3 else None
+    more = [None, table, zeros]
+    if zeros is None and r.random() < 0.4:
+        count = r.randint(0, 3)
+        w = np.concatenate([w, w[:, :, :1].repeat(count, 2)], 2)
+        more.append(np.array([r.randint(-1, w.shape[2]) for _ in range(count)], np.int32))
     return "cpu.qconv", [x, w, ones(channels).astype(np.int32), ones(channels), *more], attrs
 
 

@@ -370,7 +370,7 @@ def test_lowering_keeps_the_bits(groups, x_dtype, w_dtype):
         dilation=(1, 1),
         groups=groups,
     )
-    compiled_as(Graph([x], [y], ["y"]), w_dtype == "i8" or groups != 6)
+    compiled_as(Graph([x], [y], ["y"]), True)
 
 
 @pytest.mark.parametrize(("channels", "groups"), [(32, 8), (32, 4), (24, 6)])
@@ -397,7 +397,7 @@ def test_groups_of_few_channels_share_panels(channels, groups, w_dtype):
     graph = Graph([x], [y], ["y"])
     compiled_as(graph, True)
     merged = next(s for s in trace(graph).plan.steps if s.op == "cpu.qconv").attrs["groups"]
-    assert merged < groups if w_dtype == "i8" else merged == groups
+    assert merged < groups
 
 
 @pytest.mark.parametrize("kernel", [3, 7])

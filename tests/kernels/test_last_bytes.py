@@ -86,8 +86,12 @@ def run_all() -> None:
             w = tap_packing((kernel,) * 2, (stride,) * 2, (1, 1)).packed(
                 np.ones((kernel, kernel, channels), np.int8)
             )
+            split = tap_packing((kernel,) * 2, (stride,) * 2, (1, 1)).packed(
+                np.full((kernel, kernel, channels), 130, np.int16)
+            )
             for size in ((4, 1), (9, 11), (7, 17)):
                 run("cpu.qdepthwise", (1, *size, channels), w, channels, **window)
+                run("cpu.qdepthwise", (1, *size, channels), split, channels, **window)
     for deep, channels in ((1, 3), (16, 16), (20, 40), (32, 16), (48, 64)):
         tiles: dict[str, Any] = {"stride": (), "dilation": (), "pad": (1,) * 4, "square": (1, 1)}
         w = qwinograd.tiled_weights(np.ones((channels, deep, 3, 3), np.int8))

@@ -20,6 +20,7 @@ typedef struct task {
   int32_t *bias;  // of each class
   itg_requantize to;
   const int32_t *w_zero;
+  const int32_t *second;  // indices of the c.second groups of four whose weights have two parts
   void *out;
   class classes[ITG_QCLASSES];
   int n_classes;
@@ -101,76 +102,7 @@ static void sum_rows(const task *t, const class *c, itg_qrow *rows, int64_t n) {
 
 #include "qconv_few_outputs.h"
 #include "qconv_first_layer.h"
-
-// ---- taps inside the image ----------------------------------------------------------------------
-static void add_tap(itg_qtap *taps, int64_t *n, int64_t x, int64_t w, int64_t bytes) {
-  if (bytes > 0) taps[(*n)++] = (itg_qtap){x, w, (bytes + ITG_FOUR - 1) / ITG_FOUR};
-}
-
-static void list_taps(const task *t, class *c) {
-  const itg_qconv *q = &t->c;
-  const itg_window *w = &q->w;
-  const int64_t pixel = q->deep * q->groups;
-  int64_t at = 0;  // offset in a panel
-  c->n_taps = c->n_left_out = 0;
-  for (int64_t i = 0; i < w->kernel[0]; i++)
-    for (int64_t j = 0; j < w->kernel[1]; j++) {
-      const int64_t x = i * t->l.plane + j * w->dilation[1] * t->l.line;
-      const bool inside = j >= c->from[0] && j < c->to[0];
-      if (q->joined == ITG_QRUN_LINE) {  // a partial line begins at a multiple of four bytes
-        const int64_t first = inside ? c->from[1] * q->deep : q->run,
-                      last = inside ? c->to[1] * q->deep : q->run;
-        add_tap(c->left_out, &c->n_left_out, 0, at, first);
-        add_tap(c->taps, &c->n_taps, x + first, at + first * ITG_PANEL, last - first);
-        add_tap(c->left_out, &c->n_left_out, 0, at + last * ITG_PANEL, q->run - last);
-        at += q->fours * ITG_QROW;
-      } else {
-        for (int64_t k = 0; k < w->kernel[2]; k++, at += q->fours * ITG_QROW)
-          if (inside && k >= c->from[1] && k < c->to[1])
-            add_tap(c->taps, &c->n_taps, x + k * w->dilation[2] * pixel, at, q->run);
-          else add_tap(c->left_out, &c->n_left_out, 0, at, q->run);
-      }
-    }
-}
-
-static class *class_of(task *t, const int64_t *from, const int64_t *to) {
-  for (int i = 0; i < t->n_classes; i++) {
-    class *c = &t->classes[i];
-    if (c->from[0] == from[0] && c->to[0] == to[0] && c->from[1] == from[1] && c->to[1] == to[1])
-      return c;
-  }
-  if (t->n_classes == ITG_QCLASSES) return t->classes;  // the first class has all taps, so it fits
-  class *c = &t->classes[t->n_classes];
-  if (t->n_classes) c->taps = t->classes->taps + 2 * t->n_classes * t->l.taps;
-  c->left_out = c->taps + t->l.taps;
-  c->rows = 0;
-  t->n_classes++;
-  memcpy(c->from, from, sizeof c->from);
-  memcpy(c->to, to, sizeof c->to);
-  list_taps(t, c);
-  return c;
-}
-
-static void first_class(task *t, itg_qtap *lists) {
-  const itg_qconv *c = &t->c;
-  t->classes[0].taps = lists;
-  t->n_classes = 0;
-  if (c->joined == ITG_QRUN_WINDOW) {
-    t->n_classes = 1;
-    lists[0] = (itg_qtap){0, 0, c->fours};
-    t->classes[0].n_taps = 1;
-    t->classes[0].n_left_out = 0;
-  } else {
-    class_of(t, (int64_t[2]){0, 0}, (int64_t[2]){c->w.kernel[1], c->w.kernel[2]});
-  }
-}
-
-// The range of taps along axis d that lie inside the image; from == to if there is none.
-static void find_taps(const itg_window *w, int d, int64_t place, int64_t *from, int64_t *to) {
-  itg_taps_inside(w, d, place * w->stride[d] - w->before[d], from, to);
-  if (*from > w->kernel[d]) *from = w->kernel[d];
-  if (*to < *from) *to = *from;
-}
+#include "qconv_taps.h"
 
 // ---- the work -----------------------------------------------------------------------------------
 typedef struct share {  // of the output: panels [first, last) of group g, pixels [from, to)
@@ -194,7 +126,7 @@ static const int32_t *bias_of(const task *t, const class *c, const uint8_t *b, i
 // Multiplies n rows, which are sorted by class, with all panels of the share.
 static void multiply(task *t, const share *s, itg_qrow *rows, int64_t n) {
   const itg_qconv *c = &t->c;
-  const int64_t panel = c->runs * c->fours * ITG_QROW, wide = ITG_QTILE_PANELS;
+  const int64_t panel = c->rows * ITG_QROW, wide = ITG_QTILE_PANELS;
   const int64_t spans = (s->last - s->first + wide - 1) / wide;
   if (c->joined == ITG_QRUN_WINDOW && !c->direct) gather_windows(t, rows, n);
   if (t->w_zero) sum_rows(t, t->classes, rows, n);
@@ -251,7 +183,7 @@ static void run_pixels(task *t, const share *s, int64_t oy, int64_t r, int64_t n
   const itg_window *w = &c->w;
   const int64_t step = w->stride[2] * c->deep * c->groups, wide = w->out[2];
   const bool free = (c->fill ^ c->flip) == 0;  // padding is 0 as u8: leaving it out costs nothing
-  const bool skip = c->joined != ITG_QRUN_WINDOW && !t->w_zero && (free || n >= 64);
+  const bool skip = c->joined != ITG_QRUN_WINDOW && !t->w_zero && !c->second && (free || n >= 64);
   const bool across =
       skip && free && wide <= 16 && (c->joined == ITG_QRUN_TAP || c->deep % ITG_FOUR == 0);
   itg_qrow rows[ITG_QPIXELS];
@@ -352,10 +284,14 @@ ITG_FN(qconv, any) {
   } else {
     memset(t.end, c->fill ^ c->flip, t.l.end);
   }
-  const itg_tensor *w_zero = itg_input(call, 6);
+  const itg_tensor *w_zero = itg_input(call, 6), *second = itg_input(call, 7);
   uint8_t entries[ITG_QENTRIES];
   t.to = itg_qconv_end(call, a, entries);
   t.w_zero = w_zero ? w_zero->data : NULL;
+  t.second = second ? second->data : NULL;
+  for (int64_t i = 0; i < c->second; i++)
+    REFUSE(t.second[i] < 0 || t.second[i] >= c->runs * c->fours,
+           "a row with a second part is no row of the weights");
   t.lanes = false;
 #if defined(__AVX512VBMI__)
   t.lanes = fits_lanes(&t);

@@ -17,6 +17,8 @@ typedef struct itg_qconv {
   int64_t run;     // input bytes of a run: of a tap, of a line of the window, or of all of it
   int64_t runs;    // of one window
   int64_t fours;   // groups of four bytes of a run
+  int64_t second;  // groups of four bytes whose weights have a second part (second_rows)
+  int64_t rows;    // of a packed panel: all groups of four bytes, then the second parts
   int64_t panels;  // of each group
   int flip;        // 0x80 if inputs are i8: xor with it makes them u8
   uint8_t fill;    // byte that stands for padding, of the image's type
@@ -50,6 +52,7 @@ static inline bool itg_qlayout_of(const itg_qconv *c, itg_qlayout *l) {
   const int64_t most = INT64_C(1) << 31, read = c->fours * ITG_FOUR, pixel = c->deep * c->groups;
   memset(l, 0, sizeof *l);
   l->taps = w->kernel[0] * w->kernel[1] * (c->joined == ITG_QRUN_TAP ? w->kernel[2] : 2);
+  l->taps += c->second;
   if (!c->direct) {
     const int64_t reach = (w->kernel[1] - 1) * w->dilation[1] + 1;
     l->line = (w->out[2] - 1) * w->stride[2] + (w->kernel[2] - 1) * w->dilation[2] + 1;

@@ -10,7 +10,7 @@ static bool fits_few(const task *t) {
   const int64_t *stride = c->w.stride;
   return c->direct && stride[0] == 1 && stride[1] == 1 && stride[2] == 1 && c->groups == 1 &&
          c->channels <= FEW && (c->deep == 16 || c->deep == 32 || c->deep == 64) && !t->w_zero &&
-         t->to.kind == ITG_Q_FLOATS && !t->to.residual;
+         !c->second && t->to.kind == ITG_Q_FLOATS && !t->to.residual;
 }
 
 // Adds neighbouring 128-bit lanes: (a0 + a1, a2 + a3, b0 + b1, b2 + b3).

@@ -175,7 +175,7 @@ INLINE void lanes_blocks(const enum lanes_end END, const lanes *l, const uint8_t
                          const int FAR) {
   const task *t = l->t;
   const itg_qconv *c = &t->c;
-  const int64_t panel = LANES_FOURS * ITG_QROW;
+  const int64_t panel = c->rows * ITG_QROW;
   const uint8_t *const two = t->gather;
   const float *scale = l->scale;
   lanes_out o = {.pitch = c->channels};
@@ -195,17 +195,18 @@ INLINE void lanes_blocks(const enum lanes_end END, const lanes *l, const uint8_t
         const uint8_t *w = t->w + p * panel + q * 16;
         FOR_UNROLLED (16, int i = 0; i < 4; i++)
           sum[0][i] = sum[1][i] = vq_set(l->bias[column + 4 * q + i]);
-#define LANES_FOUR(g)                                                                  \
+#define LANES_FOUR_OF(g, row)                                                          \
   {                                                                                    \
     const vq a = vq_load(two + (g) * 64), b = vq_load(two + (LANES_FOURS + (g)) * 64); \
     FOR_UNROLLED (16, int i = 0; i < 4; i++) {                                         \
       int32_t four;                                                                    \
-      memcpy(&four, w + (g) * ITG_QROW + 4 * i, sizeof four);                          \
+      memcpy(&four, w + (row) * ITG_QROW + 4 * i, sizeof four);                        \
       const vq_four y = vq_weights(vq_set(four));                                      \
       sum[0][i] = vq_dot(sum[0][i], a, y);                                             \
       sum[1][i] = vq_dot(sum[1][i], b, y);                                             \
     }                                                                                  \
   }
+#define LANES_FOUR(g) LANES_FOUR_OF(g, g)
         LANES_FOUR(0)
         lanes_first(END, l, &last, old[0], scale, made[0]);
         LANES_FOUR(1)
@@ -219,7 +220,9 @@ INLINE void lanes_blocks(const enum lanes_end END, const lanes *l, const uint8_t
         LANES_FOUR(5)
         *to[1] = lanes_third(END, &last, made[1]);
         LANES_FOUR(6)
+        for (int64_t s = 0; s < c->second; s++) LANES_FOUR_OF(t->second[s], LANES_FOURS + s)
 #undef LANES_FOUR
+#undef LANES_FOUR_OF
         if (q == 0) {
           lanes_put(&o);
           o.to[0] = out[k] + column, o.to[1] = out[other] + column;

@@ -27,13 +27,15 @@ static itg_words operands(const itg_call *call, int64_t channels, int64_t x_zero
   return NULL;
 }
 
-// Checks the operands of the requantisation: bias, scale, table and zeros of the weights.
+// Checks the operands of the requantisation: bias, scale, table, and zeros or second parts of the
+// weights.
 itg_words itg_qconv_endings(const itg_call *call, const itg_attrs_qconv *a, uint8_t weights,
                             itg_tensor *out) {
-  TAKES(3, 7, 1);
+  TAKES(3, 8, 1);
   const itg_tensor *x = call->in[0], *w = call->in[1], *bias = call->in[2],
                    *scale = itg_input(call, 3);
-  const itg_tensor *table = itg_input(call, 5), *zeros = itg_input(call, 6);
+  const itg_tensor *table = itg_input(call, 5), *zeros = itg_input(call, 6),
+                   *second = itg_input(call, 7);
   const int64_t channels = a->channels, dtype = a->dtype;
   REFUSE((x->dtype != ITG_U8 && x->dtype != ITG_I8) || w->dtype != weights,
          weights == ITG_I8 ? "takes an 8-bit image and weights of i8"
@@ -43,6 +45,8 @@ itg_words itg_qconv_endings(const itg_call *call, const itg_attrs_qconv *a, uint
          "the bias must be one i32 per output channel");
   REFUSE(zeros && (zeros->dtype != ITG_I32 || !itg_has_shape(zeros, 1, &channels)),
          "the zeros of the weights must be one i32 per output channel");
+  REFUSE(second && (second->dtype != ITG_I32 || second->rank != 1 || zeros),
+         "the rows with second parts must be a list of i32, of weights without zeros");
   const int64_t first = x->dtype == ITG_I8 ? -128 : 0;
   REFUSE(a->x_zero < first || a->x_zero > first + 255, "x_zero is no number of the image's type");
   itg_copy_type(out, x);
@@ -117,7 +121,10 @@ itg_words itg_qconv_of(const itg_call *call, itg_qconv *c, itg_tensor *out) {
   c->fours = (c->run + ITG_FOUR - 1) / ITG_FOUR;
   REFUSE(c->joined == ITG_QRUN_WINDOW && c->deep * c->w.kernel[2] > ITG_QROW,
          "a line of the window is too long to join");
-  const int64_t want[4] = {c->groups, c->panels, c->runs * c->fours, ITG_QROW};
+  const itg_tensor *second = itg_input(call, 7);
+  c->second = second ? itg_count(second) : 0;
+  c->rows = c->runs * c->fours + c->second;
+  const int64_t want[4] = {c->groups, c->panels, c->rows, ITG_QROW};
   REFUSE(!itg_has_shape(w, 4, want), "the weights are not packed for this convolution");
   words = itg_slide(&c->w, 1, out->rank - 2, a->pad, out);
   if (words) return words;
@@ -161,7 +168,9 @@ itg_words itg_qdepthwise_of(const itg_call *call, itg_qdepth *d, itg_tensor *out
   if (!words) words = itg_slide(&v, 1, out->rank - 2, a->pad, out);
   if (!words) words = itg_qdepth_of(&v, channels, d);
   if (words) return words;
-  const int64_t want[3] = {d->blocks, d->outs * d->high * d->wide, ITG_QPLACE};
+  const int64_t once = d->outs * d->high * d->wide;
+  d->parts = w->rank == 3 && w->shape[1] == 2 * once ? 2 : 1;
+  const int64_t want[3] = {d->blocks, d->parts * once, ITG_QPLACE};
   REFUSE(!itg_has_shape(w, 3, want), "the weights are not packed for this convolution");
   const int64_t bytes = 256;
   REFUSE(table && ((table->dtype != ITG_U8 && table->dtype != ITG_I8) ||

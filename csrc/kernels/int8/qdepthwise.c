@@ -8,7 +8,7 @@
 typedef struct task {
   itg_qdepth d;
   const uint8_t *x;
-  const int8_t *weights;  // [blocks, outs, high, wide, 16 channels, 4 taps]
+  const int8_t *weights;  // [blocks, outs, parts, high, wide, 16 channels, 4 taps]
   uint8_t *out;
   itg_requantize end;
   const uint8_t *table;  // applied to each byte of the result, as u8; or NULL
@@ -17,6 +17,16 @@ typedef struct task {
 } task;
 
 #if defined(ITG_QVECTORS)
+// Does a block of 16 channels have weights whose second part is not zero?
+static bool is_split(const task *t, int64_t block) {
+  if (t->d.parts == 1) return false;
+  const int64_t part = t->d.high * t->d.wide * ITG_QPLACE;
+  const int8_t *second = t->weights + block * t->d.outs * 2 * part + part;
+  int8_t any = 0;
+  for (int64_t i = 0; i < part; i++) any |= second[i];
+  return any;
+}
+
 #include "qdepthwise_interleave.h"
 
 #include "qdepthwise_3x3.h"
@@ -28,11 +38,28 @@ typedef struct sums {     // a strip of one or two output lines, one vector of c
   const int64_t *at;      // offset of each group of four taps in it, in bytes
   const int8_t *weights;  // of the first line; those of the second follow `next` bytes later
   int64_t taps, next;     // taps: groups of four
+  int64_t second;         // bytes from weights to their second part; 0: none is added to them
   uint8_t *out;
   int64_t line, pitch;   // distances of output lines and pixels
   int64_t pixels, step;  // step: places from one pixel to the next
   int64_t n;             // channels
 } sums;
+
+// Weights of two parts: 16-bit products take their sum. Products of bytes take each group of taps
+// twice, once for each part.
+INLINE vq_four weights_at(const sums *s, const int8_t *from) {
+  vq_four w = vq_weights(vq_load(from));
+#if defined(ISA_avx512vnni)
+  (void)s;
+#else
+  if (s->second) {
+    const vq_four more = vq_weights(vq_load(from + s->second));
+    w.even = vq_add16(w.even, more.even);
+    w.odd = vq_add16(w.odd, more.odd);
+  }
+#endif
+  return w;
+}
 
 // Sums of four neighbouring pixels. If WIDE (the window's width) is not 0, all loops are unrolled
 // and the weights come from registers.
@@ -59,7 +86,7 @@ INLINE void four(const sums *s, const uint8_t *places, const vq_four *weights, v
     const uint8_t *from = places + s->at[k];
     vq_four w[2];
     FOR_UNROLLED (16, int o = 0; o < OUTS; o++)
-      w[o] = vq_weights(vq_load(s->weights + o * s->next + k * ITG_QPLACE));
+      w[o] = weights_at(s, s->weights + o * s->next + k * ITG_QPLACE);
     FOR_UNROLLED (16, int p = 0; p < 4; p++) {
       const vq_four in = vq_inputs(vq_load(from + p * s->step * ITG_QPLACE));
       FOR_UNROLLED (16, int o = 0; o < OUTS; o++) sum[o][p] = vq_dot(sum[o][p], in, w[o]);
@@ -78,7 +105,7 @@ INLINE void strip(const sums *s_, const task *t, vq bias, vf scale, const int TA
   vq_four weights[TAPS ? TAPS * OUTS : 1];
   FOR_UNROLLED (16, int o = 0; o < OUTS; o++)
     FOR_UNROLLED (16, int k = 0; k < TAPS; k++)
-      weights[o * TAPS + k] = vq_weights(vq_load(s.weights + o * s.next + k * ITG_QPLACE));
+      weights[o * TAPS + k] = weights_at(&s, s.weights + o * s.next + k * ITG_QPLACE);
   for (int64_t p = 0; p < s.pixels; p += 4) {
     const int64_t at = p + 4 <= s.pixels ? p
                        : s.pixels < 4    ? 0
@@ -121,19 +148,36 @@ static strip_fn strip_of_5x5(int64_t lines, int64_t step) {
 }
 #endif
 
-// Computes `lines` output lines (at most `outs`) of `channels` channels from block `block` on.
-static void strips(const task *t, sums *s, const uint8_t *places, int64_t block, int64_t channels,
-                   int64_t lines) {
+static strip_fn strip_of(const sums *s, int64_t lines, int64_t wide, int64_t dilation) {
+  if (dilation == 1 && s->step == 1 && s->taps == 3 && wide == 3)
+    return lines == 2 ? strip_3x3_twice : strip_3x3;
+  if (dilation == 1 && s->step <= 2 && s->taps == 10 && wide == 5)
+    return strip_of_5x5(lines, s->step);
+  return lines == 2 ? strip_any_twice : strip_any;
+}
+
+typedef struct piece {  // pixels [p, p + n) of some lines, blocks from `block` on
+  int64_t p, n, block, channels;
+  unsigned split;  // bit i: block + i has weights of two parts
+} piece;
+
+// Computes `lines` output lines (at most `outs`) of a piece.
+static void strips(const task *t, sums *s, const uint8_t *places, const piece *at, int64_t lines) {
   const itg_qdepth *d = &t->d;
-  strip_fn run = lines == 2 ? strip_any_twice : strip_any;
-  const bool near = d->w.dilation[2] == 1;
-  if (near && s->step == 1 && s->taps == 3 && d->wide == 3)
-    run = lines == 2 ? strip_3x3_twice : strip_3x3;
-  if (near && s->step <= 2 && s->taps == 10 && d->wide == 5) run = strip_of_5x5(lines, s->step);
+  const int64_t once = d->high * d->wide, block = at->block, channels = at->channels;
+  const strip_fn plain = strip_of(s, lines, d->wide, d->w.dilation[2]);
   uint8_t *out = s->out;
-  s->next = s->taps * ITG_QPLACE;
+  s->next = d->parts * once * ITG_QPLACE;
   for (int64_t v = 0; v * QL < channels; v++) {
     const int64_t b = v / HALVES, c = block * ITG_QBLOCK16 + v * QL, half = v % HALVES * (QL * 4);
+    strip_fn run = plain;
+#if defined(ISA_avx512vnni)
+    const bool split = at->split >> b & 1;
+    s->taps = split ? 2 * once : once;
+    if (split) run = lines == 2 ? strip_any_twice : strip_any;
+#else
+    s->second = at->split >> b & 1 ? once * ITG_QPLACE : 0;
+#endif
     s->n = channels - v * QL < QL ? channels - v * QL : QL;
     int32_t bias[QL] = {0};
     float scale[QL] = {0};
@@ -147,10 +191,6 @@ static void strips(const task *t, sums *s, const uint8_t *places, int64_t block,
 }
 
 // ---- rows ---------------------------------------------------------------------------------------
-typedef struct piece {  // pixels [p, p + n) of some lines, blocks from `block` on
-  int64_t p, n, block, channels;
-} piece;
-
 INLINE const uint8_t *line_of(const task *t, int64_t batch, int64_t z, int64_t y) {
   const itg_window *w = &t->d.w;
   if (z < 0 || z >= w->in[0] || y < 0 || y >= w->in[1]) return NULL;
@@ -177,7 +217,7 @@ static void lines_of(const task *t, const piece *at, uint8_t *places, int64_t ro
                 batch = row / w->out[1] / w->out[0];
   const int64_t count = w->kernel[0] * w->kernel[1] + d->outs - 1;
   const int64_t group = d->groups * d->columns * ITG_QPLACE;
-  int64_t taps[ITG_QTAPS];
+  int64_t taps[2 * ITG_QTAPS];  // the second half repeats the first, for weights of two parts
   for (int64_t g = 0; g < d->high; g++) {
     const uint8_t *rows[4];
     for (int64_t i = 0; i < 4; i++) {
@@ -191,10 +231,11 @@ static void lines_of(const task *t, const piece *at, uint8_t *places, int64_t ro
     interleave_padded(t, rows, at->p * w->stride[2] - w->before[2], columns,
                       at->block * ITG_QBLOCK16, at->channels, places + g * group);
     for (int64_t j = 0; j < d->wide; j++)
-      taps[g * d->wide + j] = g * group + j * w->dilation[2] * ITG_QPLACE;
+      taps[g * d->wide + j] = taps[(d->high + g) * d->wide + j] =
+          g * group + j * w->dilation[2] * ITG_QPLACE;
   }
   sums s = begin(t, at, taps, row);
-  strips(t, &s, places, at->block, at->channels, lines);
+  strips(t, &s, places, at, lines);
 }
 
 // Computes rows [row, end) of blocks [first, last).
@@ -202,17 +243,20 @@ static void run(const task *t, uint8_t *places, int64_t row, int64_t end, int64_
                 int64_t last) {
   const itg_qdepth *d = &t->d;
   const int64_t height = d->w.out[1];
-  for (int64_t b = first; b < last; b += d->groups)
+  for (int64_t b = first; b < last; b += d->groups) {
+    const int64_t blocks = last - b < d->groups ? last - b : d->groups,
+                  left = d->channels - b * ITG_QBLOCK16;
+    unsigned split = 0;
+    for (int64_t i = 0; i < blocks; i++) split |= (unsigned)is_split(t, b + i) << i;
     for (int64_t p = 0; p < d->w.out[2]; p += d->strip) {
-      const int64_t blocks = last - b < d->groups ? last - b : d->groups,
-                    left = d->channels - b * ITG_QBLOCK16;
       const piece at = {p, d->w.out[2] - p < d->strip ? d->w.out[2] - p : d->strip, b,
-                        blocks * ITG_QBLOCK16 < left ? blocks * ITG_QBLOCK16 : left};
+                        blocks * ITG_QBLOCK16 < left ? blocks * ITG_QBLOCK16 : left, split};
       for (int64_t y = row, lines; y < end; y += lines) {
         lines = d->outs == 2 && y + 1 < end && y % height + 1 < height ? 2 : 1;
         lines_of(t, &at, places, y, lines);
       }
     }
+  }
 }
 #else
 // Plain C: one output pixel and one block of channels at a time, without interleaving.
@@ -238,14 +282,17 @@ static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t 
         const int64_t y = oy * w->stride[1] - w->before[1] + ky * w->dilation[1];
         const int64_t x = ox * w->stride[2] - w->before[2] + kx * w->dilation[2],
                       down = kz * w->kernel[1] + ky;
-        const int64_t group = b * d->outs * d->high * d->wide + down / 4 * d->wide + kx;
+        const int64_t once = d->high * d->wide;
+        const int64_t group = b * d->outs * d->parts * once + down / 4 * d->wide + kx;
         const int8_t *weights = t->weights + group * ITG_QPLACE + down % 4;
+        const int64_t second = (d->parts - 1) * once * ITG_QPLACE;  // 0: one part
         const bool inside =
             z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1] && x >= 0 && x < w->in[2];
         const uint8_t *from =
             inside ? image + (z * w->in[1] + y) * line + x * d->channels + c : &t->fill;
         for (int64_t l = 0; l < n; l++)
-          sum[l] += (uint32_t)((from[inside ? l : 0] ^ t->flip) * weights[l * 4]);
+          sum[l] += (uint32_t)((from[inside ? l : 0] ^ t->flip) *
+                               (weights[l * 4] + (second ? weights[second + l * 4] : 0)));
       }
       for (int64_t l = 0; l < n; l++) {
         const uint8_t y = itg_requantized(&t->end, (int32_t)sum[l], c + l);

@@ -2,6 +2,8 @@
 // multiplies four taps of a channel: a place has 64 bytes, [16 channels][4 lines], the bytes of one
 // column in four lines of the window. With a vertical stride of one, an interleaved column serves
 // two output lines: the weights of the second are those of the first, moved down by one line.
+// Weights that need nine bits (u8 with a zero point) are the sum of two parts of i8. The second
+// part is zero in most blocks of channels, which then cost no more than weights of one part.
 #pragma once
 #include "qtile.h"
 #include "window.h"
@@ -14,6 +16,7 @@ typedef struct itg_qdepth {
   int64_t channels, blocks;          // blocks of 16 channels
   int64_t outs;                      // output lines that one interleaved line serves
   int64_t high, wide;                // groups of four lines of a window, columns of a window
+  int64_t parts;                     // of the weights: 1 or 2
   int64_t groups;                    // blocks that are interleaved together
   int64_t strip;                     // output pixels of a line that are computed together
   int64_t columns;                   // places that they need

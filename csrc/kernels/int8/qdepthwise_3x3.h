@@ -7,11 +7,12 @@
 // Parameters of up to 64 channels, or of 32 channels of two runs, or of 16 channels of four. The
 // order of the lanes is that of interleave().
 typedef struct chunk {
-  vq weights[3][4];  // [column of the window][vector]
+  vq weights[3][4], second[3][4];  // [column of the window][vector]; two parts, which are added
   vq bias[4];
   vf scale[4];
   int64_t c, n;  // channels
   int runs;
+  bool split;  // the second part is not zero
 } chunk;
 
 typedef struct columns {   // one output line
@@ -45,20 +46,25 @@ static chunk chunk_of(const task *t, int64_t c) {
   k.c = c;
   k.runs = left > 32 ? 1 : left > 16 ? 2 : 4;
   k.n = left < 64 / k.runs ? left : 64 / k.runs;
+  k.split = false;
+  for (int64_t b = 0; b < 4 / k.runs && b < blocks; b++) k.split |= is_split(t, c / 16 + b);
   vq in[4], out[4];
-  for (int w = 0; w < 5; w++) {
+  for (int w = k.split ? -3 : 0; w < 5; w++) {  // columns of the second part have w < 0
     for (int i = 0; i < 4; i++) {
       const int64_t b = i % (4 / k.runs), at = c + b * 16, n = left - b * 16;
       const __mmask16 some = n >= 16 ? 0xffff : n > 0 ? (__mmask16)((1u << n) - 1) : 0;
       if (w == 3) in[i] = _mm512_maskz_loadu_epi32(some, t->end.bias + at);
       else if (w == 4) in[i] = _mm512_maskz_loadu_epi32(some, t->end.scale + at);
       else
-        in[i] = b < blocks ? vq_load(t->weights + ((c / 16 + b) * t->d.outs * 3 + w) * ITG_QPLACE)
+        in[i] = b < blocks ? vq_load(t->weights + ((c / 16 + b) * t->d.outs * t->d.parts * 3 +
+                                                   (w < 0 ? w + 6 : w)) *
+                                                      ITG_QPLACE)
                            : vq_set(0);
     }
     transpose(in, out);
     for (int v = 0; v < 4; v++)
-      if (w < 3) k.weights[w][v] = out[v];
+      if (w < 0) k.second[w + 3][v] = out[v];
+      else if (w < 3) k.weights[w][v] = out[v];
       else if (w == 3) k.bias[v] = out[v];
       else k.scale[v] = _mm512_castsi512_ps(out[v]);
   }
@@ -123,7 +129,9 @@ INLINE void put_column(uint8_t *to, int64_t run, int64_t n, vq y, const int RUNS
 
 // Computes one output line. COLUMN loads and interleaves the next column; BEGIN starts the sums of
 // a pixel with the first column of its window, ADD adds column `tap`, END stores the pixel.
-INLINE void walk(const task *t, const chunk *k, const columns *s_, const int RUNS, const int STEP) {
+// SPLIT: weights have two parts. Bytes are multiplied by each; 16-bit products take their sum.
+INLINE void walk(const task *t, const chunk *k, const columns *s_, const int RUNS, const int STEP,
+                 const int SPLIT) {
   const columns s = *s_;
   const vq flip = vq_set((int32_t)0x80808080), none = vq_set(0),
            fill = vq_set((int32_t)(t->fill * 0x01010101u));
@@ -136,7 +144,17 @@ INLINE void walk(const task *t, const chunk *k, const columns *s_, const int RUN
   int64_t begin = s.first < 0 ? -s.first : 0, stop = s.width - s.first - (RUNS - 1) * s.distance;
   if (s.last || stop <= begin) begin = stop = 0;
   vq_four w[3][4];
-  FOR_UNROLLED (16, int i = 0; i < 12; i++) w[i / 4][i % 4] = vq_weights(k->weights[i / 4][i % 4]);
+  FOR_UNROLLED (16, int i = 0; i < 12; i++) {
+    vq_four *one = &w[i / 4][i % 4];
+    *one = vq_weights(k->weights[i / 4][i % 4]);
+#if !defined(ISA_avx512vnni)
+    if (SPLIT) {
+      const vq_four more = vq_weights(k->second[i / 4][i % 4]);
+      one->even = vq_add16(one->even, more.even);
+      one->odd = vq_add16(one->odd, more.odd);
+    }
+#endif
+  }
   const uint8_t *a = s.rows[0], *b = s.rows[1], *c = s.rows[2];
   uint8_t *out = s.out;
   vq s0[4], s1[4], s2[4], lanes[4];
@@ -159,10 +177,20 @@ INLINE void walk(const task *t, const chunk *k, const columns *s_, const int RUN
     if (flipped) x[0] = vq_xor(x[0], flip), x[1] = vq_xor(x[1], flip), x[2] = vq_xor(x[2], flip); \
     interleave(x[0], x[1], x[2], none, lanes);                                                    \
   }
-#define BEGIN(to) \
-  FOR_UNROLLED (16, int v = 0; v < 4; v++) to[v] = vq_dot(k->bias[v], vq_inputs(lanes[v]), w[0][v]);
-#define ADD(to, tap) \
-  FOR_UNROLLED (16, int v = 0; v < 4; v++) to[v] = vq_dot(to[v], vq_inputs(lanes[v]), w[tap][v]);
+#if defined(ISA_avx512vnni)
+#define SECOND(to, tap) \
+  if (SPLIT)            \
+    FOR_UNROLLED (16, int v = 0; v < 4; v++) to[v] = vq_dot(to[v], lanes[v], k->second[tap][v]);
+#else
+#define SECOND(to, tap)
+#endif
+#define BEGIN(to)                                             \
+  FOR_UNROLLED (16, int v = 0; v < 4; v++)                    \
+    to[v] = vq_dot(k->bias[v], vq_inputs(lanes[v]), w[0][v]); \
+  SECOND(to, 0)
+#define ADD(to, tap)                                                                              \
+  FOR_UNROLLED (16, int v = 0; v < 4; v++) to[v] = vq_dot(to[v], vq_inputs(lanes[v]), w[tap][v]); \
+  SECOND(to, tap)
 #define END(of)                                                                    \
   {                                                                                \
     vq y = saturates ? vq_bytes(of[0], of[1], of[2], of[3], k->scale, true, end)   \
@@ -189,22 +217,35 @@ INLINE void walk(const task *t, const chunk *k, const columns *s_, const int RUN
     }
   }
 #undef COLUMN
+#undef SECOND
 #undef BEGIN
 #undef ADD
 #undef END
 }
 
 typedef void (*walk_fn)(const task *t, const chunk *k, const columns *s);
-#define WALK(runs, step)                                                              \
-  static void walk_##runs##_##step(const task *t, const chunk *k, const columns *s) { \
-    walk(t, k, s, runs, step);                                                        \
+#define WALK(runs, step, split)                                                                 \
+  static void walk_##runs##_##step##_##split(const task *t, const chunk *k, const columns *s) { \
+    walk(t, k, s, runs, step, split);                                                           \
   }
-WALK(1, 1)
-WALK(2, 1)
-WALK(4, 1)
-WALK(1, 2)
-WALK(2, 2)
-WALK(4, 2)
+#define WALKS(split) \
+  WALK(1, 1, split)  \
+  WALK(2, 1, split)  \
+  WALK(4, 1, split) WALK(1, 2, split) WALK(2, 2, split) WALK(4, 2, split)
+WALKS(0)
+WALKS(1)
+
+static walk_fn walk_of(const chunk *k, int64_t step) {
+#define WALKS_BY_STEP(split)                                  \
+  {                                                           \
+    {walk_1_1_##split, walk_2_1_##split, walk_4_1_##split}, { \
+      walk_1_2_##split, walk_2_2_##split, walk_4_2_##split    \
+    }                                                         \
+  }
+  static const walk_fn all[2][2][3] = {WALKS_BY_STEP(0), WALKS_BY_STEP(1)};
+#undef WALKS_BY_STEP
+  return all[k->split][step - 1][k->runs / 2];
+}
 
 static bool walks(const itg_window *w) {
   return w->kernel[0] == 1 && w->kernel[1] == 3 && w->kernel[2] == 3 && w->dilation[1] == 1 &&
@@ -222,12 +263,7 @@ static void walk_rows(const task *t, int64_t row, int64_t end, int64_t from, int
   for (int64_t first = row; first < end; first += rows)
     for (int64_t c = from; c < to; c += 64) {
       chunk k = chunk_of(t, c);
-      const walk_fn run = stride == 1   ? k.runs == 1   ? walk_1_1
-                                          : k.runs == 2 ? walk_2_1
-                                                        : walk_4_1
-                          : k.runs == 1 ? walk_1_2
-                          : k.runs == 2 ? walk_2_2
-                                        : walk_4_2;
+      const walk_fn run = walk_of(&k, stride);
       const int64_t run_pixels = k.runs == 1 ? 0 : w->out[2] / k.runs;
       for (int64_t y = first; y < end && y < first + rows; y++) {
         const int64_t oy = y % w->out[1], batch = y / w->out[1], x = -w->before[2];

@@ -14,7 +14,7 @@ enum {
 typedef struct five {          // some output lines, one block of channels
   const uint8_t *places;       // interleaved input: a ring buffer of `slots` groups of four lines
   int64_t slot, slots, first;  // bytes of a group, groups of the buffer, number of the first group
-  const vq *weights;           // [LOWER, FIVE_TAPS]
+  const vq *weights, *second;  // [LOWER, FIVE_TAPS]: two parts, which are added
   const task *t;
   vq bias;
   vf scale;
@@ -55,7 +55,8 @@ INLINE void five_end(const five *f, const vq *sum, const int N, uint8_t *to, int
   }
 }
 
-INLINE void five_lines(const five *f, const int M, const int STEP) {
+// SPLIT: weights have two parts.
+INLINE void five_lines(const five *f, const int M, const int STEP, const int SPLIT) {
   enum { EARLY = 4 };
   const itg_window *w = &f->t->d.w;
   const int64_t channels = f->t->d.channels, some = f->pixels < M ? f->pixels : M;
@@ -67,14 +68,17 @@ INLINE void five_lines(const five *f, const int M, const int STEP) {
     const int64_t group = f->first + y * STEP / LOWER;
     const uint8_t *above = f->places + group % f->slots * f->slot,
                   *below = f->places + (group + 1) % f->slots * f->slot;
-    const vq *from = f->weights + y * STEP % LOWER * FIVE_TAPS;
+    const vq *from = f->weights + y * STEP % LOWER * FIVE_TAPS,
+             *more = f->second + y * STEP % LOWER * FIVE_TAPS;
     vq_four taps[FIVE_TAPS];
     FOR_UNROLLED (16, int k = 0; k < FIVE_TAPS; k++) taps[k] = vq_weights(vq_load(from + k));
     for (int64_t p = 0;;) {
       FOR_UNROLLED (16, int m = 0; m < M; m++) sum[m] = f->bias;
       five_taps(above + p * STEP * ITG_QPLACE, taps, M, STEP, sum);
+      if (SPLIT) five_taps(above + p * STEP * ITG_QPLACE, more, M, STEP, sum);
       five_end(f, old, EARLY, to, pitch, some);
       five_taps(below + p * STEP * ITG_QPLACE, taps + FIVE, M, STEP, sum);
+      if (SPLIT) five_taps(below + p * STEP * ITG_QPLACE, more + FIVE, M, STEP, sum);
       if (M > EARLY)
         five_end(f, old + EARLY, M > EARLY ? M - EARLY : 1, to + EARLY * pitch, pitch,
                  some - EARLY);
@@ -94,7 +98,7 @@ INLINE void five_lines(const five *f, const int M, const int STEP) {
 
 typedef void (*five_fn)(const five *f);
 #define FIVE_LINES(m, step) \
-  static void five_##m##_##step(const five *f) { five_lines(f, m, step); }
+  static void five_##m##_##step(const five *f) { five_lines(f, m, step, 0); }
 FIVE_LINES(4, 1)
 FIVE_LINES(5, 1)
 FIVE_LINES(6, 1)
@@ -103,6 +107,8 @@ FIVE_LINES(4, 2)
 FIVE_LINES(5, 2)
 FIVE_LINES(6, 2)
 FIVE_LINES(7, 2)
+static void five_split_1(const five *f) { five_lines(f, 4, 1, 1); }
+static void five_split_2(const five *f) { five_lines(f, 4, 2, 1); }
 
 static five_fn five_of(int64_t pixels, int64_t step) {
   static const five_fn all[2][4] = {{five_4_1, five_5_1, five_6_1, five_7_1},
@@ -161,14 +167,20 @@ static void five_image(const task *t, uint8_t *places, int64_t row, int64_t end,
   const int64_t step = w->stride[1], slot = d->five_columns * ITG_QPLACE, slots = d->five_slots,
                 block = slots * slot;
   const int64_t oy = row % w->out[1], batch = row / w->out[1], top = oy * step - w->before[1];
-  const int64_t most = (slots - 1) * LOWER / step, size = d->outs * FIVE_TAPS * ITG_QPLACE;
-  const five_fn run = five_of(w->out[2], step);
+  const int64_t most = (slots - 1) * LOWER / step, part = FIVE_TAPS * ITG_QPLACE;
+  const five_fn plain = five_of(w->out[2], step), both = step == 1 ? five_split_1 : five_split_2;
   for (int64_t b = first; b < last; b += 4) {
     const int64_t blocks = last - b < 4 ? last - b : 4, c = b * ITG_QBLOCK16,
                   left = d->channels - c;
     const int64_t channels = blocks * ITG_QBLOCK16 < left ? blocks * ITG_QBLOCK16 : left;
-    vq weights[4][LOWER][FIVE_TAPS];
-    for (int64_t i = 0; i < blocks; i++) five_weights(t->weights + (b + i) * size, weights[i]);
+    vq weights[4][LOWER][FIVE_TAPS], second[4][LOWER][FIVE_TAPS];
+    bool split[4];
+    for (int64_t i = 0; i < blocks; i++) {
+      const int8_t *from = t->weights + (b + i) * d->outs * d->parts * part;
+      five_weights(from, weights[i]);
+      split[i] = is_split(t, b + i);
+      if (split[i]) five_weights(from + part, second[i]);
+    }
     interleave_five(t, batch, top, c, channels, block, places);
     for (int64_t y = 0, group = 0; y < end - row; y += most, group += slots - 1) {
       const int64_t lines = end - row - y < most ? end - row - y : most,
@@ -183,6 +195,7 @@ static void five_image(const task *t, uint8_t *places, int64_t row, int64_t end,
                         .slots = slots,
                         .first = group,
                         .weights = weights[i][0],
+                        .second = second[i][0],
                         .t = t,
                         .bias = _mm512_maskz_loadu_epi32(some, t->end.bias + at),
                         .scale = _mm512_maskz_loadu_ps(some, t->end.scale + at),
@@ -190,7 +203,7 @@ static void five_image(const task *t, uint8_t *places, int64_t row, int64_t end,
                         .lines = lines,
                         .pixels = w->out[2],
                         .channels = n < 16 ? n : 16};
-        run(&f);
+        (split[i] ? both : plain)(&f);
       }
     }
   }

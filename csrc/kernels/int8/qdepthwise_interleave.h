@@ -34,6 +34,11 @@ INLINE void put_four(uint8_t *to, int64_t step, int64_t n, int pixels, vq bytes)
 #else
 INLINE vq some_bytes(const uint8_t *p, int64_t n) {
   if (n >= QBYTES) return vq_load(p);
+  if (n % 8 == 0) {  // as most numbers of channels are: no copy through memory
+    const __m128i none = _mm_setzero_si128(), *from = (const __m128i *)p;
+    const __m128i low = n >= 16 ? _mm_loadu_si128(from) : _mm_loadl_epi64(from);
+    return _mm256_set_m128i(n == 24 ? _mm_loadl_epi64(from + 1) : none, low);
+  }
   uint8_t bytes[QBYTES] = {0};
   memcpy(bytes, p, (size_t)n);
   return vq_load(bytes);

@@ -161,7 +161,7 @@ static tile_fn pipelined(const itg_qproduct *p, int64_t panels, bool half, int64
   if (!p->n_taps || p->taps[0].fours < STEPS || fours > (panels > 2 ? 64 : 256) ||
       n < 2 * TILE_SUMS / panels)
     return NULL;
-  if (end->kind == ITG_Q_SUMS || p->w_zero) return NULL;
+  if (end->kind == ITG_Q_SUMS) return NULL;
   half = half && panels == 2;
   if (end->kind == ITG_Q_FLOATS) return end->residual ? NULL : all[ENDS_FLOATS][half][panels - 1];
   if (panels <= 2 && end->pieces && vq_bounds_later(end) && !end->residual && !end->flip)

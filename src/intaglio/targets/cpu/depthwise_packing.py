@@ -2,7 +2,8 @@
 
 A group has four taps of each of 16 channels: those that four lines of the window have in one
 column. If one pass over the image makes two lines of output, the weights are stored a second time,
-shifted down by a line.
+shifted down by a line. Weights that need nine bits are stored as two parts of i8, which the kernel
+adds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from intaglio.ir import Array, Value
 from intaglio.ops import expand, reshape
 from intaglio.targets.cpu.packing import PANEL, Ints
+from intaglio.targets.cpu.weight_zeros import byte_parts
 
 FOUR = 4  # bytes that one instruction multiplies and adds
 MAX_TAPS = 64  # of a window
@@ -32,7 +34,7 @@ class TapPacking:
 
     @property
     def vectors(self) -> int:
-        """Groups of four taps for each block of 16 channels."""
+        """Groups of four taps for each block of 16 channels, in each part of the weights."""
         return self.outs * self.high * self.wide
 
     def places(self) -> Array:
@@ -42,25 +44,29 @@ class TapPacking:
         return np.stack([down // FOUR * self.wide + x, down % FOUR], 1)
 
     def packed(self, w: Array) -> Array:
-        """Weights [window.., channels] as [blocks, groups, 64]."""
+        """Weights [window.., channels] of at most nine bits as [blocks, parts * groups, 64]."""
         channels = w.shape[-1]
         blocks = -(-channels // PANEL)
-        count = math.prod(self.kernel)
-        taps = np.zeros((count, blocks * PANEL), np.int8)
-        taps[:, :channels] = w.reshape(count, channels)
-        by_block = taps.reshape(count, blocks, PANEL)
-        result = np.zeros((blocks, self.vectors, PANEL, FOUR), np.int8)
+        count, once = math.prod(self.kernel), self.high * self.wide
+        first, second = byte_parts(w)
+        parts = [first] if second is None else [first, second]
+        result = np.zeros((blocks, self.outs, len(parts), once, PANEL, FOUR), np.int8)
         group, at = self.places().T
-        result[:, group, :, at] = by_block
-        if self.outs == 2:  # the second line of output: taps shifted by one, or into the next group
-            later = group + (at == FOUR - 1) * self.wide + self.high * self.wide
-            result[:, later, :, (at + 1) % FOUR] = by_block
-        return result.reshape(blocks, self.vectors, PANEL * FOUR)
+        for i, part in enumerate(parts):
+            taps = np.zeros((count, blocks * PANEL), np.int8)
+            taps[:, :channels] = part.reshape(count, channels)
+            by_block = taps.reshape(count, blocks, PANEL)
+            result[:, 0, i, group, :, at] = by_block
+            if self.outs == 2:  # the second line: taps shifted by one, or into the next group
+                later = group + (at == FOUR - 1) * self.wide
+                result[:, 1, i, later, :, (at + 1) % FOUR] = by_block
+        return result.reshape(blocks, len(parts) * self.vectors, PANEL * FOUR)
 
     def unpacked(self, w: Array, channels: int) -> Array:
-        """The inverse of `packed`, as [taps, channels]."""
+        """The inverse of `packed`, as [taps, channels] of i16."""
         group, at = self.places().T
-        split = w.reshape(-1, self.vectors, PANEL, FOUR)
+        parts = w.reshape(len(w), self.outs, -1, self.high * self.wide, PANEL, FOUR)
+        split = parts[:, 0].sum(1, dtype=np.int16)
         taps: Array = split[:, group, :, at]
         return taps.reshape(len(group), len(w) * PANEL)[:, :channels]
 

@@ -29,6 +29,7 @@ def _qconv_type(
     residual: Value | None,
     table: Value | None,
     w_zero: Value | None,
+    second_rows: Value | None,
     *,
     channels: int,
     kernel: Ints,
@@ -53,6 +54,10 @@ def _qconv_type(
         raise BadInput(f"run '{run}' needs one group and dilation 1, not {groups} and {dilation}")
     size = run_bytes(deep, kernel, run)
     rows = math.prod(kernel) * deep // size * -(-size // FOUR)
+    if second_rows is not None:
+        if second_rows.dtype != "i32" or second_rows.type.rank != 1 or w_zero is not None:
+            raise BadInput(f"a list of i32 and no zero points are needed, not {second_rows.type}")
+        rows += second_rows.type.size
     want = Type("i8", (groups, -(-(channels // groups) // PANEL), rows, PANEL * FOUR))
     if channels % groups or x.shape[-1] % groups or w.type != want:
         raise BadInput(
@@ -93,6 +98,7 @@ def qconv(
     residual: Array | None = None,
     table: Array | None = None,
     w_zero: Array | None = None,
+    second_rows: Array | None = None,
     *,
     channels: int,
     kernel: Ints,
@@ -114,9 +120,10 @@ def qconv(
 
     `residual` is added before rounding, as f32(residual - r_zero) * r_scale, or unscaled if the
     result is f32. With a `table` the result is `table[clamp(.., lo, hi) - lo]`; it may be stored as
-    piecewise lines (piecewise_tables.py). `w_zero` holds the negated zero points of the weights.
+    piecewise lines (piecewise_tables.py). `w_zero` holds the negated zero points of the weights, or
+    `second_rows` the rows of `w` to which its last rows are added.
     """
-    neutral = unpacked(w, x.shape[-1] // groups, channels // groups, kernel, run)
+    neutral = unpacked(w, x.shape[-1] // groups, channels // groups, kernel, run, second_rows)
     window = {"stride": stride, "pad": pad, "dilation": dilation, "groups": groups}
     sums = accumulate(x, neutral, bias, window, x_zero, w_zero)
     if dtype == "i32":

@@ -11,7 +11,7 @@ from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.cpu.depthwise_packing import repeat_channels, tap_packing, why_not_packed
 from intaglio.targets.cpu.packing import PANEL
 from intaglio.targets.cpu.qconv import qconv
-from intaglio.targets.cpu.qconv_packing import best_run, packed, unpacked
+from intaglio.targets.cpu.qconv_packing import best_run, packed_differences, unpacked
 from intaglio.targets.cpu.qdepthwise import qdepthwise
 from intaglio.targets.cpu.qwinograd import (
     MAX_SUM,
@@ -23,7 +23,28 @@ from intaglio.targets.cpu.qwinograd import (
     tiled_weights,
     worth_tiles,
 )
+from intaglio.targets.cpu.weight_zeros import HIGHEST
 from intaglio.targets.replace.conv import groups_per_panel, merge_groups
+
+
+def packed_qconv(
+    x: Value,
+    w: Array,
+    bias: Value,
+    scale: Value | None,
+    residual: Value | None = None,
+    table: Value | None = None,
+    *,
+    run: str,
+    **attrs: Any,
+) -> Value:
+    """cpu.qconv with weights [groups, m, c, window..] of i8, or of i16 with at most nine bits."""
+    made = packed_differences(w, run)
+    more = [None if a is None else constant(a) for a in (made.w_zero, made.second_rows)]
+    result: Value = qconv(
+        x, constant(made.w), bias, scale, residual, table, *more, run=run, **attrs
+    )
+    return result
 
 
 def convolution(
@@ -33,36 +54,37 @@ def convolution(
     scale: Value | None,
     residual: Value | None = None,
     table: Value | None = None,
-    w_zero: Value | None = None,
     *,
     groups: int,
     **attrs: Any,
 ) -> Value:
-    """cpu.qconv or cpu.qdepthwise of a channels-last image and weights [m, c, window..]."""
+    """cpu.qconv or cpu.qdepthwise of a channels-last image and weights [m, c, window..].
+
+    Weights are i8, or i16 with at most nine bits: differences from zero points.
+    """
     (channels, deep), kernel = w.shape[:2], w.shape[2:]
     result: Value
     single = groups == x.shape[-1] > 1 and not (channels > groups and x.type.dynamic)
-    bytes_only = scale is not None and residual is None and table is None and w_zero is None
-    plain = bytes_only and attrs["dtype"] in ("i8", "u8")
+    bytes_only = scale is not None and residual is None and table is None
+    plain = bytes_only and attrs["dtype"] in ("i8", "u8") and w.max(initial=0) <= HIGHEST
     if plain and single and not why_not_packed(kernel, attrs["stride"], attrs["dilation"]):
         taps_order = tap_packing(kernel, attrs["stride"], attrs["dilation"])
         packed_taps = constant(taps_order.packed(np.moveaxis(w[:, 0], 0, -1)))
         image = repeat_channels(x, channels // groups)
         result = qdepthwise(image, packed_taps, bias, scale, kernel=kernel, **attrs)
     else:
-        if deep > 1 and 2 * channels <= groups * PANEL and w_zero is None:
+        if deep > 1 and 2 * channels <= groups * PANEL:
             count = groups_per_panel(groups, channels // groups, PANEL)
             w, groups, deep = merge_groups(w, groups, count), groups // count, deep * count
         run = best_run(deep, kernel, attrs["dilation"], groups)
         grouped = w.reshape(groups, channels // groups, deep, *kernel)
-        result = qconv(
+        result = packed_qconv(
             x,
-            constant(packed(grouped, run)),
+            grouped,
             bias,
             scale,
             residual,
             table,
-            w_zero,
             channels=channels,
             kernel=kernel,
             groups=groups,
@@ -79,13 +101,13 @@ QUADS = 1.0  # relative cost of direct convolution with instructions that multip
 
 def _as_winograd(node: Node, pick: Any, direct: float) -> Value | No | None:
     """cpu.qwinograd if it is faster; `direct` is the relative cost of direct convolution."""
-    x, w, bias, scale, residual, table, w_zero = node.inputs
+    x, w, bias, scale, residual, table, w_zero, second_rows = node.inputs
     a = dict(node.attrs)
     channels, kernel, groups, run = (a.pop(k) for k in ("channels", "kernel", "groups", "run"))
     stride, dilation = a.pop("stride"), a.pop("dilation")
     if kernel != (3, 3) or x is None or w is None or w.data is None:
         return None
-    if x.type.dynamic or scale is None or w_zero is not None:
+    if x.type.dynamic or scale is None or w_zero is not None or second_rows is not None:
         return no("Winograd needs a static image size and symmetric weights")
     if bias is None or bias.data is None or scale.data is None:
         return no("Winograd needs constant bias and scales")

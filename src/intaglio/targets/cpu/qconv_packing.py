@@ -2,11 +2,15 @@
 
 Bytes that a kernel reads from consecutive addresses of the image form one run, which is padded to
 a multiple of four: one tap (the channels of a pixel), one line of the window, or the whole window.
+
+Weights that need nine bits have two parts of i8 (weight_zeros.py). Rows in which a second part is
+not zero come a second time, after all others.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,9 +18,21 @@ from intaglio import heap
 from intaglio.ir import Array
 from intaglio.targets.cpu.depthwise_packing import FOUR
 from intaglio.targets.cpu.packing import PANEL, Ints
+from intaglio.targets.cpu.weight_zeros import HIGHEST, byte_parts, with_zeros
 
 MAX_GATHERED_LINE = 64  # bytes of a window's line up to which a window is gathered to one run
 RUNS = ("tap", "line", "window")  # which bytes form one run
+# Up to so many rows with second parts, or this share of all, they are faster than zero points.
+FEW_SECOND_ROWS, MAX_SECOND_SHARE = 3, 1 / 8
+
+
+@dataclass(frozen=True)
+class PackedWeights:
+    """Weights as cpu.qconv takes them; at most one of the last two is given."""
+
+    w: Array
+    w_zero: Array | None = None  # negated zero points, one per output channel
+    second_rows: Array | None = None  # the rows that have a second part, in its order
 
 
 def run_bytes(deep: int, kernel: Ints, run: str) -> int:
@@ -41,12 +57,37 @@ def packed(w: Array, run: str = "tap") -> Array:
     return result.view(np.int8).reshape(groups, panels, runs * fours, PANEL * FOUR)
 
 
-def unpacked(w: Array, deep: int, per: int, kernel: Ints, run: str = "tap") -> Array:
-    """The inverse of `packed`, as [groups * m, c, window..]."""
+def packed_differences(w: Array, run: str = "tap") -> PackedWeights:
+    """Weights [groups, m, c, window..] of i8, or of i16 with at most nine bits, packed."""
+    if w.dtype == np.int8:
+        return PackedWeights(packed(w, run))
+    if w.max(initial=0) <= HIGHEST:
+        first, second = byte_parts(w)
+        if second is None:
+            return PackedWeights(packed(first, run))
+        more = packed(second, run)
+        rows = np.flatnonzero(more.any(axis=(0, 1, 3))).astype(np.int32)
+        if len(rows) <= max(FEW_SECOND_ROWS, MAX_SECOND_SHARE * more.shape[2]):
+            both = np.concatenate([packed(first, run), more[:, :, rows]], axis=2)
+            return PackedWeights(both, second_rows=rows)
+    shifted, zeros = with_zeros(w.reshape(-1, *w.shape[2:]))
+    return PackedWeights(packed(shifted.reshape(w.shape), run), (-zeros).astype(np.int32))
+
+
+def unpacked(
+    w: Array, deep: int, per: int, kernel: Ints, run: str = "tap", second_rows: Array | None = None
+) -> Array:
+    """The inverse of `packed`, as [groups * m, c, window..]: i8, or i16 with second parts."""
     groups, panels, rows = w.shape[:3]
+    if second_rows is not None:
+        rows -= len(second_rows)
+        both = w[:, :, :rows].astype(np.int16)
+        np.add.at(both.swapaxes(0, 2), second_rows, w[:, :, rows:].swapaxes(0, 2))
+        w = both
     size = run_bytes(deep, kernel, run)
-    words = np.ascontiguousarray(w).view(np.uint32).reshape(groups, panels, rows, PANEL)
-    full = np.ascontiguousarray(words.swapaxes(2, 3)).view(np.int8)
+    word = np.uint32 if w.dtype == np.int8 else np.uint64
+    words = np.ascontiguousarray(w).view(word).reshape(groups, panels, rows, PANEL)
+    full = np.ascontiguousarray(words.swapaxes(2, 3)).view(w.dtype)
     runs = full.reshape(groups, panels * PANEL, math.prod(kernel) * deep // size, -1)
     transposed = runs[:, :per, :, :size].reshape(groups * per, *kernel, deep)
     return np.moveaxis(transposed, -1, 1)

@@ -43,8 +43,9 @@ def _qdepthwise_type(
     )
     if why := why_not_packed(kernel, stride, dilation):
         raise BadInput(f"cpu.qdepthwise: {why}")
-    vectors = tap_packing(kernel, stride, dilation).vectors
-    if w.type != Type("i8", (-(-channels // PANEL), vectors, PANEL * FOUR)):
+    vectors, blocks = tap_packing(kernel, stride, dilation).vectors, -(-channels // PANEL)
+    fitting = [Type("i8", (blocks, parts * vectors, PANEL * FOUR)) for parts in (1, 2)]
+    if w.type not in fitting:
         raise BadInput(f"weights {w.type} are not packed for {channels} channels, kernel {kernel}")
     if table is None:
         return result

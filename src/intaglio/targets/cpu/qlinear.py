@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.cpu.depthwise_packing import why_not_packed
 from intaglio.targets.cpu.int8_arithmetic import shifted_zero, signed_sums, wrapped
 from intaglio.targets.cpu.piecewise_tables import lines_of
-from intaglio.targets.cpu.qconv import qconv
-from intaglio.targets.cpu.qconv_choice import convolution
-from intaglio.targets.cpu.qconv_packing import packed
+from intaglio.targets.cpu.qconv_choice import convolution, packed_qconv
+from intaglio.targets.cpu.weight_zeros import HIGHEST, differences
 
 x, w, b = P["x w! b!?"]
 xs, xz, ws, wz, ys, yz = P["xs! xz! ws! wz! ys!? yz!?"]
@@ -52,21 +50,16 @@ def _why_not(xs: Value, xz: Value, ws: Value, ys: Value | None, rs: Value | None
     return None
 
 
-def _signed(w: Value, wz: Value | None) -> tuple[Array, Array]:
-    """Weights [m, ..] as i8, and their zero points, one per output channel."""
-    zeros = np.zeros(1, np.int64) if wz is None else _data(wz).astype(np.int64).reshape(-1)
-    zeros = np.broadcast_to(zeros, (w.shape[0],))
-    if w.dtype == "i8":
-        return _data(w), zeros
-    return (_data(w) ^ np.uint8(128)).view(np.int8), zeros - 128
+def _differences(w: Value, wz: Value | None) -> Array:
+    """Weights [m, ..] minus their zero points."""
+    return differences(_data(w), None if wz is None else _data(wz))
 
 
-def _bias(x: Value, xz: Value | None, w: Array, zeros: Array, b: Value | None) -> Array:
+def _bias(x: Value, xz: Value | None, w: Array, b: Value | None) -> Value:
     """The bias with all terms that do not depend on the image."""
-    x_zero = shifted_zero(0 if xz is None else _number(xz), x.dtype)
-    above, below = signed_sums(w)
-    whole = np.asarray(x_zero * (math.prod(w.shape[1:]) * zeros - above - below))
-    return whole if b is None else whole + _data(b)
+    sums = sum(signed_sums(w)) if w.dtype == np.int8 else w.reshape(len(w), -1).sum(1, np.int64)
+    whole = np.asarray(-shifted_zero(0 if xz is None else _number(xz), x.dtype) * sums)
+    return constant(wrapped(whole if b is None else whole + _data(b)))
 
 
 def _operands(
@@ -78,16 +71,14 @@ def _operands(
     wz: Value,
     ys: Value | None,
     b: Value | None,
-) -> tuple[Array, Value, Value, Value | None]:
-    """Weights, bias, scales and zero points of the int8 op."""
-    weights, zeros = _signed(w, wz)
+) -> tuple[Array, Value, Value]:
+    """Weights, bias and scales of the int8 op."""
+    weights = _differences(w, wz)
     one = np.float32(1)
     scale = (one * _data(xs).reshape(-1)) * (one * _data(ws).reshape(-1))
     scale = scale if ys is None else scale / (one * _data(ys).reshape(-1))
     scale = np.broadcast_to(scale.astype(np.float32), (w.shape[0],))
-    minus = constant(wrapped(-zeros)) if np.any(zeros) else None
-    bias = constant(wrapped(_bias(x, xz, weights, zeros, b)))
-    return weights, bias, constant(np.ascontiguousarray(scale)), minus
+    return weights, _bias(x, xz, weights, b), constant(np.ascontiguousarray(scale))
 
 
 def _requantization(
@@ -132,15 +123,16 @@ def _packed(
         return no(why)
     if x.type.rank > 5:
         return no(f"{x.type.rank - 2} spatial axes; the kernels support one to three")
-    weights, bias, scale, minus = _operands(x, xs, xz, w, ws, wz, ys, b)
+    weights, bias, scale = _operands(x, xs, xz, w, ws, wz, ys, b)
     attrs = {"x_zero": _number(xz), **_requantization(ys, yz, rs, rz), **changes, **node.attrs}
     if _is_depthwise(node, x, w):
-        if any(v is not None for v in (minus, r, table)) or attrs["dtype"] == "f32":
-            return no("the depthwise kernel needs an 8-bit result and symmetric weights")
-        return channels_first(convolution(channels_last(x), weights, bias, scale, **attrs))
+        if r is not None or table is not None or attrs["dtype"] == "f32":
+            return no("the depthwise kernel needs an 8-bit result and has no residual")
+        if weights.max(initial=0) > HIGHEST:
+            return no(f"the depthwise kernel needs weights of at most {HIGHEST} above zero")
     residual = None if r is None else channels_last(r)
     return channels_first(
-        convolution(channels_last(x), weights, bias, scale, residual, table, minus, **attrs)
+        convolution(channels_last(x), weights, bias, scale, residual, table, **attrs)
     )
 
 
@@ -215,27 +207,22 @@ def _line(x: Value, k: int) -> Value:
     return line
 
 
-def _as_line(
-    x: Value, w: Array, bias: Value, scale: Value | None, minus: Value | None, **attrs: Any
-) -> Value:
+def _as_line(x: Value, w: Array, bias: Value, scale: Value | None, **attrs: Any) -> Value:
     """A product with columns `w` [n, k] as a 1x1 convolution of an image of one line."""
     n, k = w.shape
-    result: Value = qconv(
+    return packed_qconv(
         _line(x, k),
-        constant(packed(w.reshape(1, n, k, 1), "tap")),
+        w.reshape(1, n, k, 1),
         bias,
         scale,
-        None,
-        None,
-        minus,
         channels=n,
         kernel=(1,),
         stride=(1,),
         pad=(0, 0),
         dilation=(1,),
+        run="tap",
         **attrs,
     )
-    return result
 
 
 @rule(P.qlinear_matmul(x, xs, xz, w, ws, wz, ys, yz))
@@ -259,9 +246,9 @@ def qlinear_matmul_packed(
     if ws.type.size not in (1, n) or wz.type.size not in (1, n):
         return no(f"there are {ws.type.size} scales and {wz.type.size} zero points for {n} columns")
     columns = constant(np.ascontiguousarray(_data(w).T))
-    weights, bias, scale, minus = _operands(x, xs, xz, columns, ws, wz, ys, None)
+    weights, bias, scale = _operands(x, xs, xz, columns, ws, wz, ys, None)
     result = _as_line(
-        x, weights, bias, scale, minus, x_zero=_number(xz), **_requantization(ys, yz, None, None)
+        x, weights, bias, scale, x_zero=_number(xz), **_requantization(ys, yz, None, None)
     )
     out: Value = reshape(result, shape=node.outputs[0].shape)
     return out
@@ -283,17 +270,12 @@ def conv_integer_packed(
         return no("the kernels support one zero point and one to three spatial axes")
     if _is_depthwise(node, x, w):
         return no("the depthwise kernel needs an 8-bit result")
-    weights, zeros = _signed(w, jz)
-    minus = constant(wrapped(-zeros)) if np.any(zeros) else None
-    bias = constant(wrapped(_bias(x, iz, weights, zeros, None)))
+    weights = _differences(w, jz)
     result = convolution(
         channels_last(x),
         weights,
-        bias,
+        _bias(x, iz, weights, None),
         None,
-        None,
-        None,
-        minus,
         dtype="i32",
         x_zero=0 if iz is None else _number(iz),
         **node.attrs,
@@ -318,12 +300,9 @@ def matmul_integer_packed(
     ):
         return no("the rows have their own zero points")
     columns = constant(np.ascontiguousarray(_data(w).T))
-    weights, zeros = _signed(columns, jz)
-    minus = constant(wrapped(-zeros)) if np.any(zeros) else None
-    bias = constant(wrapped(_bias(x, iz, weights, zeros, None)))
-    result = _as_line(
-        x, weights, bias, None, minus, x_zero=0 if iz is None else _number(iz), dtype="i32"
-    )
+    weights = _differences(columns, jz)
+    bias = _bias(x, iz, weights, None)
+    result = _as_line(x, weights, bias, None, x_zero=0 if iz is None else _number(iz), dtype="i32")
     out: Value = reshape(result, shape=node.outputs[0].shape)
     return out
 
