@@ -106,6 +106,19 @@ def test_argmax_and_argmin(op: str, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("op", ["argmax", "argmin"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_argmax_of_short_rows(op: str, dtype: Any) -> None:
+    """Rows of bytes that vectors of 16 cover once, several times and not at all."""
+    rng = np.random.default_rng(5)
+    limits = np.iinfo(dtype)
+    for n in [*range(1, 19), 21, 31, 32, 33, 47, 48, 63, 64, 65, 150]:
+        x = rng.choice([limits.min, limits.min + 1, 0, limits.max], (37, n)).astype(dtype)
+        x[:3] = [[limits.min], [limits.max], [5]]
+        for last in (False, True):
+            check(op, x, axis=1, keepdims=False, select_last_index=last)
+
+
+@pytest.mark.parametrize("op", ["argmax", "argmin"])
 def test_argmax_of_nan(op: str) -> None:
     x = floats((3, 9))
     x[0, 3] = x[0, 6] = x[2, 1] = np.nan

@@ -81,7 +81,49 @@ static uint16_t key_of(uint8_t x, uint8_t flip, int64_t at, bool last) {
 
 static int64_t index_of(uint16_t key, bool last) { return last ? key & 255 : 255 - (key & 255); }
 
-static int64_t row_bytes(const uint8_t *x, int64_t n, uint8_t flip, bool last) {
+#if defined(ISA_avx512) || defined(ISA_avx2)
+// 16 bytes at a time: the largest byte of all, then a bit for each byte that equals it. The last 16
+// bytes may overlap those before; a row shorter than 16 reads past its end, where `room` bytes can
+// be read.
+enum { ROW16 = 16, ROW_BITS = 64 };
+
+INLINE __m128i bytes_at(const uint8_t *x, __m128i flip) {
+  return _mm_xor_si128(_mm_loadu_si128((const __m128i *)x), flip);
+}
+
+INLINE int64_t chunk_at(int64_t k, int64_t n) {
+  return k + ROW16 <= n || n < ROW16 ? k : n - ROW16;
+}
+
+static int64_t short_row(const uint8_t *x, int64_t n, uint8_t flip_, bool last) {
+  const __m128i flip = _mm_set1_epi8((char)flip_);
+  __m128i most = _mm_setzero_si128();
+  if (n < ROW16) {
+    const __m128i order = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    most = _mm_and_si128(bytes_at(x, flip), _mm_cmpgt_epi8(_mm_set1_epi8((char)n), order));
+  } else {
+    for (int64_t k = 0; k < n; k += ROW16)
+      most = _mm_max_epu8(most, bytes_at(x + chunk_at(k, n), flip));
+  }
+  const __m128i least = _mm_xor_si128(most, _mm_set1_epi8(-1));
+  const __m128i pairs = _mm_min_epu8(least, _mm_srli_epi16(least, 8));  // as u16: the smaller byte
+  const __m128i best = _mm_set1_epi8((char)(255 - _mm_cvtsi128_si32(_mm_minpos_epu16(pairs))));
+  uint64_t equal = 0;
+  for (int64_t k = 0; k < n; k += ROW16) {
+    const int64_t at = chunk_at(k, n);
+    const __m128i same = _mm_cmpeq_epi8(bytes_at(x + at, flip), best);
+    equal |= (uint64_t)(uint32_t)_mm_movemask_epi8(same) << at;
+  }
+  equal &= ~(uint64_t)0 >> (ROW_BITS - n);
+  return last ? 63 - __builtin_clzll(equal) : __builtin_ctzll(equal);
+}
+#endif
+
+static int64_t row_bytes(const uint8_t *x, int64_t n, uint8_t flip, bool last, int64_t room) {
+#if defined(ISA_avx512) || defined(ISA_avx2)
+  if (n <= ROW_BITS && room >= ROW16) return short_row(x, n, flip, last);
+#endif
+  (void)room;
   uint16_t best = 0;
   for (int64_t k = 0; k < n; k++) {
     const uint16_t key = key_of(x[k], flip, k, last);
@@ -130,7 +172,10 @@ static itg_words extreme(const itg_call *call, uint32_t part, uint32_t parts, bo
       continue;
     }
     if (bytes && inner == 1) {
-      to[i++] = row_bytes((const uint8_t *)from, extent, flip, last);
+      const uint8_t *row_at = (const uint8_t *)from,
+                    *stop = (const uint8_t *)x->data + itg_count(x);
+      for (; i < end; i++, row_at += extent)
+        to[i] = row_bytes(row_at, extent, flip, last, stop - row_at);
       continue;
     }
     if (bytes) {
