@@ -240,10 +240,15 @@ def test_winograd_epilogue() -> None:
     assert left[-1] == "cpu.winograd"
 
 
-@pytest.mark.parametrize(("groups", "shuffled"), [(1, False), (8, True)])
-def test_conv_transpose_as_depth_to_space_for_few_channels(groups: int, shuffled: bool) -> None:
+@pytest.mark.parametrize(
+    ("groups", "channels", "shuffled"),
+    [(1, 16, False), (1, 4, False), (1, 3, True), (1, 1, True), (8, 16, True), (8, 32, True)],
+)
+def test_conv_transpose_as_depth_to_space_for_few_channels(
+    groups: int, channels: int, shuffled: bool
+) -> None:
     x = Value(Type("f32", (1, 8, 6, 6)), "x")
-    w = constant(floats(8, 16 // groups, 2, 2))
+    w = constant(floats(8, channels // groups, 2, 2))
     y = ops.conv_transpose(
         x, w, None, stride=(2, 2), pad=(0,) * 4, output_pad=(0, 0), dilation=(1, 1), groups=groups
     )

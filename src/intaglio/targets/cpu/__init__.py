@@ -38,9 +38,12 @@ BY_PRECISION = {"f32": ((), CHOOSE), "bf16": (BF16, CHOOSE_BF16), "f16": (F16, (
 
 # ---- preferred replacements --------------------------------------------------------------------
 def _few_channels(node: Node) -> bool:
-    """Does a grouped transposed convolution leave most of a panel empty?"""
+    """Does a transposed convolution leave so much of a panel empty that one convolution for all
+    positions and a copy to their places are faster?
+    """
     w = node.inputs[1]
-    return w is not None and node.attrs["groups"] > 1 and w.shape[1] <= PANEL // 4
+    most = PANEL // 4 if node.attrs["groups"] > 1 else PANEL // 4 - 1
+    return w is not None and w.shape[1] <= most
 
 
 def _large_window(node: Node) -> bool:
