@@ -11,7 +11,7 @@ from tests.frontends.test_torch_files import NET, W, X, net, program
 from tests.frontends.torch_build import Object, Pickler, Raw, records_of, script, weights, zipped
 
 import intaglio
-from intaglio.errors import BadFile, IntaglioError
+from intaglio.errors import BadFile, BadInput, IntaglioError
 from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.torch import load_torch
 
@@ -58,6 +58,21 @@ def test_code_that_is_no_torchscript_is_refused(line):
         ("while True:\n      y = 1\n    return x", "10000 statements"),
         ("return (self).forward(x, )", "nested more than"),
         ("n = 9\n    for i in range(40):\n      n = torch.mul(n, n)\n    return x", "of 102 bits"),
+        ("return torch.reshape(x, [int(1e300)])", "of 997 bits"),
+        (
+            "n = int(1e300)\n    for i in range(40):\n      n = torch.mul(n, n)\n    return x",
+            "bits",
+        ),
+        (
+            "a = ['a', 'a']\n    for i in range(40):\n      a = ['-'.join(a), '-'.join(a)]\n"
+            "    return x",
+            "grows to",
+        ),
+        (
+            "a = torch.mul('a', 100000)\n    b = torch.replace(a, 'a', a)\n    return x",
+            "grows to 10000000000 items",
+        ),
+        ("a = ops.prim.rangelist(10000000000)\n    return x", "grows to 10000000000 items"),
         ("a = [1]\n    for i in range(100):\n      a = torch.add(a, a)\n    return x", "grows to"),
         ("return torch.zeros([1000000, 1000000])", "elements are supported"),
         ("return torch.expand(x, [1000000000, 2, 4])", ""),
@@ -101,6 +116,18 @@ def test_hostile_code(body, words, monkeypatch):
     else:
         load_torch(data)  # only a node: it takes neither memory nor time
     assert time.monotonic() - start < 30
+
+
+@pytest.mark.parametrize("line", ["torch.cat([x, x])", "torch.repeat(x, [2, 2])"])
+def test_tensors_that_double_are_refused(line, tmp_path):
+    code = (
+        "class Net(Module):\n  def forward(self: Any, x: Tensor) -> Tensor:\n"
+        f"    for i in range(40):\n      x = {line}\n    return x\n"
+    )
+    path = tmp_path / "m.pt"
+    path.write_bytes(script({"__torch__": code}, Object("__torch__.Net", {}), (), [X]))
+    with pytest.raises(BadInput, match=r"takes .* GiB; the limit is 2 GiB; .*allow_large=True"):
+        intaglio.load(path)
 
 
 def test_damaged_archives():

@@ -62,7 +62,7 @@ def to_number(x: Any, kind: Callable[[Any], Any]) -> Any:
         x = array.reshape(-1)[0].item()
     if isinstance(x, str) and (len(x) > 40 or kind is bool):
         raise BadInput(f"{x[:40]!r} is not a number")
-    return kind(x)
+    return in_64_bits(kind(x))
 
 
 def _item(x: Any) -> Any:
@@ -95,10 +95,30 @@ def _raise(*words: Any, **kwargs: Any) -> Any:
     raise Raised(f"the model's code refuses its inputs: {str(words[0])[:200]}")
 
 
+def _refuse_long(items: int) -> None:
+    if items > MAX_LENGTH:
+        raise BadFile(f"a list or string grows to {items} items; the file is malicious")
+
+
 def _bounded(xs: Any) -> Any:
-    if len(xs) > MAX_LENGTH:
-        raise BadFile(f"a list or string grows to {len(xs)} items; the file is malicious")
+    _refuse_long(len(xs))
     return xs
+
+
+def _join(between: str, parts: list[str]) -> str:
+    _refuse_long(sum(map(len, parts)) + len(between) * len(parts))
+    return between.join(parts)
+
+
+def _replace(text: str, old: str, new: str, most: int = -1) -> str:
+    found = text.count(old) if most < 0 else min(text.count(old), most)
+    _refuse_long(len(text) + found * (len(new) - len(old)))
+    return text.replace(old, new, most)
+
+
+def _range_list(n: int) -> list[int]:
+    _refuse_long(n)
+    return list(range(n))
 
 
 def _append(xs: list[Any], x: Any) -> list[Any]:
@@ -256,7 +276,7 @@ NUMBERS: dict[str, Callable[..., Any]] = {
     "endswith": str.endswith,
     "split": str.split,
     "strip": str.strip,
-    "join": str.join,
+    "join": _join,
     "ord": ord,
     "chr": chr,
     "sorted": sorted,
@@ -265,7 +285,7 @@ NUMBERS: dict[str, Callable[..., Any]] = {
     "sum": sum,
     "all": all,
     "any": any,
-    "replace": lambda s, *a: _bounded(s.replace(*a)),
+    "replace": _replace,
     "find": str.find,
 }
 
@@ -366,7 +386,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     "_functional_assert_scalar": lambda *a, **k: None,
     "_functional_assert_async": lambda *a, **k: None,
     "prim::unchecked_cast": lambda x: x,
-    "prim::rangelist": lambda n: list(range(n)),
+    "prim::rangelist": _range_list,
     "_grad_sum_to_size": lambda x, *a: x,
     "prim::tolist": lambda x: _tolist(x),
 }
