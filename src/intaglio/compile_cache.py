@@ -14,6 +14,7 @@ import numpy as np
 import intaglio
 from intaglio import native
 from intaglio.errors import BadInput, IntaglioError
+from intaglio.frontends.onnx import OnnxModel
 from intaglio.package import Package
 from intaglio.tune.cache import folder as user_folder
 
@@ -80,17 +81,28 @@ def _plain(value: Any) -> Any:
 def fingerprint(model: Any) -> str:
     """A hash of a model: of its bytes, or of all files beside it that may belong to it."""
     digest = hashlib.sha256()
+    if isinstance(model, OnnxModel):
+        digest.update(model.proto.SerializeToString(deterministic=True))
+        for raw in model.raws.values():
+            digest.update(raw)
+        if model.folder is not None:
+            _add_files(digest, model.folder)
+        return digest.hexdigest()
     if isinstance(model, str | os.PathLike):
         path = Path(model)
-        beside = sorted(p for p in (path if path.is_dir() else path.parent).iterdir() if p != path)
         if path.is_file():
             with open(path, "rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
-        for p in beside:  # external weights: by size and time
-            if p.is_file() and p.suffix not in (".itg",):
-                stat = p.stat()
-                digest.update(f"{p.name} {stat.st_size} {stat.st_mtime_ns}".encode())
+        _add_files(digest, path if path.is_dir() else path.parent, path)
         return digest.hexdigest()
     data = model if isinstance(model, bytes) else model.SerializeToString(deterministic=True)
     digest.update(data)
     return digest.hexdigest()
+
+
+def _add_files(digest: Any, folder: Path, without: Path | None = None) -> None:
+    """Files that may hold external weights, by size and time."""
+    for p in sorted(folder.iterdir()):
+        if p != without and p.is_file() and p.suffix not in (".itg",):
+            stat = p.stat()
+            digest.update(f"{p.name} {stat.st_size} {stat.st_mtime_ns}".encode())

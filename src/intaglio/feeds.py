@@ -79,11 +79,12 @@ def _checked(name: str, given: Any, t: Type) -> Array:
     a = _array(name, given, want, t)
     if a.dtype == want and _fits(t, a.shape):
         return a
-    wrong = [f"shape {a.shape}"] if a.shape != t.shape else []
+    takes = t.but(shape=a.shape) if _fits(t, a.shape) else t  # open dimensions as the caller's
+    wrong = [f"shape {a.shape}"] if a.shape != takes.shape else []
     wrong += [f"dtype {a.dtype}"] if a.dtype != want else []
     raise BadInput(
         f"input '{name}' has {' and '.join(wrong)}, the model takes {want} {t.shape}; "
-        f"{_remedy(name, 'x' if hasattr(given, 'astype') else 'np.asarray(x)', a, t)}"
+        f"{_remedy(name, 'x' if hasattr(given, 'astype') else 'np.asarray(x)', a, takes)}"
     )
 
 

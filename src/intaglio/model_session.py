@@ -2,39 +2,36 @@
 
 The first shape is compiled at once. When a second one comes, a plan for a range of sizes is
 compiled in the background, which then serves all shapes within it. A shape that comes often gets a
-plan of its own, compiled in the background too. The last plans are kept.
+plan of its own, compiled in the background too. The last plans are kept. All plans of a session
+share their weights and the memory of their intermediate tensors.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import intaglio
 from intaglio import dtypes
 from intaglio.arguments import default_threads, whole_number
-from intaglio.compile_cache import PackageCache
-from intaglio.compile_options import OPTION_NAMES
-from intaglio.errors import BadInput, IntaglioError
+from intaglio.errors import BadInput
 from intaglio.feeds import check_inputs
-from intaglio.frontends.onnx.importer import NeedsValue
 from intaglio.ir import Array, Type
 from intaglio.model_inputs import ModelInputs
-from intaglio.native_session import NativeSession, Sized
-from intaglio.open_graph import sizes_of
-from intaglio.package import Package
+from intaglio.model_plans import Key, ModelPlans
+from intaglio.native_session import NativeSession, Sized, StepProfile
+from intaglio.reserved_memory import ReservedMemory
 from intaglio.runtime import COptions, Model
-from intaglio.session import Session
-from intaglio.symint import Symbol
+from intaglio.session import MAX_SHAPES, Session
 
 OWN_PLAN_AFTER = 3  # runs of a shape in the plan for a range, until it gets a plan of its own
-Key = tuple[Any, ...]  # shapes of the inputs, and values of those that decide shapes
+INTERNAL_ROOM = 8  # times the intermediate tensors of a plan that memory is reserved for
+LEAST_INTERNAL_BYTES = 256 << 20  # of address space
 
 
 class ModelSession(Session):
@@ -54,36 +51,46 @@ class ModelSession(Session):
         **keywords: Any,
     ):
         self.keep = whole_number("keep", keep, 1)
-        self._compile_options = {k: v for k, v in keywords.items() if k in OPTION_NAMES}
-        self._compile_options["target"] = target
-        of_load = {k: v for k, v in keywords.items() if k not in OPTION_NAMES}
-        self._source = ModelInputs(model, of_load)
-        self._cache = PackageCache(cache, model)
-        self._start(default_threads(threads), bool(profile), max_steps, bool(background))
+        max_steps = whole_number("max_steps", max_steps, 0, (1 << 64) - 1)
+        threads = default_threads(threads)
+        self._plans = ModelPlans(model, target, cache, keywords)
+        self._start(threads, bool(profile), max_steps, bool(background))
 
     def _start(self, threads: int, profile: bool, max_steps: int, background: bool) -> None:
         self.threads, self._background = threads, background
         self._settings = COptions(0, threads, profile, 1, max_steps)
         self._exact: OrderedDict[Key, Sized] = OrderedDict()  # plans of their own, the newest last
         self._wide: NativeSession | None = None  # the plan for a range of sizes
-        self._wide_known: dict[Key, Sized] = {}
-        self._seen: dict[Key, dict[str, int]] = {}  # sizes of the open dimensions
-        self._uses: Counter[Key] = Counter()
-        self._no_ranges = self._source.types is None
-        self._decisive: list[str] = []  # inputs whose values decide shapes
+        self._in_wide: dict[Key, Sized | None] = {}  # None: the shape is outside of the range
+        self._uses: dict[Key, int] = {}  # of shapes in the plan for a range
+        self._internal: ReservedMemory | None = None  # for intermediate tensors
         self._pool: ThreadPoolExecutor | None = None
-        self._tasks: dict[Any, Future[Any]] = {}
-        self._plans = threading.Lock()  # of the tables above
+        self._tasks: dict[Any, Future[Any]] = {}  # in the background
+        self._tables = threading.RLock()  # of everything above
         self._begin(None)
+
+    def _renew_locks(self) -> None:
+        super()._renew_locks()
+        self._tables, self._pool, self._tasks = threading.RLock(), None, {}
+        self._plans.renew_locks()
 
     # ---- descriptions --------------------------------------------------------------------------
     @property
+    def model_inputs(self) -> ModelInputs:
+        """What the model file tells about its inputs."""
+        return self._plans.source
+
+    @property
     def inputs(self) -> dict[str, Type]:
-        """The types of the inputs by name, open dimensions with their names."""
-        known = self._source.types
+        """The types of the inputs by name, open dimensions with their names.
+
+        An input whose rank the file does not declare is missing until the first run.
+        """
+        known, now = self._plans.source.types, self._now
         if known is None:
-            return {} if self._now is None else self._now.inputs
-        return known
+            return {} if now is None else now.inputs
+        shown = {} if now is None else now.inputs
+        return known | {n: shown[n] for n in self._plans.source.unranked if n in shown}
 
     @property
     def outputs(self) -> dict[str, Type]:
@@ -93,7 +100,7 @@ class ModelSession(Session):
     @property
     def output_names(self) -> list[str]:
         """The names of the outputs; they are known before the first run."""
-        return list(self._source.output_names or self.outputs)
+        return list(self._plans.source.output_names or self.outputs)
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -101,163 +108,168 @@ class ModelSession(Session):
         return {} if self._now is None else self._now.model.meta
 
     def clone(self) -> ModelSession:
-        """Another session of the same model, with its own memory and state."""
+        """Another session of the same model, with its own memory and state.
+
+        Both share what they compile, and its weights.
+        """
         other = object.__new__(ModelSession)
-        other.keep, other._source, other._cache = self.keep, self._source, self._cache
-        other._compile_options = self._compile_options
+        other.keep, other._plans = self.keep, self._plans
         o = self._settings
         other._start(self.threads, bool(o.profile), int(o.max_steps), self._background)
         return other
 
     def close(self) -> None:
         """Free the memory of all plans. A closed session cannot run."""
-        with self._plans:
+        with self._tables:
             pool, self._pool = self._pool, None
             self._closed = True
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
         with self._lock:
-            for native in {s.native for s in self._exact.values()} | {self._wide} - {None}:
-                native.close()  # type: ignore[union-attr]
+            for native in self._natives():
+                native.close()
+
+    def profiles(self) -> list[list[StepProfile]]:
+        """The time of each step of every plan that is kept and has run, in no certain order."""
+        with self._lock:
+            every = [n.profile() for n in self._natives()]
+        return [steps for steps in every if any(s.calls for s in steps)]
+
+    def _natives(self) -> set[NativeSession]:
+        with self._tables:
+            found = {s.native for s in self._exact.values()} | {self._wide, self._now}
+        return {n for n in found if n is not None}
+
+    def prepare(self) -> None:
+        """Compile now if the model has fixed shapes; otherwise the first run does."""
+        types = self._plans.source.types
+        if types is not None and not self._plans.source.may_vary:
+            self._new({n: _placeholder(t.shape, t.dtype) for n, t in types.items()})
 
     # ---- plans ---------------------------------------------------------------------------------
     def _fit(self, inputs: Mapping[str, Array]) -> tuple[Sized, list[Array]]:
         arrays = self._checked(inputs)
-        key = self._key(arrays)
-        sized = self._find(key, arrays)
+        key, sized = self._find(arrays)
         if sized.native is not self._now:
             self._switch(sized.native)
-        self._sized = sized if not self._decisive else None  # values may differ next time
-        kept = [a for n, a in arrays.items() if n not in self._decisive]
+        self._sized = None if key.bound else sized  # values may differ next time
+        kept = [arrays[name] for name, _, _ in sized.takes]
         return sized, [np.require(a, requirements=["C", "A"]) for a in kept]
 
     def _checked(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        if self._source.types is not None:
-            return check_inputs(self._source.types, inputs)
-        return {n: np.asarray(a) for n, a in inputs.items()}
+        source = self._plans.source
+        if source.types is None:
+            return {n: np.asarray(a) for n, a in inputs.items()}
+        given = {n: t for n, t in source.overridable.items() if n in inputs}
+        ranked, free = {**source.types, **given}, source.unranked
+        _refuse_names(ranked, free, inputs)
+        arrays = check_inputs(ranked, {n: a for n, a in inputs.items() if n not in free})
+        for name, dtype in free.items():  # any shape will do
+            shape = np.shape(inputs[name])
+            arrays |= check_inputs({name: Type(dtype, shape)}, {name: inputs[name]})
+        return arrays
 
-    def _key(self, arrays: Mapping[str, Array]) -> Key:
-        values = tuple(arrays[n].tobytes() for n in self._decisive)
-        return (*(a.shape for a in arrays.values()), *values)
-
-    def _find(self, key: Key, arrays: Mapping[str, Array]) -> Sized:
+    def _find(self, arrays: Mapping[str, Array]) -> tuple[Key, Sized]:
         """A plan for these inputs: the one of their own, the one of a range, or a new one."""
         self._refuse_closed()
-        with self._plans:
+        key = self._plans.key_of(arrays)
+        with self._tables:
             sized = self._exact.get(key)
             if sized is not None:
                 self._exact.move_to_end(key)
-                return sized
-        if self._source.types is not None and key not in self._seen:
-            shapes = [a.shape for a in arrays.values()]
-            self._seen[key] = sizes_of(self._source.types, shapes)
+                return key, sized
         wide = self._in_range(key)
         if wide is None:
-            sized = self._compiled(key, arrays)
-            if len(self._seen) > 1:
-                self._widen()
-            return sized
-        self._uses[key] += 1
-        if self._uses[key] == OWN_PLAN_AFTER:
-            owned = {n: np.array(a) for n, a in arrays.items() if n in self._decisive}
-            self._later(key, lambda: self._compiled(key, {**arrays, **owned}))
-        return wide
+            return self._new(arrays)
+        with self._tables:
+            count = self._uses[key] = self._uses.pop(key, 0) + 1
+            _limit(self._uses, MAX_SHAPES)
+        if count == OWN_PLAN_AFTER:
+            like = {n: _placeholder(a.shape, dtypes.name_of(a.dtype)) for n, a in arrays.items()}
+            self._later(key, lambda: self._new(like))
+        return key, wide
 
     def _in_range(self, key: Key) -> Sized | None:
         """The plan for a range at this shape; None if there is none, or the shape is outside."""
-        wide = self._wide
-        if wide is None or self._decisive:
+        model = self._plans.wide
+        if model is None or key.overridden or key.bound:
             return None
-        if key not in self._wide_known:
-            try:
-                with self._lock:
-                    self._wide_known[key] = wide.sized(key)
-            except BadInput:
-                return None
-        return self._wide_known[key]
-
-    def _compiled(self, key: Key, arrays: Mapping[str, Array]) -> Sized:
-        """Compile for these shapes, and for the values of inputs that decide shapes."""
-        while True:
-            values = {n: np.array(arrays[n]) for n in self._decisive}
-            shapes = {n: a.shape for n, a in arrays.items() if n not in values}
-            options = self._source.options_at(shapes)
-            if values:
-                options["values"] = values
-            if self._source.types is None:
-                options["dtypes"] = {n: dtypes.name_of(a.dtype) for n, a in arrays.items()}
-            try:
-                package = self._package(options, options)
-                break
-            except NeedsValue as e:
-                new = [n for n in e.names if n in arrays and n not in self._decisive]
-                if not new:
-                    raise
-                self._decisive += new
-                self._no_ranges = True
-        key = self._key(arrays)
-        native = NativeSession(Model(package, True), self._copied_settings())
-        sized = native.sized()
-        with self._plans:
-            self._exact[key] = sized
-            while len(self._exact) > self.keep:
-                self._exact.popitem(last=False)
+        with self._tables:
+            if self._wide is None or self._wide.model is not model:
+                self._wide, self._in_wide = self._native_of(model), {}
+            if key in self._in_wide:
+                return self._in_wide[key]
+            native, known = self._wide, self._in_wide
+        try:
+            with self._lock:
+                sized = native.sized(key.shapes)
+        except BadInput:
+            sized = None
+        with self._tables:
+            known[key] = sized
+            _limit(known, MAX_SHAPES)
         return sized
 
-    def _package(self, options: Mapping[str, Any], key: Any) -> Package:
-        stored = {"load": self._source.keywords, "at": key, "compile": self._compile_options}
-        package = self._cache.get(stored)
-        if package is None:
-            graph = self._source.load(**options)
-            package = intaglio.compile(graph, **self._compile_options)
-            self._cache.put(stored, package)
-        return package
+    def _new(self, arrays: Mapping[str, Array]) -> tuple[Key, Sized]:
+        """A plan for the shapes of these inputs alone."""
+        key, model = self._plans.at(arrays)
+        with self._tables:
+            sized = self._exact.get(key)
+            if sized is None:  # no other thread was faster
+                self._refuse_closed()
+                sized = self._exact[key] = self._native_of(model).sized()
+                _limit(self._exact, self.keep)
+        self._widen()
+        return key, sized
 
-    def _copied_settings(self) -> COptions:
+    def _native_of(self, model: Model) -> NativeSession:
+        """A plan that is ready to run, with its intermediate tensors where those of others are."""
         o = self._settings
-        return COptions(o.plan, o.threads, o.profile, o.external_io, o.max_steps)
+        options = COptions(o.plan, o.threads, o.profile, o.external_io, o.max_steps)
+        need = model.memory(options).internal
+        if self._internal is None or need > len(self._internal.bytes):
+            try:
+                size = max(INTERNAL_ROOM * need, LEAST_INTERNAL_BYTES)
+                self._internal = ReservedMemory(size)
+            except (OSError, OverflowError, ValueError):
+                return NativeSession(model, options)
+        return NativeSession(model, options, self._internal.bytes)
 
+    # ---- in the background ---------------------------------------------------------------------
     def _widen(self) -> None:
         """Compile a plan for a range of sizes in the background, if the model allows one."""
-        if self._no_ranges or not self._background:
-            return
-        seen = list(self._seen.values())
-        if not seen[0]:
-            return
-        ranges = self._source.ranges(seen)
-        words = {s.name: str(s) for s in ranges}
-        self._later(tuple(words.items()), lambda: self._compile_wide(ranges, words))
+        if self._background:
+            ranges = self._plans.untried_ranges()
+            if ranges is not None:
+                self._later("ranges", lambda: self._plans.widen(ranges))
 
-    def _compile_wide(self, ranges: Sequence[Symbol], words: Mapping[str, str]) -> None:
-        try:
-            package = self._package(self._source.options_within(ranges), words)
-            native = NativeSession(Model(package, True), self._copied_settings())
-        except IntaglioError:
-            self._no_ranges = True  # every shape gets a plan of its own
-            return
-        with self._lock:
-            self._wide, self._wide_known = native, {}
+    def _later(self, name: Any, work: Callable[[], Any]) -> None:
+        """Do something in the background."""
 
-    def _later(self, name: Any, work: Any) -> None:
-        """Do something in the background, once."""
-        if not self._background:
-            return
-        with self._plans:
-            if name in self._tasks or self._closed:
+        def unless_ending() -> None:
+            if threading.main_thread().is_alive() and not self._closed:
+                work()
+
+        with self._tables:
+            if self._closed or not self._background:
                 return
+            self._tasks = {n: f for n, f in self._tasks.items() if not f.done()}
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, "intaglio-compile")
-            self._tasks[name] = self._pool.submit(work)
+            before = self._tasks.get(name)
+            if before is not None:
+                before.cancel()
+            self._tasks[name] = self._pool.submit(unless_ending)
 
     def wait(self) -> None:
         """Wait until nothing is compiled in the background any more."""
         while True:
-            with self._plans:
+            with self._tables:
                 left = [f for f in self._tasks.values() if not f.done()]
             if not left:
                 return
             for f in left:
-                f.result()
+                f.exception()
 
     def _switch(self, native: NativeSession) -> None:
         """Let another plan run next; states go on."""
@@ -267,3 +279,29 @@ class ModelSession(Session):
                 same = {n: a for n, a in kept.items() if native.states.get(n) == before[n]}
                 native.write_states(same)
             self._now = native
+
+
+def _placeholder(shape: tuple[int, ...], dtype: str) -> Array:
+    """An array of this shape without memory for its elements."""
+    return np.broadcast_to(np.zeros((), dtypes.numpy_of(dtype)), shape)
+
+
+def _refuse_names(
+    types: Mapping[str, Type], unranked: Mapping[str, str], inputs: Mapping[str, Any]
+) -> None:
+    """BadInput for wrong names of a model that has inputs of any rank."""
+    if not unranked:
+        return  # `check_inputs` does it
+    has = [f"'{n}' {t}" for n, t in types.items()]
+    has += [f"'{n}' {dtype} of any shape" for n, dtype in unranked.items()]
+    listed = f"the model has {', '.join(has)}"
+    if unknown := [n for n in inputs if n not in types and n not in unranked]:
+        raise BadInput(f"no input is called '{unknown[0]}'; {listed}")
+    if missing := [n for n in unranked if n not in inputs]:
+        raise BadInput(f"input '{missing[0]}' is missing; {listed}")
+
+
+def _limit(table: Any, most: int) -> None:
+    """Forget the oldest entries of a table."""
+    while len(table) > most:
+        del table[next(iter(table))]

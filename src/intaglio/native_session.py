@@ -13,7 +13,7 @@ import numpy as np
 from intaglio import dtypes, native, symint
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Type
-from intaglio.runtime import CError, CMemory, COptions, CProfile, CView, Model, error_of, library
+from intaglio.runtime import CError, COptions, CProfile, CView, Model, error_of, library
 from intaglio.symint import Symbol, Symbols
 
 ANY_PLAN = 0xFFFFFFFF  # ITG_ANY_PLAN
@@ -50,9 +50,14 @@ class Sized:
 class NativeSession:
     """The handle of a C session with its own memory. Not for several threads at once."""
 
-    def __init__(self, model: Model, options: COptions):
+    def __init__(self, model: Model, options: COptions, internal: Array | None = None):
+        """`internal` is memory for intermediate tensors, which sessions that never run at the same
+        time may share; without it, the session has its own."""
         lib, error, handle = library(), CError(), ctypes.c_void_p()
         self.model, self.options = model, options
+        self._internal = internal  # kept alive
+        if internal is not None:
+            options.internal, options.internal_size = internal.ctypes.data, internal.nbytes
         status = lib.itg_session_create(
             model.handle, ctypes.byref(options), ctypes.byref(handle), ctypes.byref(error)
         )
@@ -76,7 +81,7 @@ class NativeSession:
         self._sources = (ctypes.c_void_p * max(len(inputs), 1))()
         self._results = (ctypes.c_void_p * max(len(outputs), 1))()
         self._run = lib.itg_run_with
-        self._now: Sized | None = None
+        self._rows: Any = None  # the shapes that are set; a Sized would be a reference cycle
 
     @property
     def handle(self) -> ctypes.c_void_p:
@@ -120,15 +125,15 @@ class NativeSession:
 
     def _apply(self, sized: Sized) -> None:
         if sized.rows is not None:
-            self._now = None
+            self._rows = None
             self.check(library().itg_set_shapes(self.handle, sized.rows))
-        self._now = sized
+        self._rows = sized.rows
 
     # ---- running -------------------------------------------------------------------------------
     def run(self, sized: Sized, sources: list[Any], results: list[Any]) -> None:
         """Run with inputs and outputs at these addresses."""
         handle = self.handle
-        if sized is not self._now:
+        if sized.rows is not self._rows:
             self._apply(sized)
         if not self.states:
             self._sources[: len(sources)] = sources
@@ -185,10 +190,7 @@ class NativeSession:
 
     def memory(self) -> dict[str, int]:
         """Bytes by purpose, those of arrays of the caller left out."""
-        m, error = CMemory(), CError()
-        library().itg_model_memory(
-            self.model.handle, ctypes.byref(self.options), ctypes.byref(m), ctypes.byref(error)
-        )
+        m = self.model.memory(self.options)
         return {n: int(getattr(m, n)) for n in ("weights", "arena", "scratch", "io", "tables")}
 
 

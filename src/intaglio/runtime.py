@@ -239,6 +239,16 @@ class Model:
         symbols = Symbols(found)
         return [symbols.extent(s.name) for s in found]
 
+    def memory(self, options: COptions) -> CMemory:
+        """The bytes that a session with these options takes, by purpose."""
+        found, error = CMemory(), CError()
+        status = library().itg_model_memory(
+            self.handle, ctypes.byref(options), ctypes.byref(found), ctypes.byref(error)
+        )
+        if status:
+            raise error_of(status, error.words)
+        return found
+
     def states(self, plan: int) -> list[tuple[int, int]]:
         """The input and output numbers of every state."""
         lib, state, found = library(), CState(), []

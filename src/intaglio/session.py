@@ -303,6 +303,10 @@ class Session:
             if self._now is not None:
                 self._now.close()
 
+    def _renew_locks(self) -> None:
+        """Begin with new locks in a forked process."""
+        self._lock = threading.Lock()
+
     def _refuse_closed(self) -> None:
         if self._closed:
             raise BadInput("the session is closed; open the model again")
@@ -331,7 +335,7 @@ _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 def _renew_locks() -> None:
     for session in _sessions:
-        session._lock = threading.Lock()
+        session._renew_locks()
 
 
 if hasattr(os, "register_at_fork"):

@@ -71,17 +71,24 @@ def load(
         weights=weights,
         allow_large=allow_large,
     )
-    if live:
+    return load_with(model, options, mine, inputs)
+
+
+def load_with(
+    model: Any, options: ImportOptions, preprocessing: Mapping[str, Any], examples: Any = None
+) -> Graph:
+    """`load` with options that are made already; `examples` are the inputs of a live module."""
+    if is_live(model):
         from intaglio.frontends.torch.live_module import load_live
 
         _refuse_signature(options, "the model is in memory")
-        graph = load_live(model, inputs, options)
+        graph = load_live(model, examples, options)
     else:
         graph = _read(model_source(model), options)
     if not options.allow_large:
         refuse_large(graph)
-    if mine:
-        preprocess(graph, **mine)
+    if preprocessing:
+        preprocess(graph, **preprocessing)
     return graph
 
 

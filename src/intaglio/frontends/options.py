@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +59,12 @@ class ImportOptions:
             raise BadInput(f"signature is {described(self.signature)}; give the name of one")
         if self.weights is not None:
             file_path(option("weights"), self.weights, option("weights", "yolov3.weights"))
+
+    def at(self, shapes: Mapping[str, tuple[int, ...]]) -> ImportOptions:
+        """These options with the shapes of arrays, which may be empty."""
+        result = copy.copy(self)
+        object.__setattr__(result, "shapes", {**self.shapes, **shapes})
+        return result
 
     def _check_shapes(self) -> None:
         shown = self.shapes if _is_shape(self.shapes) else (1, 3, 224, 224)

@@ -25,15 +25,34 @@ class ByContent(Generic[T]):
     def __init__(self) -> None:
         self._rows: dict[tuple[int, bytes, bytes], list[tuple[Array, T]]] = {}
 
-    def find(self, raw: Array, otherwise: T) -> T:
-        """The value of equal bytes; if there are none, `otherwise`, which is kept for these."""
-        ends = len(raw), raw[:HASHED_BYTES].tobytes(), raw[-HASHED_BYTES:].tobytes()
-        alike = self._rows.setdefault(ends, [])
-        for other, value in alike:
+    def get(self, raw: Array) -> T | None:
+        """The value of equal bytes; None if there are none."""
+        for other, value in self._rows.get(_ends(raw), ()):
             if other.ctypes.data == raw.ctypes.data or np.array_equal(other, raw):
                 return value
-        alike.append((raw, otherwise))
-        return otherwise
+        return None
+
+    def add(self, raw: Array, value: T) -> None:
+        """Keep a value for these bytes, which must not change."""
+        self._rows.setdefault(_ends(raw), []).append((raw, value))
+
+    def remove(self, raw: Array, value: T) -> None:
+        """Forget what was added."""
+        key = _ends(raw)
+        left = [row for row in self._rows.pop(key) if row[1] is not value]
+        if left:
+            self._rows[key] = left
+
+    def find(self, raw: Array, otherwise: T) -> T:
+        """The value of equal bytes; if there are none, `otherwise`, which is kept for these."""
+        value = self.get(raw)
+        if value is None:
+            self.add(raw, otherwise)
+        return otherwise if value is None else value
+
+
+def _ends(raw: Array) -> tuple[int, bytes, bytes]:
+    return len(raw), raw[:HASHED_BYTES].tobytes(), raw[-HASHED_BYTES:].tobytes()
 
 
 class ConstantPool:

@@ -39,7 +39,7 @@ MAX_VERSION = (1 << 31) - 1  # of an opset of another domain; a larger one is da
 
 
 @functools.cache
-def _import_families() -> None:
+def import_families() -> None:
     """Import all modules of this package; importers register themselves."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
@@ -93,7 +93,7 @@ def _load(
     seen: dict[str, Seen] | None = None,
     opened: OpenShapes | None = None,
 ) -> Graph:
-    _import_families()
+    import_families()
     proto, raws = model.proto, model.raws
     graph = proto.graph
     if not graph.output:
