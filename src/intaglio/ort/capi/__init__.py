@@ -1,0 +1,1 @@
+"""The module path under which onnxruntime keeps its exceptions."""
