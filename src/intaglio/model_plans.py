@@ -56,7 +56,7 @@ class ModelPlans:
         self.source = ModelInputs(model, of_load)
         self._cache = PackageCache(cache, model)
         self._seen = SizesSeen()
-        self._bound: tuple[str, ...] = ()
+        self.value_inputs: tuple[str, ...] = ()  # whose values are compiled in
         self._ranges_fail = self.source.types is None or bool(self.source.unranked)
         self._tried: list[str] | None = None  # the ranges that were compiled last
         self.wide: Model | None = None  # the plan for a range of sizes
@@ -75,7 +75,7 @@ class ModelPlans:
     # ---- keys ----------------------------------------------------------------------------------
     def key_of(self, arrays: Mapping[str, Array]) -> Key:
         """The key of the plan that runs these inputs."""
-        bound = tuple(n for n in self._bound if n in arrays)
+        bound = tuple(n for n in self.value_inputs if n in arrays)
         return Key(
             tuple(a.shape for a in arrays.values()),
             tuple(n for n in arrays if n in self.source.overridable),
@@ -115,10 +115,20 @@ class ModelPlans:
                 self._seen.add(sizes_of(types, key.shapes))
         return key, model
 
+    def by_shape(self, arrays: Mapping[str, Array]) -> Model | None:
+        """A plan for these shapes, whatever the values; None if values decide shapes too."""
+        key = self.key_of(arrays)
+        try:
+            return self._once(key, functools.partial(self._binding, key, arrays))
+        except NeedsValue as e:
+            if not self._bind([n for n in e.names if n in arrays]):
+                raise
+        return None
+
     def _bind(self, names: list[str]) -> bool:
         """Compile the values of these inputs in from now on; False if there are none."""
         with self._table:
-            self._bound += tuple(n for n in names if n not in self._bound)
+            self.value_inputs += tuple(n for n in names if n not in self.value_inputs)
             self._ranges_fail |= any(n in (self.source.types or {}) for n in names)
         return bool(names)
 
@@ -147,7 +157,7 @@ class ModelPlans:
     def _open(self, package: Package) -> Model:
         """The package, ready for sessions; its constants join those of the others."""
         size = len(package.image)
-        if self.source.may_vary or self._bound or self.source.overridable:
+        if self.source.may_vary or self.value_inputs or self.source.overridable:
             with self._packing:
                 package = self._weights.adopt(package)
         self._garbage += size

@@ -107,6 +107,11 @@ class ModelSession(Session):
         """The metadata of the package that ran last."""
         return {} if self._now is None else self._now.model.meta
 
+    @property
+    def value_inputs(self) -> tuple[str, ...]:
+        """The inputs whose values decide shapes, as far as known: each value is compiled for."""
+        return self._plans.value_inputs
+
     def clone(self) -> ModelSession:
         """Another session of the same model, with its own memory and state.
 
@@ -141,10 +146,13 @@ class ModelSession(Session):
         return {n for n in found if n is not None}
 
     def prepare(self) -> None:
-        """Compile now if the model has fixed shapes; otherwise the first run does."""
+        """Compile now if the shapes are fixed and no value decides them; else a run does."""
         types = self._plans.source.types
         if types is not None and not self._plans.source.may_vary:
-            self._new({n: _placeholder(t.shape, t.dtype) for n, t in types.items()})
+            like = {n: _placeholder(t.shape, t.dtype) for n, t in types.items()}
+            model = self._plans.by_shape(like)
+            if model is not None:
+                self._add(self._plans.key_of(like), model)
 
     # ---- plans ---------------------------------------------------------------------------------
     def _fit(self, inputs: Mapping[str, Array]) -> tuple[Sized, list[Array]]:
@@ -213,14 +221,18 @@ class ModelSession(Session):
     def _new(self, arrays: Mapping[str, Array]) -> tuple[Key, Sized]:
         """A plan for the shapes of these inputs alone."""
         key, model = self._plans.at(arrays)
+        sized = self._add(key, model)
+        self._widen()
+        return key, sized
+
+    def _add(self, key: Key, model: Model) -> Sized:
         with self._tables:
             sized = self._exact.get(key)
             if sized is None:  # no other thread was faster
                 self._refuse_closed()
                 sized = self._exact[key] = self._native_of(model).sized()
                 _limit(self._exact, self.keep)
-        self._widen()
-        return key, sized
+        return sized
 
     def _native_of(self, model: Model) -> NativeSession:
         """A plan that is ready to run, with its intermediate tensors where those of others are."""

@@ -108,6 +108,12 @@ class InferenceSession:
         """Initialisers that a run may replace by an input of this name."""
         return list(self._overridable)
 
+    @property
+    def value_inputs(self) -> tuple[str, ...]:
+        """The inputs whose values decide shapes, as far as known: each value is compiled for."""
+        session = self._session
+        return session.value_inputs if isinstance(session, ModelSession) else ()
+
     def get_modelmeta(self) -> ModelMetadata:
         """The metadata of the file."""
         if self._onnx is not None:
