@@ -28,6 +28,7 @@ from intaglio.open_graph import symbols_of
 from intaglio.package import Package
 from intaglio.package.constant_pool import ConstantPool
 from intaglio.passes.memory import plan_memory
+from intaglio.passes.output_scales import output_scales, set_output_scales
 from intaglio.passes.partition_report import Partition
 from intaglio.passes.prune import Pruned
 from intaglio.plan import Plan, Tensor
@@ -169,6 +170,7 @@ def _lowered(
     progress.report("reading the model")
     graph = _graph(model, load, options.batch)
     _refuse_ranges(chip, options, graph)
+    scales = output_scales(graph)
     offload = _offload(chip, options) if chip.chip else []
     lowering = passes.lowering(host, decisions.pick)
     pipeline = [*passes.neutral(chip.cost), *offload, *measuring, *lowering]
@@ -180,6 +182,7 @@ def _lowered(
     progress.report("planning memory")
     start = time.perf_counter()
     plan, tensors = plan_memory(graph, graph.name or "main")
+    set_output_scales(plan, scales)
     record = passes.Record("plan memory", time.perf_counter() - start, len(plan.steps))
     ran.records.append(record)
     if pool is not None:
