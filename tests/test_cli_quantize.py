@@ -285,7 +285,12 @@ def test_warnings_are_lines_of_their_own(folder: Path, tmp_path: Path):
         (["--data", "IMAGES", "--input-layout", "nhwc"], "input_layout is for input_type 'uint8'"),
         (["--mode", "dynamic", "--per", "tensor"], "--per has no meaning in --mode dynamic"),
         (["--data", "IMAGES", "--accuracy", "psnr=3"], "psnr=3"),
-        (["--data", "IMAGES", "--accuracy", "cosine=2"], "accuracy is 2.0; give a cosine such as"),
+        (
+            ["--data", "IMAGES", "--accuracy", "cosine=2"],
+            "--accuracy cosine=2: give a cosine between 0 and 1, such as cosine=0.995, or none",
+        ),
+        (["--data", "IMAGES", "--accuracy", "99"], "--accuracy 99: give a cosine between 0 and 1"),
+        (["--data", "IMAGES", "--accuracy", "nan"], "--accuracy nan: give a cosine between 0"),
         (["--mode", "dynamic", "--accuracy", "0.99"], "--accuracy has no meaning in --mode dynam"),
         (["--mode", "dynamic", "-o", "d.onnx"], "-o d.onnx: ONNX cannot express dynamic int8"),
         (["--mode", "dynamic", "--method", "kl"], "--method has no meaning in --mode dynamic"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
@@ -344,10 +345,13 @@ def _cosine(words: str) -> float | None:
     """The cosine that `--accuracy` gives; None for `none`."""
     if words == "none":
         return None
-    try:
-        return float(words.removeprefix("cosine="))
-    except ValueError:
-        raise BadInput(f"--accuracy {words}: give a cosine such as cosine=0.995, or none") from None
+    with contextlib.suppress(ValueError):
+        cosine = float(words.removeprefix("cosine="))
+        if 0 < cosine < 1:
+            return cosine
+    raise BadInput(
+        f"--accuracy {words}: give a cosine between 0 and 1, such as cosine=0.995, or none"
+    )
 
 
 def _json(facts: dict[str, Any]) -> str:

@@ -66,6 +66,16 @@ def test_npz_has_the_inputs_names(tmp_path: Path):
     assert len(quiet(tmp_path / "all.npz")) == 3
 
 
+def test_a_dict_must_name_the_only_input():
+    row, image = np.ones((1, 5), np.float32), [("image", Type("f32", (1, 5)))]
+    assert len(quiet([{"image": row}], image)) == 1
+    for given in ([{"imag": row}], {"imag": row}):
+        with pytest.raises(BadInput, match="'image' is missing; did you mean 'image'"):
+            quiet(given, image)
+    with pytest.raises(BadInput, match="has 'zzz'; the model's inputs are 'image': 'image' is"):
+        quiet([{"zzz": row}], image)
+
+
 def test_a_folder_of_arrays(tmp_path: Path):
     rows = RNG.random((3, 5)).astype(np.float64)
     for i, row in enumerate(rows):

@@ -85,7 +85,7 @@ def check_reading(
         if choice not in known:
             raise BadInput(f"{what} is {choice!r}; it is one of {', '.join(known)}")
     if limit is not None and (not isinstance(limit, Integral) or limit < 1):
-        raise BadInput(f"limit is {limit!r}; give a number of samples from 1 on, or None")
+        raise BadInput(f"limit is {limit!r}; give a number of samples from 1 on, or leave it out")
     if not isinstance(seed, Integral) or seed < 0:
         raise BadInput(f"seed is {seed!r}; give a whole number from 0 on")
     if not isinstance(pad_value, Real):

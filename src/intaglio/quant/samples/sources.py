@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from intaglio.array_files import read_npy, read_npz
-from intaglio.errors import BadFile, BadInput
+from intaglio.errors import BadFile, BadInput, did_you_mean
 from intaglio.ir import Array, Type
 from intaglio.quant.samples.images import ENDINGS, TAKE_PICTURES, Picture
 
@@ -119,7 +119,10 @@ def _of_folder(folder: Path, model: Model, warn: Warn) -> list[Item]:
 def _of_file(path: Path, model: Model, warn: Warn) -> list[Item]:
     """One file: a picture or .npy for a model with one input, .npz for any model."""
     if path.suffix.lower() == ".npz":
-        return _of_mapping(dict(read_npz(path)), model, str(path), warn)
+        arrays = dict(read_npz(path))
+        if len(arrays) == len(model.inputs) == 1:  # its name may be numpy's own, such as arr_0
+            arrays = dict(zip(model.inputs, arrays.values(), strict=True))
+        return _of_mapping(arrays, model, str(path), warn)
     name = _only_input(model, str(path))
     if path.suffix.lower() in ENDINGS:
         return [
@@ -256,17 +259,17 @@ def _of_array(array: Array, model: Model, where: str) -> list[Item]:
 
 
 def _of_mapping(given: Mapping[Any, Any], model: Model, where: str, warn: Warn) -> list[Item]:
-    """Arrays by input name; a single array is for the single input, whatever its name."""
+    """Arrays by input name."""
     arrays = {str(n): _array(a, where) for n, a in given.items()}
-    if len(arrays) == len(model.inputs) == 1:
-        arrays = dict(zip(model.inputs, arrays.values(), strict=True))
     names = ", ".join(f"'{n}'" for n in model.inputs)
+    extra = [n for n in arrays if n not in model.inputs]
     if missing := [n for n in model.inputs if n not in arrays]:
         has = ", ".join(f"'{n}'" for n in arrays) or "nothing"
+        near = did_you_mean(extra[0], missing) if extra else ""
         raise BadInput(
-            f"{where}: has {has}; the model's inputs are {names}: '{missing[0]}' is missing"
+            f"{where}: has {has}; the model's inputs are {names}: '{missing[0]}' is missing{near}"
         )
-    if extra := [n for n in arrays if n not in model.inputs]:
+    if extra:
         warn(f"{where}: '{extra[0]}' is no input of the model and is ignored")
     arrays = {n: arrays[n] for n in model.inputs}
     return _rows({n: functools.partial(_same, a) for n, a in arrays.items()}, arrays, model, where)
