@@ -90,7 +90,8 @@ void itg_reset_states(itg_session *s) {
     const uint64_t bytes = itg_bytes(state_tensor(s, i)), from = s->states[i].initial;
     uint8_t *to = s->inputs[s->states[i].input].own;
     if (bytes && from == UINT64_MAX) memset(to, 0, bytes);
-    if (bytes && from != UINT64_MAX) memcpy(to, s->model->consts + from, bytes);
+    if (bytes && from != UINT64_MAX)
+      memcpy(to, itg_constants_of(s->model, s->states[i].file).data + from, bytes);
   }
 }
 

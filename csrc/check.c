@@ -14,6 +14,11 @@ static bool is_fixed(const itg_file_tensor *t) {
   return t->memory == ITG_CONST || t->memory == ITG_CODE;
 }
 
+static itg_constants constants_for(const itg_model *m, const itg_file_tensor *t) {
+  return t->memory == ITG_CODE ? (itg_constants){m->code, 0, m->code_size}
+                               : itg_constants_of(m, t->slot);
+}
+
 static itg_status check_tensor(const itg_model *m, uint32_t i, itg_error *e) {
   const itg_file_tensor *t = &m->tens[i];
   if (!itg_has_string(m->names, m->names_size, t->name))
@@ -36,11 +41,17 @@ static itg_status check_tensor(const itg_model *m, uint32_t i, itg_error *e) {
   if (t->size < bytes || t->size > ITG_MAX_BYTES || t->offset > ITG_MAX_BYTES || t->offset % item)
     BAD("tensor %u: %llu bytes at offset %llu do not hold its shape, or are not aligned", i,
         (unsigned long long)t->size, (unsigned long long)t->offset);
-  const uint64_t room = t->memory == ITG_CODE ? m->code_size : m->consts_size;
-  if (is_fixed(t) &&
-      (t->dynamic || t->offset % ITG_ALIGN || t->offset > room || t->size > room - t->offset))
-    BAD("constant tensor %u lies outside of section %s, or is not aligned to 64", i,
-        t->memory == ITG_CODE ? "CODE" : "CNST");
+  if (is_fixed(t)) {
+    if (t->memory == ITG_CONST && t->slot > m->n_weights)
+      BAD("constant tensor %u lies in weight file %u, which does not exist", i, t->slot);
+    const itg_constants in = constants_for(m, t);
+    if (t->dynamic || t->offset % ITG_ALIGN || t->offset < in.first || t->offset > in.size ||
+        t->size > in.size - t->offset)
+      BAD("constant tensor %u lies outside of section %s, or is not aligned to 64", i,
+          t->memory == ITG_CODE ? "CODE"
+          : t->slot             ? "WGTS"
+                                : "CNST");
+  }
   if (t->quant == ITG_NONE) return ITG_OK;
   if (t->quant >= m->n_quants) BAD("tensor %u: quantisation %u does not exist", i, t->quant);
   const itg_file_quant *q = &m->quants[t->quant];
@@ -166,8 +177,11 @@ static itg_status check_states(itg_model *m, itg_error *e) {
     uint8_t *in = &m->input_carried[m->families[s->plan].inputs + s->input];
     uint8_t *out = &m->output_carried[m->families[s->plan].outputs + s->output];
     if ((*in)++ || (*out)++) BAD("state %u: another state has its input or output", i);
-    if (s->initial != UINT64_MAX && (s->initial % ITG_ALIGN || s->initial > m->consts_size ||
-                                     itg_bytes(x) > m->consts_size - s->initial))
+    if (s->initial == UINT64_MAX) continue;
+    if (s->file > m->n_weights) BAD("state %u: weight file %u does not exist", i, s->file);
+    const itg_constants from = itg_constants_of(m, s->file);
+    if (s->initial % ITG_ALIGN || s->initial < from.first || s->initial > from.size ||
+        itg_bytes(x) > from.size - s->initial)
       BAD("state %u: what it begins with lies outside of section CNST", i);
   }
   return ITG_OK;
@@ -271,7 +285,7 @@ itg_status itg_check_model(itg_model *m, itg_error *e) {
     itg_tensor *to = &m->tensors[i];
     *to = (itg_tensor){.capacity = t->size, .dtype = t->dtype, .rank = t->rank};
     memcpy(to->shape, t->shape, sizeof to->shape);
-    if (is_fixed(t)) to->data = (void *)((t->memory == ITG_CODE ? m->code : m->consts) + t->offset);
+    if (is_fixed(t)) to->data = (void *)(constants_for(m, t).data + t->offset);
   }
   for (uint32_t i = 0; i < m->n_args; i++)
     m->arg_tensors[i] = m->args[i] < m->n_tensors ? &m->tensors[m->args[i]] : NULL;

@@ -9,6 +9,8 @@
 #define ITG_ALIGN 64
 #define ITG_NONE 0xffffffffu
 #define ITG_FILE_ENCRYPTED 1u
+#define ITG_WEIGHTS_VERSION 1
+#define ITG_WEIGHTS_ANY_CONTENT 1u
 
 typedef struct itg_file_header {
   char magic[4];      // "ITG1"
@@ -21,7 +23,7 @@ typedef struct itg_file_header {
 } itg_file_header;
 
 typedef struct itg_file_section {
-  char kind[4];       // META PLAN TENS QUNT STEP ARGS ATTR CNST CODE NAME ORIG STAT SYMB AXES PTCH FORM, or something newer
+  char kind[4];       // META PLAN TENS QUNT STEP ARGS ATTR CNST CODE NAME ORIG STAT SYMB AXES PTCH FORM WGTS, or something newer
   uint32_t flags;     // bit 0: a reader that does not know this kind must refuse the file; else it skips the section
   uint64_t offset;    // from the start of the file, a multiple of 64
   uint64_t size;      // in bytes
@@ -47,9 +49,9 @@ typedef struct itg_file_tensor {
   uint8_t rank;      // at most 8
   uint8_t memory;    // 0 const (CNST), 1 arena, 2 input, 3 output, 4 code (CODE)
   uint8_t dynamic;   // bit i: axis i may be shorter at run time than shape[i]
-  uint32_t slot;     // which input or output, counted over all main plans in order; else 0
+  uint32_t slot;     // which input or output, counted over all main plans in order; of a constant 0, or 1 + row of WGTS; else 0
   uint32_t quant;    // row of QUNT, or 0xffffffff
-  uint64_t offset;   // in that memory; a multiple of the element size, in CNST and CODE of 64
+  uint64_t offset;   // in that memory; a multiple of the element size, of a constant of 64; in a weight file from its start
   uint64_t size;     // bytes reserved there, at least those of the shape
   int64_t shape[8];  // 0 past the rank
 } itg_file_tensor;
@@ -75,8 +77,8 @@ typedef struct itg_file_state {
   uint32_t plan;      // a main plan
   uint32_t input;     // its input that the next run reads ...
   uint32_t output;    // ... as this run made this output
-  uint32_t reserved;  // 0
-  uint64_t initial;   // offset in CNST, a multiple of 64: what the first run reads; 2^64 - 1: zeros
+  uint32_t file;      // where its first value lies: 0 in CNST, else in the weight file of row file - 1 of WGTS
+  uint64_t initial;   // offset there, a multiple of 64: what the first run reads; 2^64 - 1: zeros
 } itg_file_state;
 
 // An open dimension of a main plan: the extents that it may have.
@@ -112,6 +114,34 @@ typedef struct itg_file_term {
 } itg_file_term;
 
 enum itg_term { ITG_NUMBER, ITG_SYMBOL, ITG_ADD, ITG_SUBTRACT, ITG_MULTIPLY, ITG_FLOOR_DIVIDE, ITG_MODULO, ITG_MINIMUM, ITG_MAXIMUM };
+
+// A weight file that holds constants of the package.
+typedef struct itg_file_weights {
+  uint32_t name;        // offset in NAME: the plain name of a file beside the package
+  uint32_t flags;       // bit 0: any contents of this layout will do
+  uint8_t layout[32];   // as in the header of the weight file
+  uint8_t content[32];  // SHA-256 of its header (with crc 0) and table; zeros if bit 0 is set
+} itg_file_weights;
+
+// ---- the weight file: header, table of blobs, blobs ----
+typedef struct itg_file_weights_header {
+  char magic[4];       // "ITGW"
+  uint32_t version;    // of the format of weight files: 1
+  uint32_t blobs;      // rows of the table, which follows the header
+  uint32_t crc;        // CRC-32 of header and table, with this field 0
+  uint64_t size;       // of the whole file, in bytes: the end of the last blob, rounded up to a multiple of 64
+  uint64_t flags;      // 0
+  uint8_t layout[32];  // SHA-256 of the plan that it was made for: files of one layout fit the same packages
+} itg_file_weights_header;
+
+typedef struct itg_file_blob {
+  uint64_t offset;    // from the start of the file: the end of the blob before, rounded up to a multiple of 64
+  uint64_t size;      // in bytes
+  uint8_t hash[32];   // SHA-256 of these bytes
+  uint32_t crc;       // CRC-32 of these bytes
+  uint32_t reserved;  // 0
+} itg_file_blob;
+
 typedef struct itg_file_crypt {
   uint32_t level;    // what is encrypted: 1 weights, 2 graph (all sections), 3 all
   uint32_t parts;    // rows that follow; together they are section BODY
@@ -144,6 +174,9 @@ _Static_assert(sizeof(itg_file_symbol) == 32, "symbol");
 _Static_assert(sizeof(itg_file_axis) == 16, "axis");
 _Static_assert(sizeof(itg_file_patch) == 16, "patch");
 _Static_assert(sizeof(itg_file_term) == 16, "term");
+_Static_assert(sizeof(itg_file_weights) == 72, "weights");
+_Static_assert(sizeof(itg_file_weights_header) == 64, "weights header");
+_Static_assert(sizeof(itg_file_blob) == 56, "blob");
 _Static_assert(sizeof(itg_file_crypt) == 56, "crypt");
 _Static_assert(sizeof(itg_file_part) == 32, "part");
 _Static_assert(sizeof(itg_file_signature) == 96, "signature");

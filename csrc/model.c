@@ -1,5 +1,5 @@
 // Opening a package file: maps it, decrypts it (decrypt.c), finds its sections, compares checksums,
-// checks it (check.c), and answers questions about it.
+// finds its weight files (weights.c), checks it (check.c), and answers questions about it.
 #define _FILE_OFFSET_BITS 64  // on 32-bit systems too: a large file is refused in words
 #include <errno.h>
 #include <fcntl.h>
@@ -85,7 +85,7 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
   const itg_file_header *h = (const void *)m->file;
   const itg_file_section *table = (const void *)(m->file + sizeof *h);
   uint64_t plans = 0, tens = 0, quants = 0, steps = 0, args = 0, states = 0;
-  uint64_t symbols = 0, axes = 0, patches = 0, terms = 0;
+  uint64_t symbols = 0, axes = 0, patches = 0, terms = 0, weights = 0;
   const section known[] = {
       {"META", 1, (const void **)&m->meta, &m->meta_size},
       {"PLAN", sizeof(itg_file_plan), (const void **)&m->plans, &plans},
@@ -103,6 +103,7 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
       {"AXES", sizeof(itg_file_axis), (const void **)&m->axes, &axes},
       {"PTCH", sizeof(itg_file_patch), (const void **)&m->patches, &patches},
       {"FORM", sizeof(itg_file_term), (const void **)&m->terms, &terms},
+      {"WGTS", sizeof(itg_file_weights), (const void **)&m->weight_rows, &weights},
   };
   const size_t n_known = sizeof known / sizeof *known;
   for (uint32_t i = 0; i < h->sections; i++) {
@@ -132,12 +133,13 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
     *known[k].size = s->size / known[k].item;
   }
   for (size_t k = 0; k < n_known; k++)
-    if (!*known[k].data && !strstr("ORIG CODE STAT SYMB AXES PTCH FORM", known[k].kind))
+    if (!*known[k].data && !strstr("ORIG CODE STAT SYMB AXES PTCH FORM WGTS", known[k].kind))
       return itg_fail(e, ITG_BAD_FILE, "file has no section %s", known[k].kind);
   m->n_plans = (uint32_t)plans, m->n_tensors = (uint32_t)tens, m->n_quants = (uint32_t)quants;
   m->n_steps = (uint32_t)steps, m->n_args = (uint32_t)args;
   m->n_states = (uint32_t)states, m->n_symbols = (uint32_t)symbols, m->n_axes = (uint32_t)axes;
   m->n_patches = (uint32_t)patches, m->n_terms = (uint32_t)terms;
+  m->n_weights = (uint32_t)weights;
   return ITG_OK;
 }
 
@@ -163,11 +165,12 @@ static itg_status unlock(itg_model *m, const itg_open_options *o, itg_error *e) 
   return ITG_OK;
 }
 
-static itg_status open_bytes(itg_model *m, const itg_open_options *o, itg_model **out,
-                             itg_error *e) {
+static itg_status open_bytes(itg_model *m, const char *path, const itg_open_options *o,
+                             itg_model **out, itg_error *e) {
   itg_status status = unlock(m, o, e);
   if (!status) status = check_header(m, e);
   if (!status) status = read_sections(m, o->flags, e);
+  if (!status) status = itg_open_weights(m, path, o, e);
   if (!status) status = itg_check_model(m, e);
   if (status) itg_model_close(m);
   *out = status ? NULL : m;
@@ -196,7 +199,7 @@ itg_status itg_model_open_with(const void *data, size_t size, const itg_open_opt
     }
     m->file = memcpy(m->owned, data, size);
   }
-  return open_bytes(m, &o, out, e);
+  return open_bytes(m, NULL, &o, out, e);
 }
 
 // The whole file in memory of our own, whatever happens to the file afterwards.
@@ -252,13 +255,14 @@ itg_status itg_model_open_file_with(const char *path, const itg_open_options *op
   else if (o.flags & ITG_OPEN_COPY || o.public_key) status = read_file(m, fd, path, e);
   else status = map_file(m, fd, path, e);
   close(fd);
-  if (!status) return open_bytes(m, &o, out, e);
+  if (!status) return open_bytes(m, path, &o, out, e);
   itg_model_close(m);
   return status;
 }
 
 void itg_model_close(itg_model *m) {
   if (!m) return;
+  itg_close_weights(m);
   release_file(m);
   free(m->tensors);
   free(m->arg_tensors);
@@ -274,7 +278,7 @@ void itg_model_close(itg_model *m) {
 
 uint32_t itg_model_isa(const itg_model *m) { return m ? m->isa : 0; }
 uint32_t itg_model_plans(const itg_model *m) { return m ? m->n_mains : 0; }
-const void *itg_model_weights(const itg_model *m) { return m ? m->consts : NULL; }
+const void *itg_model_weights(const itg_model *m) { return m && !m->n_weights ? m->consts : NULL; }
 
 const char *itg_model_meta(const itg_model *m, size_t *size) {
   if (size) *size = m ? (size_t)m->meta_size : 0;
@@ -365,6 +369,7 @@ itg_status itg_model_state(const itg_model *m, uint32_t plan, uint32_t index, it
   uint32_t count;
   const itg_file_state *s = itg_states_of(m, m->mains[plan], &count) + index;
   *state =
-      (itg_state){s->input, s->output, s->initial == UINT64_MAX ? NULL : m->consts + s->initial};
+      (itg_state){s->input, s->output,
+                  s->initial == UINT64_MAX ? NULL : itg_constants_of(m, s->file).data + s->initial};
   return ITG_OK;
 }

@@ -11,12 +11,21 @@
 #define ITG_MAX_BYTES ((uint64_t)1 << (sizeof(void *) < 8 ? 30 : 46))
 #define ITG_MAX_THREADS 256
 #define ITG_MAX_CPUS 1024  // of Linux's cpu_set_t
+#define ITG_MAX_WEIGHT_FILES 8
 
 // A main plan's slots are consecutive: input i of plan p is slot family[p].inputs + i.
 typedef struct itg_family {
   uint32_t inputs, outputs;  // first slots
   uint32_t depth;            // of the control flow inside
 } itg_family;
+
+// Constants: section CNST, or a weight file, whose blobs start at `first`.
+typedef struct itg_constants {
+  const uint8_t *data;
+  uint64_t first, size;
+} itg_constants;
+
+typedef struct itg_weights itg_weights;  // an open weight file: weights.c
 
 struct itg_model {
   const uint8_t *file;
@@ -35,8 +44,10 @@ struct itg_model {
   const itg_file_axis *axes;
   const itg_file_patch *patches;
   const itg_file_term *terms;
+  const itg_file_weights *weight_rows;
   uint32_t n_plans, n_tensors, n_quants, n_steps, n_args, n_states;
-  uint32_t n_symbols, n_axes, n_patches, n_terms;
+  uint32_t n_symbols, n_axes, n_patches, n_terms, n_weights;
+  itg_weights *weights[ITG_MAX_WEIGHT_FILES];
   const uint8_t *attrs, *consts, *code;
   const char *names, *origins, *meta;
   uint64_t attrs_size, consts_size, code_size, names_size, origins_size, meta_size;
@@ -124,6 +135,12 @@ itg_status itg_check_control(const itg_model *model, uint32_t plan, const itg_fi
 itg_status itg_run_control(itg_session *session, itg_step *step);
 // model.c
 const itg_file_state *itg_states_of(const itg_model *model, uint32_t main, uint32_t *count);
+// weights.c
+itg_status itg_open_weights(itg_model *model, const char *path, const itg_open_options *options,
+                            itg_error *error);
+void itg_close_weights(itg_model *model);
+// Section CNST (file 0), or weight file `file` - 1.
+itg_constants itg_constants_of(const itg_model *model, uint32_t file);
 // shapes.c
 itg_status itg_check_shapes(const itg_model *model, itg_error *error);
 bool itg_patches_of(const itg_model *model, uint32_t step, uint32_t *first, uint32_t *count);

@@ -62,6 +62,7 @@ static itg_status measure(const itg_model *m, const itg_options *o, layout *l, i
                           itg_error *e) {
   *l = (layout){0};
   *mem = (itg_memory){.weights = m->consts_size};
+  for (uint32_t i = 1; i <= m->n_weights; i++) mem->weights += itg_constants_of(m, i).size;
   itg_status status = find_plans(m, o->plan, l, e);
   if (status) return status;
   uint64_t io = 0, attrs = 0;
@@ -177,7 +178,7 @@ static void bind_tensors(itg_session *s, const layout *l, const void *weights, u
     const itg_file_tensor *t = &m->tens[i];
     itg_tensor *to = &s->tensors[i];
     *to = m->tensors[i];
-    if (t->memory == ITG_CONST) to->data = (uint8_t *)weights + t->offset;
+    if (t->memory == ITG_CONST && weights) to->data = (uint8_t *)weights + t->offset;
     if (t->memory == ITG_ARENA)
       to->data = t->offset <= arena ? s->arena + t->offset : NULL;  // else another plan's
     itg_slot *slot = slot_of(s, l, t);
@@ -304,7 +305,7 @@ static void fill(itg_session *s, const layout *l, const itg_memory *mem, const i
   s->options = *o;
   s->max_steps = o->max_steps ? o->max_steps : 1000000000;
   for (uint32_t i = 0; i < m->n_symbols; i++) s->symbols[i] = m->symbols[i].high;
-  bind_tensors(s, l, o->weights ? o->weights : m->consts, mem->arena);
+  bind_tensors(s, l, o->weights, mem->arena);
   for (uint32_t p = l->last_plan; p-- > l->first_plan;)
     if (m->plans[p].main == p) place_io(s, l, p, o->external_io);
 }
@@ -322,6 +323,10 @@ itg_status itg_session_create(const itg_model *m, const itg_options *o, itg_sess
     return itg_fail(e, ITG_BAD_INPUT,
                     "memory for a session must be aligned to 64 and have %llu bytes; it has %llu",
                     (unsigned long long)mem.session, (unsigned long long)o->memory_size);
+  if (o->weights && m->n_weights)
+    return itg_fail(e, ITG_BAD_INPUT,
+                    "weights of this package lie in a weight file; open it with another one, or "
+                    "with its bytes in your memory, instead");
   if ((uintptr_t)o->weights % ITG_ALIGN)
     return itg_fail(e, ITG_BAD_INPUT, "weights must be aligned to 64 bytes");
   if (o->internal && ((uintptr_t)o->internal % ITG_ALIGN || o->internal_size < mem.internal))

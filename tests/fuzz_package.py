@@ -4,8 +4,9 @@
 
 Files are made from the sample plans and, with --models, from compiled ONNX node tests; then fields,
 bytes, attributes and operations are changed, checksums are put right so that the change gets
-through, and csrc/test/fuzz_driver.c opens and runs them. A crash, hang or sanitizer report fails,
-and the file that caused it is kept.
+through, and csrc/test/fuzz_driver.c opens and runs them. Every fourth batch has packages with
+weight files, of which either or both are changed. A crash, hang or sanitizer report fails, and the
+file that caused it is kept.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.package.mutate import learn, mutate
+from tests.package.mutate_weights import Pair, mutate_pair, pairs
 from tests.package.samples import SAMPLES
 
 from intaglio import cpu_isa, native
@@ -56,12 +59,18 @@ def build(folder: Path, *options: str, targets: Sequence[str] = ("all",)) -> Non
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def run_driver(driver: Path, files: Sequence[bytes], *keys: str) -> tuple[str, str, int]:
+def run_driver(
+    driver: Path, files: Sequence[bytes] | Sequence[Pair], *keys: str
+) -> tuple[str, str, int]:
     """What the driver says about `files`: its summary, what went wrong, and at which file.
 
-    `keys` are its options: the number of threads (0: its own choice), a key file, a public key.
+    `keys` are its options: the number of threads (0: its own choice), a key file, a public key. A
+    file may be a pair: a package and its weight file.
     """
-    stream = b"".join(struct.pack("<Q", len(d)) + d for d in files)
+    with_weights = bool(files) and isinstance(files[0], tuple)
+    flat = [d for pair in files for d in pair] if with_weights else files
+    stream = b"".join(struct.pack("<Q", len(d)) + d for d in flat)  # type: ignore[arg-type]
+    keys = (*keys, *("0", "-", "-")[len(keys) :], "weights") if with_weights else keys
     options = "allocator_may_return_null=1:detect_leaks=1:malloc_context_size=8"
     env = {**os.environ, "ASAN_OPTIONS": options, "UBSAN_OPTIONS": "print_stacktrace=1"}
     done = subprocess.run([driver, *keys], input=stream, capture_output=True, env=env)
@@ -123,25 +132,36 @@ def fuzz(
     for data in files:
         for name in learn(data):
             by_op.setdefault(name, []).append(data)
-    ops = sorted(by_op)
+    ops, split = sorted(by_op), pairs()
+    summary, words, at = run_driver(driver, split)
+    if words or not summary.startswith(f"files {len(split)} refused 0 "):
+        failures.append(f"good package with weight file {at}: {summary} {words}")
     done, start = 0, time.monotonic()
     while done < count:
-        batch = [
-            mutate(rng, rng.choice(by_op[rng.choice(ops)])) for _ in range(min(BATCH, count - done))
-        ]
-        done += len(batch)
+        n = min(BATCH, count - done)
+        batch: Any = (
+            [mutate_pair(rng, rng.choice(split)) for _ in range(n)]
+            if done // BATCH % 4 == 3
+            else [mutate(rng, rng.choice(by_op[rng.choice(ops)])) for _ in range(n)]
+        )
+        done += n
         while batch:
             summary, words, at = run_driver(driver, batch)
             if not words:
                 break
             where = (keep or driver.parent) / f"fuzz-{seed}-{done}-{len(batch)}-{at}.itg"
-            where.write_bytes(batch[at])
+            for file, suffix in zip(_files(batch[at]), (".itg", ".weights"), strict=False):
+                where.with_suffix(suffix).write_bytes(file)
             failures.append(f"{where}: {words}")
             batch = batch[at + 1 :]  # go on after the one that failed
         if show:
             rate = done / (time.monotonic() - start)
             print(f"{done} files, {len(failures)} failures, {rate:.0f} files/s; {summary}")
     return failures
+
+
+def _files(case: bytes | Pair) -> Sequence[bytes]:
+    return case if isinstance(case, tuple) else (case,)
 
 
 def main() -> int:

@@ -31,10 +31,10 @@ LAYERS = [
     ("passes", "session"),
     ("npu",),
     ("tune",),
-    ("compile_options", "size_lists", "find_padding", "model_inputs"),
-    ("batches",),
+    ("compile_options", "size_lists", "find_padding", "model_inputs", "replace_constants"),
+    ("batches", "recipe"),
     ("compiler", "export"),
-    ("open_dimensions", "compile_cache"),
+    ("open_dimensions", "compile_cache", "weight_update"),
     ("model_plans",),
     ("model_session",),
     ("ort",),
@@ -46,6 +46,7 @@ LAYERS = [
 ]
 EXCEPTIONS = {
     ("package", "analysis"),  # Package.performance() and Package.memory()
+    ("package", "weight_update"),  # Package.with_weights() compiles
     ("session", "model_session"),  # Session("model.onnx") compiles
     ("targets", "npu.lowering"),  # targets.find() makes the target of a chip
 }

@@ -193,6 +193,10 @@ def stand_ins(folder: Path) -> None:
         graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], weights)
         made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         onnx.save(made, folder / name)
+    for tensor in made.graph.initializer:  # another training of model.onnx
+        other = numpy_helper.to_array(tensor) * np.float32(1.25)
+        tensor.CopyFrom(numpy_helper.from_array(other, tensor.name))
+    onnx.save(made, folder / "retrained.onnx")
     ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", "seq"])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "seq", 8])
     table = numpy_helper.from_array(rng.random((30, 8), np.float32), "table")

@@ -137,9 +137,15 @@ typedef struct itg_open_options {  // zero means the default
   itg_key_fn key_from;             // called if `key` is NULL and the package is encrypted
   void *key_context;
   const uint8_t *public_key;  // 32 bytes: refuse a package that this Ed25519 key did not sign
+  const char *weights;        // path of the weight file, or of the folder with the weight files, if
+                              // they do not lie beside the package
+  const void *weights_data;   // or the bytes of the weight file, aligned to 64; not copied
+  uint64_t weights_size;
 } itg_open_options;
 
-// As above, for a package that is encrypted or signed. It is decrypted into memory that core dumps
+// As above, for a package that is encrypted or signed, or has its weights elsewhere. A package
+// without weights names files beside it; each is mapped once in a process, whichever models use it.
+// An encrypted package is decrypted into memory that core dumps
 // leave out, after every byte was authenticated; itg_model_close wipes it. With a key, a package
 // that is not encrypted is refused: somebody may have replaced it. With `public_key`, a file is
 // read instead of mapped, so that nobody changes it afterwards. NULL options are the default ones.
@@ -261,6 +267,7 @@ typedef struct itg_memory {
 ITG_API itg_status itg_model_memory(const itg_model *model, const itg_options *options,
                                     itg_memory *memory, itg_error *error);
 // The constants, itg_memory.weights bytes: to copy them into other memory (itg_options.weights).
+// NULL if they lie in a weight file.
 ITG_API const void *itg_model_weights(const itg_model *model);
 
 ITG_API itg_status itg_session_create(const itg_model *model, const itg_options *options,

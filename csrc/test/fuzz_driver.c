@@ -1,8 +1,9 @@
 // Opens and runs packages that come in on standard input, each as a 64-bit size and its bytes.
 // Built with sanitizers, it must survive them all: tests/fuzz_package.py sends mutated files. Says
-// on standard output which file it is at.
+// on standard output which file it is at. With `weights`, the weight file of each package follows
+// it in the same form.
 //
-//   fuzz_driver [THREADS [KEY-FILE|- [PUBLIC-KEY-FILE|-]]]
+//   fuzz_driver [THREADS [KEY-FILE|- [PUBLIC-KEY-FILE|- [weights]]]]
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,9 +120,11 @@ static void run_plan(const itg_model *model, uint32_t plan, uint32_t threads, un
                  last = plan == ITG_ANY_PLAN ? plans : plan + 1;
   for (uint32_t p = first; p < last; p++)
     if (!small(model, p)) return;
-  void *weights = NULL;  // a copy that ends where the weights end
-  if (posix_memalign(&weights, 64, memory.weights)) exit(4);
-  options.weights = memcpy(weights, itg_model_weights(model), memory.weights);
+  void *weights = NULL;  // a copy that ends where the weights end, unless they lie in a weight file
+  if (itg_model_weights(model)) {
+    if (posix_memalign(&weights, 64, memory.weights)) exit(4);
+    options.weights = memcpy(weights, itg_model_weights(model), memory.weights);
+  }
   if (itg_session_create(model, &options, &session, &error)) exit(4);
   run_twice(session, model, 0, ran, failures);
   for (int round = 0; plan == ITG_ANY_PLAN && round < 8; round++)
@@ -149,6 +152,16 @@ static void run_model(const itg_model *model, uint32_t threads, unsigned *ran, u
   if (symbols || itg_model_plans(model) > 1) run_plan(model, ITG_ANY_PLAN, threads, ran, failures);
 }
 
+// A file from standard input in memory that ends where it ends, `shift` bytes after a multiple
+// of 64.
+static char *read_file(uint64_t *size, unsigned shift) {
+  void *block = NULL;
+  if (fread(size, sizeof *size, 1, stdin) != 1) return NULL;
+  if (posix_memalign(&block, 64, *size + shift)) exit(4);
+  if (fread((char *)block + shift, 1, *size, stdin) != *size) exit(4);
+  return block;
+}
+
 int main(int argc, char **argv) {
   const uint32_t threads = argc > 1 ? (uint32_t)atoi(argv[1]) : 0;  // 0: now and then two
   uint8_t public_key[32];
@@ -160,20 +173,20 @@ int main(int argc, char **argv) {
     if (itg_public_key_from_file(argv[3], public_key, &error)) return 4;
     options.public_key = public_key;
   }
+  const int with_weights = argc > 4 && !strcmp(argv[4], "weights");
   signal(SIGALRM, too_slow);
   uint64_t size, count = 0;
   unsigned refused = 0, ran = 0, failures = 0;
-  while (fread(&size, sizeof size, 1, stdin) == 1) {
-    void *block =
-        NULL;  // ends where the file ends; every 8th is not aligned, and so copied by open
-    unsigned shift = count % 8 == 7;
-    if (posix_memalign(&block, 64, size + shift)) return 4;
-    if (fread((char *)block + shift, 1, size, stdin) != size) return 4;
+  for (;;) {
+    const unsigned shift = count % 8 == 7;  // not aligned, and so copied by open
+    char *block = read_file(&size, shift), *weights = NULL;
+    if (!block) break;
+    if (with_weights) options.weights_data = weights = read_file(&options.weights_size, 0);
     printf("%llu\n", (unsigned long long)count);
     fflush(stdout);
     alarm(SECONDS);
     itg_model *model;
-    if (itg_model_open_with((char *)block + shift, size, &options, &model, &error)) {
+    if (itg_model_open_with(block + shift, size, &options, &model, &error)) {
       refused++;
       if (!*error.words) return 5;
     } else {
@@ -182,6 +195,7 @@ int main(int argc, char **argv) {
     }
     alarm(0);
     free(block);
+    free(weights);
     count++;
   }
   printf("files %llu refused %u runs %u failed %u\n", (unsigned long long)count, refused, ran,

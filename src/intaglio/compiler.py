@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import intaglio
-from intaglio import passes, progress, targets
+from intaglio import passes, progress, recipe, targets
 from intaglio.arguments import require_graph
 from intaglio.batches import load_batch
 from intaglio.compile_options import OPTION_NAMES, CompileOptions, split_options
@@ -23,7 +23,7 @@ from intaglio.frontends.options import ImportOptions
 from intaglio.frontends.preprocess import OPTIONS as PREPROCESSING
 from intaglio.frontends.preprocess import preprocess
 from intaglio.heap import Arena
-from intaglio.ir import Graph, Value
+from intaglio.ir import Array, Graph, Value
 from intaglio.open_graph import symbols_of
 from intaglio.package import Package
 from intaglio.package.constant_pool import ConstantPool
@@ -32,8 +32,10 @@ from intaglio.passes.output_scales import output_scales, set_output_scales
 from intaglio.passes.partition_report import Partition
 from intaglio.passes.prune import Pruned
 from intaglio.plan import Plan, Tensor
+from intaglio.replace_constants import replace_constants
 from intaglio.size_lists import variants
 from intaglio.tune import Decision, Decisions, Tuned, Tuner, Tuning
+from intaglio.tune.replay import Replayed
 
 COLLECT_ABOVE_BYTES = 64 << 20  # of constants: collect garbage before packing, to lower the peak
 MAX_PACKING_GROWTH = 8  # times its size that a weight may take once packed; Winograd needs 64 / 9
@@ -53,6 +55,14 @@ class Compiled:
     tuned: Tuned | None = None  # summary of the measurements, if `tune` was given
     partition: Partition | None = None  # of a chip with an NPU: which node runs where, and why
     pruned: Pruned | None = None  # channels that were removed
+
+
+@dataclass(frozen=True)
+class Again:
+    """What a compilation takes from an earlier one, for `Package.with_weights`."""
+
+    choices: recipe.Choices = field(default_factory=list)  # for each size
+    constants: Mapping[str, Array] | None = None  # that replace those of the model, by name
 
 
 @dataclass
@@ -113,13 +123,15 @@ def trace(
     model: str | Path | Graph,
     target: str | targets.Target = "cpu",
     options: CompileOptions | None = None,
+    *,
+    again: Again = Again(),
     **keywords: Any,
 ) -> Compiled:
     """`compile`, with every intermediate result."""
     options, load = split_options(keywords, options)
     _check_load_options(load)
     with progress.to(progress.named(options.progress)):
-        return _traced(model, target, options, load)
+        return _traced(model, target, options, load, again)
 
 
 def _traced(
@@ -127,18 +139,21 @@ def _traced(
     target: str | targets.Target,
     options: CompileOptions,
     load: dict[str, Any],
+    again: Again,
 ) -> Compiled:
     chip = targets.find(target, options.isa, options.precision)
     _refuse_npu_options(chip, options)
     sizes = variants(load)
-    if len(sizes) == 1:
-        return _packed(chip, options, [_lowered(chip, options, model, sizes[0])])
-    lowered, pool = [], ConstantPool()
+    lowered, pool = [], ConstantPool() if len(sizes) > 1 else None
     for i, at in enumerate(sizes):
-        progress.report("compiling for each size", i, len(sizes))
-        lowered.append(_lowered(chip, options, model, at, pool))
+        if len(sizes) > 1:
+            progress.report("compiling for each size", i, len(sizes))
+        chosen = again.choices[i] if i < len(again.choices) else []
+        decisions = Replayed(chosen) if chosen else Decisions()
+        lowered.append(_lowered(chip, options, model, at, pool, decisions, again.constants))
+    origin = recipe.of_compilation(options, load, [one.decisions for one in lowered])
     lowered.sort(key=lambda one: sum(t.size for t in one.plan.inputs if t is not None))
-    return _packed(chip, options, lowered)
+    return _packed(chip, options, lowered, {} if options.strip else origin)
 
 
 @dataclass
@@ -158,17 +173,21 @@ def _lowered(
     options: CompileOptions,
     model: str | Path | Graph,
     load: dict[str, Any],
-    pool: ConstantPool | None = None,
+    pool: ConstantPool | None,
+    decisions: Decisions,
+    constants: Mapping[str, Array] | None,
 ) -> _Lowered:
     """Run all passes and plan memory. Constants that are in `pool` already are taken from there."""
     host = chip.host or chip  # next to an NPU: the CPU that runs all other nodes
-    decisions, measuring = Decisions(), []
+    measuring = []
     if options.tune:
         tuning = options.tune if isinstance(options.tune, Tuning) else Tuning()
         decisions = tuner = Tuner(host, tuning, options.level, options.disable)
         measuring = [passes.Pass("measure", tuner, level=2, finds="tuned")]
     progress.report("reading the model")
     graph = _graph(model, load, options.batch)
+    if constants is not None:
+        replace_constants(graph, constants)
     _refuse_ranges(chip, options, graph)
     scales = output_scales(graph)
     offload = _offload(chip, options) if chip.chip else []
@@ -190,13 +209,18 @@ def _lowered(
     return _Lowered(graph, plan, tensors, ran, decisions.made, arena)
 
 
-def _packed(chip: targets.Target, options: CompileOptions, lowered: Sequence[_Lowered]) -> Compiled:
+def _packed(
+    chip: targets.Target,
+    options: CompileOptions,
+    lowered: Sequence[_Lowered],
+    origin: Mapping[str, Any],
+) -> Compiled:
     """The package with all plans; reports are those of the largest."""
     last = lowered[-1]
     progress.report("packing weights")
     if sum(t.size for t in last.tensors.values() if t.fixed) > COLLECT_ABOVE_BYTES:
         gc.collect()  # replaced constants are still in memory
-    meta = _metadata(last.graph, chip, options, last.decisions, last.ran.found)
+    meta = _metadata(last.graph, chip, options, last.decisions, last.ran.found) | dict(origin)
     plans = [one.plan for one in lowered]
     arena = last.arena if len(lowered) == 1 else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from intaglio.arguments import described
+from intaglio.arguments import described, file_path
 from intaglio.errors import BadFile, BadInput, option
 from intaglio.package import Package
 from intaglio.package.keys import KeySource, PublicKeySource
@@ -32,17 +32,22 @@ def open_package(
     copy: bool,
     key: KeySource | None,
     public_key: PublicKeySource | None,
+    weights: str | Path | None = None,
 ) -> Model:
     """The open package; BadFile says what a file is that is no package."""
-    if isinstance(source, Package) and not (key is None and public_key is None):
-        name = "public_key" if key is None else "key"
-        raise BadInput(f"{option(name)} is for files; a Package is open; give it to Package.load")
+    given = {"key": key, "public_key": public_key, "weights": weights}
+    if isinstance(source, Package) and (names := [n for n, v in given.items() if v is not None]):
+        raise BadInput(
+            f"{option(names[0])} is for files; a Package is open; give it to Package.load"
+        )
+    if weights is not None:
+        weights = file_path(option("weights"), weights, "the weight file, or the folder it is in")
     if isinstance(source, bytes | bytearray | memoryview | Package):
-        return Model(source, verify, False, key, public_key)
+        return Model(source, verify, False, key, public_key, weights)
     if not isinstance(source, str | os.PathLike) or not os.fspath(source):
         raise BadInput(f"open takes a package, got {described(source)}; {_how_to_open(source)}")
     try:
-        return Model(source, verify, copy, key, public_key)
+        return Model(source, verify, copy, key, public_key, weights)
     except BadFile:
         _refuse_model_file(Path(source))
         raise

@@ -171,12 +171,13 @@ class Model:
         copy: bool = False,
         key: KeySource | None = None,
         public_key: PublicKeySource | None = None,
+        weights: str | Path | None = None,
     ):
         lib, error, handle = library(), CError(), ctypes.c_void_p()
         if isinstance(source, Package) and not source.sealed:
             verify = False  # it never left this process
         flags = (0 if verify else _SKIP_CHECKSUM) | (_COPY if copy else 0)
-        with open_options(key, public_key, flags) as options:
+        with open_options(key, public_key, flags, weights) as options:
             results = ctypes.byref(options), ctypes.byref(handle), ctypes.byref(error)
             where = ""
             if isinstance(source, Package | bytes | bytearray | memoryview):

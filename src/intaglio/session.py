@@ -66,11 +66,12 @@ class Session:
         copy: bool = False,
         key: KeySource | None = None,
         public_key: PublicKeySource | None = None,
+        weights: str | Path | None = None,
     ):
         threads = default_threads(threads)
         plan = ANY_PLAN if plan is None else whole_number("plan", plan, 0, ANY_PLAN - 1)
         max_steps = whole_number("max_steps", max_steps, 0, (1 << 64) - 1)
-        model = open_package(source, verify, copy, key, public_key)
+        model = open_package(source, verify, copy, key, public_key, weights)
         self.threads = threads
         self._begin(NativeSession(model, COptions(plan, threads, profile, 1, max_steps)))
 
@@ -353,6 +354,7 @@ def open(
     copy: bool = False,
     key: KeySource | None = None,
     public_key: PublicKeySource | None = None,
+    weights: str | Path | None = None,
 ) -> Session:
     """Open a package file (or a Package, or its bytes) to run it.
 
@@ -365,6 +367,9 @@ def open(
     `key` opens an encrypted package: 32 bytes, the path of a key file, `env:NAME`, or a function
     that returns the bytes. With `public_key` (32 bytes, or the path of a PEM file), a package
     without a valid Ed25519 signature of that key is refused.
+
+    `weights` is the weight file of a package without weights, or the folder of its weight files
+    [default: beside the package]. Each is mapped once in a process, whichever packages use it.
     """
     session = object.__new__(Session)
     session.__init__(  # type: ignore[misc]  # __new__ would take a model file
@@ -377,6 +382,7 @@ def open(
         copy=copy,
         key=key,
         public_key=public_key,
+        weights=weights,
     )
     return session
 

@@ -29,6 +29,7 @@ RECORDS = {
     "AXES": f.AXIS,
     "PTCH": f.PATCH,
     "FORM": f.TERM,
+    "WGTS": f.WEIGHTS,
 }
 NUMBERS = [
     0,
@@ -78,7 +79,8 @@ def fix_checksums(data: bytes | bytearray) -> bytes:
 
 # ---- mutations: each changes the sections in place ---------------------------------------------
 def change_field(rng: random.Random, parts: Parts) -> None:
-    filled = [k for k in RECORDS if parts.get(k)]
+    whole = {k: d for k, d in RECORDS.items() if not len(parts.get(k, b"")) % d.itemsize}
+    filled = [k for k in whole if parts.get(k)]
     if not filled:
         return change_bytes(rng, parts)
     kind = rng.choice(filled)
@@ -86,7 +88,9 @@ def change_field(rng: random.Random, parts: Parts) -> None:
     name = rng.choice(rows.dtype.names)  # type: ignore[arg-type]
     column = rows[name]
     i = rng.randrange(len(rows))
-    if column.ndim > 1:
+    if column.ndim > 1 and kind == "WGTS":  # a hash
+        column = column[:, rng.randrange(32)]
+    elif column.ndim > 1:
         axes = min(max(int(rows["rank"][i]), 1), 8) if rng.random() < 0.9 else 8
         column = column[:, rng.randrange(axes)]
     old = int(column[i])
@@ -315,7 +319,7 @@ def _tensor(row: Any, constants: bytearray) -> Any:
         return None
     data = None
     if row["memory"] == 0:
-        if int(row["offset"]) % 8 or int(row["offset"]) + size > len(constants):
+        if row["slot"] or int(row["offset"]) % 8 or int(row["offset"]) + size > len(constants):
             return None
         base = np.frombuffer(constants, np.uint8)
         data = base.ctypes.data + int(row["offset"])

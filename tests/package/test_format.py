@@ -68,6 +68,7 @@ def test_every_section_is_documented():
         "AXES",
         "PTCH",
         "FORM",
+        "WGTS",
         "CRPT",
         "BODY",
         "SIGN",

@@ -15,7 +15,7 @@ from intaglio.package import Package, read
 from intaglio.package import format as f
 from intaglio.package.constant_pool import HASHED_BYTES
 from intaglio.package.read import sections
-from intaglio.package.write import _Constants, assemble
+from intaglio.package.write import Constants, assemble
 from intaglio.plan import Plan, Step, Tensor
 
 
@@ -100,7 +100,7 @@ def test_arrays_with_equal_ends_are_stored_separately():
     long = np.zeros(3 * HASHED_BYTES, np.uint8)
     other = long.copy()
     other[len(long) // 2] = 1
-    kept = _Constants()
+    kept = Constants()
     starts = [kept.add(a)[0] for a in (long, other, long.copy(), other.copy(), long[:-1])]
     assert starts == [0, 3 * HASHED_BYTES, 0, 3 * HASHED_BYTES, 6 * HASHED_BYTES]
     image = np.full(len(kept), 9, np.uint8)

@@ -81,6 +81,16 @@ def test_hostile_calls_on_every_isa(driver, calls):
     assert int(done.stdout.splitlines()[-1].split()[0]) > 50, "hardly any call was accepted"
 
 
+def test_weight_files_on_the_sanitized_runtime(driver):
+    tests = "tests/package/test_weight_files.py"
+    chosen = "shar or mapping or missing or plain_names or links or outside or signature or state"
+    done = sanitized(
+        driver, "-m", "pytest", "-q", "-p", "no:xdist", tests, "-k", chosen, seconds=400
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "100%" in done.stdout
+
+
 def test_mutations_get_past_the_checksums():
     rng = random.Random(3)
     data = SAMPLES["chain"]().package().bytes

@@ -19,6 +19,7 @@ from intaglio.cli import (
     progress_line,
     run_pictures,
     runs_on,
+    weights,
 )
 from intaglio.cli.chip_names import TARGET
 from intaglio.compile_options import LEVELS, CompileOptions, split_options
@@ -33,6 +34,7 @@ GROUPS = {  # of --help
     "Target": "--target --isa --precision --cores --by-layer",
     "Optimisation": "--level --tune --tune-seconds --tune-threads",
     "Pictures": "--resize --bgr",
+    "Weights": "--weights-file --weights-from --swappable",
     "Protection": "--encrypt --key-file --key-env --sign",
     "Output": "-o --json --quiet --explain --dump-dir",
 }
@@ -109,6 +111,7 @@ GROUPS = {  # of --help
 @click.option(
     "--explain", is_flag=True, help="Print the chosen implementation of each layer, and times."
 )
+@weights.split_options
 @click.option(
     "--encrypt",
     metavar="LEVEL",
@@ -133,6 +136,9 @@ def command(
     explain: bool,
     encrypt: str | None,
     sign: str | None,
+    weights_file: str | None,
+    weights_from: tuple[str, ...],
+    swappable: bool,
     as_json: bool,
     quiet: bool,
     **given: Any,
@@ -152,14 +158,20 @@ def command(
     intaglio compile model.onnx --precision fp16         half the size
     intaglio compile model.onnx --tune --explain         measures implementations
     intaglio compile model.onnx --encrypt all --key-file model.key
+    intaglio compile model.onnx --weights-file model.weights    in a second file
+    intaglio compile other.onnx --weights-from model.weights    share weights
     """
     from intaglio.compiler import trace
+    from intaglio.package.weight_save import refuse_protected
     from intaglio.tune import Tuning
 
     for name, value in (("seconds", tune_seconds), ("threads", tune_threads)):
         if value is not None and not tune:
             raise BadInput(f"--tune-{name} needs --tune; add --tune, or leave it out")
     protection = _protection(encrypt, sign)
+    if weights_file or weights_from:
+        refuse_protected(bool(encrypt), bool(sign), swappable)
+    where = {"weights": weights_file, "weights_from": weights_from, "swappable": swappable}
     settings, model_options = split_options(given)
     path = model_files.output_path(model, out)
     refuse_unwritable(path)
@@ -174,15 +186,18 @@ def command(
     with progress_line.shown():
         made = trace(model, target, settings, tune=how if tune else False, **load)
         progress.report(f"writing {path}")
-        made.package.save(path, **protection)
+        made.package.save(path, **protection, **where)  # type: ignore[arg-type]
     for words in warned:
         click.echo(f"intaglio: warning: {words}", err=True)
     seconds = time.perf_counter() - start
     if as_json:
         facts = _facts(made, path, seconds) | {"encrypted": encrypt, "signed": bool(sign)}
+        facts["weight_files"] = weights.facts(path)
         click.echo(json.dumps(facts, indent=1))
     elif not quiet:
         _print(made, path, seconds, explain)
+        if weights_file or weights_from:
+            fitted.echo(weights.words(path))
         if encrypt or sign:
             made_safe = [f"encrypted (level {encrypt})"] if encrypt else []
             made_safe += ["signed"] if sign else []

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from intaglio import progress
-from intaglio.cli import fitted, key_options, model_files, options, progress_line
+from intaglio.cli import fitted, key_options, model_files, options, progress_line, weights
 from intaglio.errors import BadInput
 from intaglio.open_graph import open_ranges
 
@@ -117,6 +117,7 @@ def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> 
     results = choices.of_package(package.meta)
     facts["choices"] = results
     facts["partition"] = package.meta.get("partition")
+    facts["weight_files"] = weights.facts(file)
     if as_json:
         click.echo(json.dumps(facts, indent=1))
         return
@@ -125,7 +126,10 @@ def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> 
     _ports(facts)
     _sizes(package)
     where = "decrypted when it is opened" if protection["encrypted"] else "mapped from the file"
+    where = "mapped from weight files" if facts["weight_files"] else where
     fitted.echo(f"weights     {facts['weight_bytes']:,} bytes, packed for the target, {where}")
+    if facts["weight_files"]:
+        fitted.echo(weights.words(file, ""))
     if facts["code_bytes"]:
         fitted.echo(f"programs    {facts['code_bytes']:,} bytes of instructions; see --asm")
     fitted.echo(f"internal    {facts['arena_bytes']:,} bytes; peak at '{facts['peak_step']}'")

@@ -1,6 +1,6 @@
-"""Options for keys: of encrypted packages that a command reads or writes, and of their signers.
+"""Options for packages that a command reads or writes: keys, signers, weight files.
 
-Values go to the context of click, from which `given_keys` takes them: commands pass no keys around.
+Values go to the context of click, from which `given_keys` takes them: commands pass none around.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def _keep(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
     if value is None:
         return
     kept = ctx.meta.setdefault(_KEPT, {})
-    if parameter.name == "public_key":
-        kept["public_key"] = value
+    if parameter.name in ("public_key", "weights"):
+        kept[parameter.name] = value
         return
     if "key" in kept:
         raise BadInput("--key-file and --key-env are given; a package has one key; leave out one")
@@ -58,7 +58,17 @@ _PUBLIC_KEY = click.option(
     callback=_keep,
     help="Refuse a package without a valid Ed25519 signature of this key (PEM).",
 )
-GROUP = {"Keys of packages": "--key-file --key-env --public-key"}  # of --help
+_WEIGHTS = click.option(
+    "--weights",
+    "weights",
+    type=click.Path(),
+    metavar="FILE",
+    expose_value=False,
+    callback=_keep,
+    help="Weight file of a package without weights, or the folder of its weight files "
+    "[default: beside the package].",
+)
+GROUP = {"Packages": "--weights --key-file --key-env --public-key"}  # of --help
 
 
 def key_options(command: F) -> F:
@@ -69,12 +79,12 @@ def key_options(command: F) -> F:
 
 
 def package_options(command: F) -> F:
-    """Add the options for packages that a command reads: keys, and --public-key."""
-    return key_options(_PUBLIC_KEY(command))
+    """Add the options for packages that a command reads: --weights, keys and --public-key."""
+    return _WEIGHTS(key_options(_PUBLIC_KEY(command)))
 
 
 def given_keys() -> dict[str, Any]:
-    """The keys that were given, as arguments of `intaglio.open` and `Package.load`."""
+    """The keys and weights that were given, as arguments of `intaglio.open` and `Package.load`."""
     ctx = click.get_current_context(silent=True)
     return dict(ctx.meta.get(_KEPT, {})) if ctx else {}
 
@@ -96,10 +106,10 @@ def required_key() -> str | Path:
 
 
 def refuse_keys(path: str) -> None:
-    """BadInput if a key was given for a model file."""
-    if given := given_keys():
-        flag = "--public-key" if "public_key" in given else "--key-file"
-        raise BadInput(f"{path} is a model; {flag} is for packages; leave it out")
+    """BadInput if a key or a weight file was given for a model file."""
+    flags = {"key": "--key-file", "public_key": "--public-key", "weights": "--weights"}
+    for name in given_keys():
+        raise BadInput(f"{path} is a model; {flags[name]} is for packages; leave it out")
 
 
 def _write_no_core_dumps() -> None:

@@ -19,6 +19,10 @@ from intaglio.package.encryption import decrypt, encrypt
 from intaglio.package.keys import KeySource, PublicKeySource
 from intaglio.package.read import Contents, read
 from intaglio.package.signing import Signature, sign, signature_of
+from intaglio.package.stored import read_bytes as read_bytes
+from intaglio.package.weight_join import WeightsSource, attach
+from intaglio.package.weight_save import Paths, refuse_protected, separate
+from intaglio.package.weight_split import WeightPlace, refilled
 from intaglio.package.write import seal, write
 from intaglio.plan import Plan, Tensor
 
@@ -36,7 +40,9 @@ class Package:
             )
         self._data = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
         self.sealed = sealed  # before it is written, the checksum of the constants is missing
-        self.signature: Signature | None = None  # of the file that it was loaded from
+        # Of the file that it was loaded from: its signature, and its weight files.
+        self.signature: Signature | None = None
+        self.weight_files: list[WeightPlace] = []
 
     @classmethod
     def build(
@@ -61,19 +67,26 @@ class Package:
         *,
         key: KeySource | None = None,
         public_key: PublicKeySource | None = None,
+        weights: WeightsSource | None = None,
     ) -> Package:
-        """Read a `.itg` file; BadFile if it is not a valid package.
+        """Read a `.itg` file and its weight files; BadFile if it is not a valid package.
 
         `key` opens an encrypted one: 32 bytes, the path of a key file, `env:NAME`, or a function
         that returns the bytes. With `public_key` (32 bytes, or the path of a PEM file), a file
-        without a valid Ed25519 signature of that key is refused.
+        without a valid Ed25519 signature of that key is refused. `weights` is the weight file of a
+        package without weights, its bytes, or the folder of its weight files [default: beside it].
         """
         path = file_path("Package.load", path, 'a name such as "model.itg"')
         data = read_bytes(path)
         try:
-            package = cls(decrypt(data, key, public_key))
+            bare = decrypt(data, key, public_key)
+            if bare is data:
+                whole, files = attach(bare, os.path.dirname(path), weights, public_key is not None)
+            else:
+                whole, files = bare, []
+            package = cls(whole)
             package.contents  # noqa: B018  # reading it checks it
-            package.signature = signature_of(data)
+            package.signature, package.weight_files = signature_of(data), files
         except (BadFile, BadKey) as e:
             raise type(e)(f"{path}: {e}") from None
         return package
@@ -85,27 +98,51 @@ class Package:
         encrypt: str | None = None,
         key: KeySource | None = None,
         sign: Any = None,
+        weights: str | Path | None = None,
+        weights_from: Paths = (),
+        swappable: bool = False,
     ) -> None:
         """Write the file atomically.
+
+        With `weights`, a name such as "model.weights", the constants go to that file beside the
+        package. Constants that are also in a file of `weights_from`, weight files or packages that
+        have one, are taken from there. `swappable` lets the weight file be replaced by one of
+        `save_weights`; otherwise the package takes exactly these weights.
 
         `encrypt` says what is encrypted with `key` (as in `load`): "weights"; "graph", all
         sections; "all", the section table too. `sign` is an Ed25519 private key: the path of a PEM
         file, 32 bytes, or an object of the package `cryptography`.
         """
         path = file_path("save", path, 'a name such as "model.itg"')
-        write_atomically(path, [self.protected(encrypt, key, sign)])
+        data = np.frombuffer(self._file(), np.uint8)
+        if weights is not None or weights_from or swappable:
+            refuse_protected(encrypt is not None, sign is not None, swappable)
+            data = separate(data, path, weights, weights_from, swappable)
+        write_atomically(path, [_protected(data, encrypt, key, sign)])
 
     def protected(
         self, encrypt: str | None = None, key: KeySource | None = None, sign: Any = None
     ) -> memoryview:
-        """The bytes that `save` writes."""
-        if (encrypt is None) != (key is None):
-            given, missing = ("key", "encrypt") if encrypt is None else ("encrypt", "key")
-            raise BadInput(f"{option(given)} is given without {option(missing)}; give both")
-        data = np.frombuffer(self._file(), np.uint8)
-        if encrypt is not None and key is not None:
-            data = _encrypt(data, encrypt, key)
-        return (data if sign is None else _sign(data, sign)).data
+        """The bytes that `save` writes to a single file."""
+        return _protected(np.frombuffer(self._file(), np.uint8), encrypt, key, sign)
+
+    def save_weights(self, path: str | Path) -> None:
+        """Write a weight file for the swappable package that this one was loaded from, or made of
+        by `with_weights`. Renamed over the old weight file, it needs no other package."""
+        path = file_path("save_weights", path, 'a name such as "model.weights"')
+        place = next((p for p in self.weight_files if p.swappable), None)
+        if place is None:
+            raise BadInput(
+                "the package was not loaded from one with swappable weights; save such a one with "
+                f"{option('swappable', True)}, or save the whole package"
+            )
+        write_atomically(path, refilled(np.frombuffer(self._file(), np.uint8), place))
+
+    def with_weights(self, new: Any, **keywords: Any) -> Package:
+        """The same plan with the weights of another training: see `intaglio.weight_update`."""
+        from intaglio.weight_update import with_weights
+
+        return with_weights(self, new, **keywords)
 
     @cached_property
     def bytes(self) -> bytes:
@@ -180,17 +217,16 @@ class Package:
         return f"Package({len(self.image)} bytes, {self.steps} steps, {self.isa})"
 
 
-_encrypt, _sign = encrypt, sign  # methods have arguments of these names
+_encrypt, _sign = encrypt, sign  # functions have arguments of these names
 
 
-def read_bytes(path: str | Path) -> Array:
-    """The bytes of a file in aligned memory; BadFile if it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            data = heap.own_block(os.fstat(file.fileno()).st_size)
-            return data[: file.readinto(data.data)]
-    except OSError as e:
-        raise BadFile(f"cannot read {path}: {e.strerror}") from None
+def _protected(data: Array, encrypt: str | None, key: KeySource | None, sign: Any) -> memoryview:
+    if (encrypt is None) != (key is None):
+        given, missing = ("key", "encrypt") if encrypt is None else ("encrypt", "key")
+        raise BadInput(f"{option(given)} is given without {option(missing)}; give both")
+    if encrypt is not None and key is not None:
+        data = _encrypt(data, encrypt, key)
+    return (data if sign is None else _sign(data, sign)).data
 
 
 def _types(tensors: Sequence[Tensor | None], without: Collection[int] = ()) -> dict[str, Type]:

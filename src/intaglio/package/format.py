@@ -16,7 +16,7 @@ NONE = 0xFFFFFFFF  # an absent tensor, quantisation or origin
 ENCRYPTED = 1  # header flag: sections CRPT and BODY, and SIGN if the file is signed
 REQUIRED = 1  # section flag: a reader that does not know this kind must refuse the file
 # Kinds that were added later: a reader that does not know them must refuse the file.
-REQUIRED_KINDS = ("CODE", "SYMB", "AXES", "PTCH", "FORM")
+REQUIRED_KINDS = ("CODE", "SYMB", "AXES", "PTCH", "FORM", "WGTS")
 
 HEADER = np.dtype(
     [
@@ -59,7 +59,7 @@ TENSOR = np.dtype(
         ("rank", "u1"),
         ("memory", "u1"),  # 0 const, 1 arena, 2 input, 3 output, 4 code
         ("dynamic", "u1"),  # bit i: the extent of axis i is known only at run time
-        ("slot", "<u4"),  # which input or output, counted over all main plans
+        ("slot", "<u4"),  # which input or output, over all main plans; const: 1 + row of WGTS
         ("quant", "<u4"),  # row of QUNT, or NONE
         ("offset", "<u8"),  # in bytes, within the memory
         ("size", "<u8"),  # in bytes
@@ -90,8 +90,8 @@ STATE = np.dtype(
         ("plan", "<u4"),  # a main plan
         ("input", "<u4"),  # the input of the next run that gets the value of ...
         ("output", "<u4"),  # ... this output
-        ("reserved", "<u4"),
-        ("initial", "<u8"),  # in CNST: the value for the first run; ZEROS: zeros
+        ("file", "<u4"),  # where its first value lies: 0 CNST, else 1 + row of WGTS
+        ("initial", "<u8"),  # there: the value for the first run; ZEROS: zeros
     ]
 )
 SYMBOL = np.dtype(
@@ -128,6 +128,38 @@ TERM = np.dtype(
 )
 NUMBER_TERM, SYMBOL_TERM, FIRST_OPERATION = 0, 1, 2
 ZEROS = 0xFFFFFFFFFFFFFFFF
+WEIGHTS = np.dtype(  # section WGTS
+    [
+        ("name", "<u4"),  # in NAME: the plain name of a file beside the package
+        ("flags", "<u4"),  # bit 0: any contents of this layout will do
+        ("layout", "u1", (32,)),
+        ("content", "u1", (32,)),  # SHA-256 of its header (with crc 0) and table
+    ]
+)
+ANY_CONTENT = 1  # flag of WEIGHTS
+WEIGHTS_MAGIC = b"ITGW"
+WEIGHTS_VERSION = 1
+MAX_WEIGHT_FILES = 8  # that a package may name
+WEIGHTS_HEADER = np.dtype(  # of a weight file; rows of BLOB follow
+    [
+        ("magic", "S4"),
+        ("version", "<u4"),
+        ("blobs", "<u4"),
+        ("crc", "<u4"),  # CRC-32 of header (with this field 0) and table
+        ("size", "<u8"),  # of the whole file
+        ("flags", "<u8"),
+        ("layout", "u1", (32,)),  # SHA-256 of the plan that it was made for
+    ]
+)
+BLOB = np.dtype(
+    [
+        ("offset", "<u8"),  # from the start of the file
+        ("size", "<u8"),
+        ("hash", "u1", (32,)),  # SHA-256
+        ("crc", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
 CRYPT = np.dtype(  # section CRPT; rows of PART follow
     [
         ("level", "<u4"),  # 1 weights, 2 graph (all sections), 3 all
@@ -162,6 +194,9 @@ RECORDS = {
     "axis": AXIS,
     "patch": PATCH,
     "term": TERM,
+    "weights": WEIGHTS,
+    "weights_header": WEIGHTS_HEADER,
+    "blob": BLOB,
     "crypt": CRYPT,
     "part": PART,
     "signature": SIGNATURE,

@@ -36,6 +36,9 @@ class COpenOptions(ctypes.Structure):
         ("key_from", _KeyFunction),
         ("key_context", ctypes.c_void_p),
         ("public_key", ctypes.c_void_p),
+        ("weights", ctypes.c_char_p),
+        ("weights_data", ctypes.c_void_p),
+        ("weights_size", ctypes.c_uint64),
     ]
 
 
@@ -153,12 +156,16 @@ class _Called:
 
 @contextmanager
 def open_options(
-    key: KeySource | None, public_key: PublicKeySource | None, flags: int = 0
+    key: KeySource | None,
+    public_key: PublicKeySource | None,
+    flags: int = 0,
+    weights: str | os.PathLike[str] | None = None,
 ) -> Iterator[COpenOptions]:
-    """The options of a call that opens a package, with `key=` and `public_key=` of the API."""
+    """The options of a call that opens a package, with the keywords of the API."""
     signer = None if public_key is None else public_key_of(public_key)
     with nullcontext(COpenOptions()) if key is None else Key(key).options() as o:
         o.flags = flags
+        o.weights = None if weights is None else os.fsencode(weights)
         if signer is not None:
             kept = (ctypes.c_uint8 * BYTES).from_buffer_copy(signer)
             o.public_key = ctypes.addressof(kept)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,8 +78,17 @@ def sections(data: bytes | memoryview, trust: bool = False) -> tuple[dict[str, m
 def read(data: bytes | memoryview, trust: bool = False) -> Contents:
     """Parse a package file. Constants are views of `data`."""
     parts, isa = sections(data, trust)
-    try:
+    if "WGTS" in parts:
+        raise BadFile("package has its weights in another file; Package.load finds it")
+    with inconsistent():
         return _Reader(parts).contents(isa)
+
+
+@contextmanager
+def inconsistent() -> Iterator[None]:
+    """Turns errors of reading damaged or hostile records into BadFile."""
+    try:
+        yield
     except (KeyError, ValueError, IndexError, TypeError) as e:
         raise BadFile(f"package is inconsistent ({type(e).__name__}: {e}); compile again") from None
 

@@ -46,6 +46,7 @@ def signature_of(data: Array) -> Signature | None:
 def sign(data: Array, private_key: Any) -> Array:
     """The file with a signature of `private_key`, in place of one that it may have."""
     signer = private_key_of(private_key)
+    _refuse_swappable(data)
     result = _with_section(data)
     header = result[: f.HEADER.itemsize].view(f.HEADER)[0]
     isa, flags = int(header["isa"]), int(header["flags"])
@@ -61,6 +62,19 @@ def sign(data: Array, private_key: Any) -> Array:
     row["crc"] = zlib.crc32(record.tobytes())
     write_head(result, table, isa, flags)
     return result
+
+
+def _refuse_swappable(data: Array) -> None:
+    """BadInput for a package whose weights may be swapped: a signature would not cover them."""
+    for row in table_of(data):
+        start, size = int(row["offset"]), int(row["size"])
+        if row["kind"] != b"WGTS" or start + size > len(data) or size % f.WEIGHTS.itemsize:
+            continue
+        if np.any(data[start : start + size].view(f.WEIGHTS)["flags"] & f.ANY_CONTENT):
+            raise BadInput(
+                "weights of the package may be swapped, which a signature cannot cover; save it "
+                "without swappable"
+            )
 
 
 def private_key_of(source: Any) -> Any:

@@ -100,7 +100,7 @@ def image(sections: Mapping[str, Data], isa: int = 0, arena: Arena | None = None
         data, start = sections[row["kind"].decode()], int(row["offset"])
         result[end:start] = 0
         end = start + len(data)
-        if isinstance(data, _Constants):
+        if isinstance(data, Constants):
             data.lay(result[start:end])
         else:
             result[start:end] = np.frombuffer(data, np.uint8)
@@ -158,7 +158,7 @@ class _Strings:
         return self.place[text]
 
 
-class _Constants:
+class Constants:
     """The constants of a section: aligned, equal ones stored once, not copied before `lay`."""
 
     def __init__(self, arena: Arena | None = None) -> None:
@@ -201,7 +201,7 @@ class _Constants:
         made[end:] = 0
 
 
-Data = bytes | bytearray | memoryview | _Constants  # contents of a section
+Data = bytes | bytearray | memoryview | Constants  # contents of a section
 
 
 class _Writer:
@@ -215,7 +215,7 @@ class _Writer:
         self.steps: list[tuple[Any, ...]] = []
         self.states: list[tuple[Any, ...]] = []
         self.args: list[int] = []
-        self.attrs, self.consts, self.code = bytearray(), _Constants(arena), _Constants()
+        self.attrs, self.consts, self.code = bytearray(), Constants(arena), Constants()
         self.names, self.origins = _Strings(), _Strings()
         self.ranges = Ranges(self.names.add)
         self.inputs = self.outputs = 0  # slots of earlier main plans
