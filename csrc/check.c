@@ -224,13 +224,17 @@ static itg_status check_step(const itg_model *m, uint32_t plan, uint32_t i, itg_
   const char *name = itg_name(m, s->op);
   const itg_op *op = i && m->kernels[i - 1] && s->op == m->steps[i - 1].op ? m->kernels[i - 1]->op
                                                                            : itg_find_op(name);
+  if (!op) op = itg_needed_op(m, s->op);
   if (!op)
     return itg_fail(e, ITG_UNSUPPORTED, "step %u: this runtime has no op '%.60s'; update intaglio",
                     i, name);
-  if (s->attrs_size != op->attrs_size || s->attrs % 8 || s->attrs > m->attrs_size ||
-      s->attrs_size > m->attrs_size - s->attrs)
-    BAD("step %u (%s): attributes have %u bytes, %zu are needed, or lie outside of ATTR", i, name,
-        s->attrs_size, op->attrs_size);
+  if (s->attrs % 8 || s->attrs > m->attrs_size || s->attrs_size > m->attrs_size - s->attrs)
+    BAD("step %u (%s): attributes lie outside of ATTR", i, name);
+  const int64_t *text = (const void *)(m->attrs + s->attrs);  // its length comes first
+  const bool whole = op->flags & ITG_TEXT ? s->attrs_size >= 8 && *text == s->attrs_size - 8ll
+                                          : s->attrs_size == op->attrs_size;
+  if (!whole)
+    BAD("step %u (%s): attributes have %u bytes; that does not fit the op", i, name, s->attrs_size);
   const uint32_t *in = m->args + s->args, *out = in + s->n_in;
   uint32_t main = m->plans[plan].main;
   for (uint32_t k = 0; k < s->n_in + s->n_out; k++)
@@ -290,6 +294,7 @@ itg_status itg_check_model(itg_model *m, itg_error *e) {
   for (uint32_t i = 0; i < m->n_args; i++)
     m->arg_tensors[i] = m->args[i] < m->n_tensors ? &m->tensors[m->args[i]] : NULL;
   itg_status status = check_plans(m, e);
+  if (!status) status = itg_check_plugins(m, e);
   if (!status) status = check_slots(m, e);
   if (!status) status = check_states(m, e);
   for (uint32_t p = m->n_plans;

@@ -23,7 +23,7 @@ typedef struct itg_file_header {
 } itg_file_header;
 
 typedef struct itg_file_section {
-  char kind[4];       // META PLAN TENS QUNT STEP ARGS ATTR CNST CODE NAME ORIG STAT SYMB AXES PTCH FORM WGTS, or something newer
+  char kind[4];       // META PLAN TENS QUNT STEP ARGS ATTR CNST CODE NAME ORIG STAT SYMB AXES PTCH FORM WGTS PLUG, or something newer
   uint32_t flags;     // bit 0: a reader that does not know this kind must refuse the file; else it skips the section
   uint64_t offset;    // from the start of the file, a multiple of 64
   uint64_t size;      // in bytes
@@ -113,6 +113,16 @@ typedef struct itg_file_term {
   int64_t value;      // the number, or the row of SYMB
 } itg_file_term;
 
+// An operator of a plug-in that steps use.
+typedef struct itg_file_plugin {
+  uint32_t op;        // offset in NAME, as in STEP; rows are in the order of it
+  uint32_t plugin;    // offset in NAME: name of the plug-in
+  uint32_t version;   // offset in NAME: version of the plug-in that the package was compiled with
+  uint32_t fields;    // offset in NAME: the operator's attributes, as the plug-in declares them
+  uint32_t abi;       // ITG_PLUGIN_ABI of the compiler
+  uint32_t reserved;  // 0
+} itg_file_plugin;
+
 enum itg_term { ITG_NUMBER, ITG_SYMBOL, ITG_ADD, ITG_SUBTRACT, ITG_MULTIPLY, ITG_FLOOR_DIVIDE, ITG_MODULO, ITG_MINIMUM, ITG_MAXIMUM };
 
 // A weight file that holds constants of the package.
@@ -177,6 +187,7 @@ _Static_assert(sizeof(itg_file_term) == 16, "term");
 _Static_assert(sizeof(itg_file_weights) == 72, "weights");
 _Static_assert(sizeof(itg_file_weights_header) == 64, "weights header");
 _Static_assert(sizeof(itg_file_blob) == 56, "blob");
+_Static_assert(sizeof(itg_file_plugin) == 24, "plugin");
 _Static_assert(sizeof(itg_file_crypt) == 56, "crypt");
 _Static_assert(sizeof(itg_file_part) == 32, "part");
 _Static_assert(sizeof(itg_file_signature) == 96, "signature");

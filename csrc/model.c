@@ -85,7 +85,7 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
   const itg_file_header *h = (const void *)m->file;
   const itg_file_section *table = (const void *)(m->file + sizeof *h);
   uint64_t plans = 0, tens = 0, quants = 0, steps = 0, args = 0, states = 0;
-  uint64_t symbols = 0, axes = 0, patches = 0, terms = 0, weights = 0;
+  uint64_t symbols = 0, axes = 0, patches = 0, terms = 0, weights = 0, plugins = 0;
   const section known[] = {
       {"META", 1, (const void **)&m->meta, &m->meta_size},
       {"PLAN", sizeof(itg_file_plan), (const void **)&m->plans, &plans},
@@ -104,6 +104,7 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
       {"PTCH", sizeof(itg_file_patch), (const void **)&m->patches, &patches},
       {"FORM", sizeof(itg_file_term), (const void **)&m->terms, &terms},
       {"WGTS", sizeof(itg_file_weights), (const void **)&m->weight_rows, &weights},
+      {"PLUG", sizeof(itg_file_plugin), (const void **)&m->plugins, &plugins},
   };
   const size_t n_known = sizeof known / sizeof *known;
   for (uint32_t i = 0; i < h->sections; i++) {
@@ -133,13 +134,14 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
     *known[k].size = s->size / known[k].item;
   }
   for (size_t k = 0; k < n_known; k++)
-    if (!*known[k].data && !strstr("ORIG CODE STAT SYMB AXES PTCH FORM WGTS", known[k].kind))
+    if (!*known[k].data && !strstr("ORIG CODE STAT SYMB AXES PTCH FORM WGTS PLUG", known[k].kind))
       return itg_fail(e, ITG_BAD_FILE, "file has no section %s", known[k].kind);
   m->n_plans = (uint32_t)plans, m->n_tensors = (uint32_t)tens, m->n_quants = (uint32_t)quants;
   m->n_steps = (uint32_t)steps, m->n_args = (uint32_t)args;
   m->n_states = (uint32_t)states, m->n_symbols = (uint32_t)symbols, m->n_axes = (uint32_t)axes;
   m->n_patches = (uint32_t)patches, m->n_terms = (uint32_t)terms;
   m->n_weights = (uint32_t)weights;
+  m->n_plugins = (uint32_t)plugins;
   return ITG_OK;
 }
 
@@ -267,6 +269,7 @@ void itg_model_close(itg_model *m) {
   free(m->tensors);
   free(m->arg_tensors);
   free(m->kernels);
+  free(m->plugin_ops);
   free(m->families);
   free(m->mains);
   free(m->input_slots);

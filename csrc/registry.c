@@ -20,16 +20,19 @@ enum {
 #include "kernels/kernels.inc"
 };
 
+#define OP_ROW(called, flag_bits, inferred, takes, attributes, words) \
+  {.name = called,                                                    \
+   .fields = "" words,                                                \
+   .attrs_size = offsetof(itg_attrs_##attributes, end),               \
+   .flags = flag_bits,                                                \
+   .infer = itg_infer_##inferred,                                     \
+   .scratch = itg_scratch_##takes},
 static const itg_op ops[] = {
-#define OP(name, flags, infer, scratch, fields)               \
-  {#name, "" fields,         offsetof(itg_attrs_##name, end), \
-   flags, itg_infer_##infer, itg_scratch_##scratch},
-#define CPU_OP(name, flags, infer, scratch, fields)                  \
-  {"cpu." #name, "" fields,         offsetof(itg_attrs_##name, end), \
-   flags,        itg_infer_##infer, itg_scratch_##scratch},
-#define NPU_OP(name, flags, infer, scratch, fields)                  \
-  {"npu." #name, "" fields,         offsetof(itg_attrs_##name, end), \
-   flags,        itg_infer_##infer, itg_scratch_##scratch},
+#define OP(name, flags, infer, scratch, fields) OP_ROW(#name, flags, infer, scratch, name, fields)
+#define CPU_OP(name, flags, infer, scratch, fields) \
+  OP_ROW("cpu." #name, flags, infer, scratch, name, fields)
+#define NPU_OP(name, flags, infer, scratch, fields) \
+  OP_ROW("npu." #name, flags, infer, scratch, name, fields)
 #include "kernels/kernels.inc"
 };
 
@@ -56,7 +59,8 @@ const char *itg_status_words(itg_status status) {  // in the order of enum itg_s
       "the model cannot compute with this data",
       "there is not enough memory",
       "another thread is running this session; use one session per thread",
-      "a key or signature is missing, or does not fit the package"};
+      "a key or signature is missing, or does not fit the package",
+      "an operator of the package is in a plug-in that is not loaded, or that has changed"};
   const size_t known = sizeof words / sizeof *words;
   return (size_t)status < known ? words[status] : "unknown status";
 }
@@ -87,5 +91,5 @@ const itg_kernel *itg_find_kernel(const itg_op *op, const char *dtype, uint32_t 
         (!strcmp(k->types, dtype) || !strcmp(k->types, "any")))
       return k;
   }
-  return NULL;
+  return itg_find_plugin_kernel(op, dtype, isa);
 }

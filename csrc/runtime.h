@@ -45,8 +45,9 @@ struct itg_model {
   const itg_file_patch *patches;
   const itg_file_term *terms;
   const itg_file_weights *weight_rows;
+  const itg_file_plugin *plugins;
   uint32_t n_plans, n_tensors, n_quants, n_steps, n_args, n_states;
-  uint32_t n_symbols, n_axes, n_patches, n_terms, n_weights;
+  uint32_t n_symbols, n_axes, n_patches, n_terms, n_weights, n_plugins;
   itg_weights *weights[ITG_MAX_WEIGHT_FILES];
   const uint8_t *attrs, *consts, *code;
   const char *names, *origins, *meta;
@@ -55,6 +56,7 @@ struct itg_model {
   itg_tensor *tensors;             // one per record: type, and data if constant
   const itg_tensor **arg_tensors;  // one per entry of ARGS
   const itg_kernel **kernels;      // one per step
+  const itg_op **plugin_ops;       // one per row of PLUG
   itg_family *families;            // one per plan; sub-plans have the slots of their main plan
   uint32_t *mains;                 // plan numbers of the main plans
   uint32_t *input_slots,
@@ -129,6 +131,9 @@ struct itg_session {
 // check.c: everything that a file claims, checked once
 bool itg_has_string(const char *data, uint64_t size, uint32_t at);
 itg_status itg_check_model(itg_model *model, itg_error *error);
+// plugin.c
+itg_status itg_check_plugins(itg_model *model, itg_error *error);
+const itg_op *itg_needed_op(const itg_model *model, uint32_t name);  // of a row of PLUG, or NULL
 // control.c
 itg_status itg_check_control(const itg_model *model, uint32_t plan, const itg_file_step *step,
                              itg_error *error);

@@ -252,7 +252,7 @@ static itg_step bound_step(itg_session *s, uint32_t plan, const itg_file_step *r
       .parts = itg_parts_for(m, r, s->args + r->args, s->threads),
       .control = (kernel->op->flags & ITG_CONTROL) != 0,
       .plan = plan,
-      .isa = kernel->isa,
+      .isa = kernel->isa ? kernel->isa : "scalar",
   };
 }
 

@@ -146,6 +146,7 @@ static bool evaluate(const itg_model *m, const itg_file_patch *p, const int64_t 
 uint32_t itg_parts_for(const itg_model *m, const itg_file_step *s, itg_tensor *const *args,
                        uint32_t threads) {
   const itg_op *op = m->kernels[s - m->steps]->op;
+  if (op->flags & ITG_CALLER) return 1;
   const double per_ns =
       !strcmp(op->name, "qlinear_mul") || !strcmp(op->name, "qlinear_add") ? 3 : 8;  // bytes
   const itg_tensor *first = s->n_out ? args[s->n_in] : NULL;

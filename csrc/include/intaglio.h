@@ -96,8 +96,9 @@ typedef enum itg_status {
   ITG_UNSUPPORTED,  // the file needs another CPU or a newer runtime
   ITG_RUN_ERROR,    // the model cannot compute with this data
   ITG_NO_MEMORY,
-  ITG_BUSY,     // another thread is running this session; itg_session_error does not tell of it
-  ITG_BAD_KEY,  // a key or signature is missing, or does not fit the package
+  ITG_BUSY,       // another thread is running this session; itg_session_error does not tell of it
+  ITG_BAD_KEY,    // a key or signature is missing, or does not fit the package
+  ITG_NO_PLUGIN,  // an operator is in a plug-in that is not loaded, or that has changed
 } itg_status;
 
 typedef struct itg_error {
@@ -106,6 +107,22 @@ typedef struct itg_error {
 
 // What a status means, for functions that give no words of their own: one line.
 ITG_API const char *itg_status_words(itg_status status);
+
+// ---- plug-ins: operators that the runtime does not have; intaglio_plugin.h shows how to write one
+typedef struct itg_plugin itg_plugin;
+
+// Loads the plug-in of a shared library and registers it. `path` must have a '/', so that no folder
+// is searched. Only load libraries that you trust: their code runs in your process. A package names
+// the plug-ins that it needs, but never a file. The library stays loaded. `plugin` may be NULL.
+ITG_API itg_status itg_load_plugin(const char *path, const itg_plugin **plugin, itg_error *error);
+// Registers a plug-in of your own program for all models that are opened from now on, on any
+// thread. The plug-in and all that it points to must stay as they are until the process ends.
+// Registering the same one again changes nothing; an operator that another plug-in has is refused.
+ITG_API itg_status itg_register_plugin(const itg_plugin *plugin, itg_error *error);
+// Hides the plug-in of this name from models that are opened from now on. Open ones keep it.
+ITG_API itg_status itg_unregister_plugin(const char *name, itg_error *error);
+// ITG_PLUGIN_ABI of this library.
+ITG_API uint32_t itg_plugin_abi(void);
 
 // ---- models -------------------------------------------------------------------------------------
 typedef struct itg_model itg_model;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "intaglio.h"
+#include "sample_plugin.h"
 
 enum { SECONDS = 20, MEMORY = 4 << 20, STEPS = 20000, MAX_IO = 64 };
 
@@ -167,6 +168,7 @@ int main(int argc, char **argv) {
   uint8_t public_key[32];
   itg_open_options options = {0};
   itg_error error;
+  if (itg_register_plugin(&itg_sample_plugin, &error)) return 4;
   if (argc > 2 && strcmp(argv[2], "-"))
     options.key_from = itg_key_from_file, options.key_context = argv[2];
   if (argc > 3 && strcmp(argv[3], "-")) {

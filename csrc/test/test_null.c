@@ -110,9 +110,9 @@ int main(void) {
   test_no_session();
   test_no_results(model);
   test_no_data(model);
-  for (int status = ITG_OK; status <= ITG_BAD_KEY; status++)
+  for (int status = ITG_OK; status <= ITG_NO_PLUGIN; status++)
     CHECK(!strstr(itg_status_words(status), "unknown"));
-  CHECK(strstr(itg_status_words(ITG_BAD_KEY + 1), "unknown") &&
+  CHECK(strstr(itg_status_words(ITG_NO_PLUGIN + 1), "unknown") &&
         strstr(itg_status_words((itg_status)-1), "unknown"));
   itg_model_close(model);
   free(file);

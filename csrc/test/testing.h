@@ -27,7 +27,9 @@ typedef struct builder {
   uint32_t args[4 * MAX_RECORDS];
   char names[16 * MAX_RECORDS];
   uint8_t consts[4096];
-  size_t n_tensors, n_steps, n_args, n_names, n_consts;
+  itg_file_plugin plugins[8];
+  uint8_t attrs[256];
+  size_t n_tensors, n_steps, n_args, n_names, n_consts, n_plugins, n_attrs;
 } builder;
 
 static inline uint32_t add_name(builder *b, const char *name) {
@@ -110,9 +112,10 @@ static inline uint8_t *build(builder *b, size_t *size) {
                {"QUNT", "", 0},
                {"STEP", b->steps, b->n_steps * sizeof *b->steps},
                {"ARGS", b->args, b->n_args * sizeof *b->args},
-               {"ATTR", "", 0},
+               {"ATTR", b->attrs, b->n_attrs},
                {"NAME", b->names, b->n_names},
-               {"CNST", b->consts, b->n_consts}};
+               {"CNST", b->consts, b->n_consts},
+               {"PLUG", b->plugins, b->n_plugins * sizeof *b->plugins}};
   enum { N = sizeof parts / sizeof *parts };
   itg_file_section table[N] = {0};
   uint64_t at = (sizeof(itg_file_header) + sizeof table + 63) / 64 * 64;

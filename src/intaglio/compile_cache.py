@@ -13,6 +13,7 @@ import numpy as np
 
 import intaglio
 from intaglio import native
+from intaglio.custom.table import fingerprint as fingerprint_ops
 from intaglio.errors import BadInput, IntaglioError
 from intaglio.frontends.onnx import OnnxModel
 from intaglio.package import Package
@@ -55,7 +56,7 @@ class PackageCache:
         if self.folder is None:
             return None
         words = json.dumps(_plain(options), sort_keys=True)
-        build = f"{intaglio.__version__} {native.machine():x} {_library()}"
+        build = f"{intaglio.__version__} {native.machine():x} {_library()} {fingerprint_ops()}"
         name = hashlib.sha256(f"{self.model} {build} {words}".encode()).hexdigest()[:32]
         return self.folder / f"{name}.itg"
 

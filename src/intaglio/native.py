@@ -6,8 +6,7 @@ import ctypes
 import functools
 import math
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,19 @@ import numpy as np
 from intaglio import dtypes, symint
 from intaglio.errors import BadInput, IntaglioError, RunError
 from intaglio.ir import Array, Node, Value
+from intaglio.native_op import CONTROL as CONTROL
+from intaglio.native_op import INPLACE as INPLACE
+from intaglio.native_op import INPLACE_FIRST as INPLACE_FIRST
+from intaglio.native_op import ROUNDS as ROUNDS
+from intaglio.native_op import VIEW as VIEW
+from intaglio.native_op import NativeOp as NativeOp
+from intaglio.native_op import Plugin as Plugin
 
 MAX_RANK = 8
-# enum itg_op_flags
-INPLACE, VIEW, EXTENT, CONTROL, INPLACE_FIRST, VALUES, ROUNDS = 1, 2, 4, 8, 16, 32, 64
 
 
 class CTensor(ctypes.Structure):
-    """struct itg_tensor of kernel.h."""
+    """struct itg_tensor of intaglio_plugin.h."""
 
     _fields_ = [
         ("data", ctypes.c_void_p),
@@ -36,7 +40,7 @@ class CTensor(ctypes.Structure):
 
 
 class CCall(ctypes.Structure):
-    """struct itg_call of kernel.h."""
+    """struct itg_call of intaglio_plugin.h."""
 
     _fields_ = [
         ("inputs", ctypes.POINTER(ctypes.POINTER(CTensor))),
@@ -49,78 +53,40 @@ class CCall(ctypes.Structure):
     ]
 
 
-_Infer = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.POINTER(CCall), ctypes.POINTER(CTensor))
-_Scratch = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.POINTER(CCall), ctypes.c_uint32)
-_Run = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.POINTER(CCall), ctypes.c_uint32, ctypes.c_uint32)
+Infer = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.POINTER(CCall), ctypes.POINTER(CTensor))
+Scratch = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.POINTER(CCall), ctypes.c_uint32)
+Run = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.POINTER(CCall), ctypes.c_uint32, ctypes.c_uint32)
+Macs = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.POINTER(CCall))
 
 
-class _COp(ctypes.Structure):
+class COp(ctypes.Structure):
+    """struct itg_op of intaglio_plugin.h."""
+
     _fields_ = [
         ("name", ctypes.c_char_p),
         ("fields", ctypes.c_char_p),
         ("attrs_size", ctypes.c_size_t),
         ("flags", ctypes.c_uint32),
-        ("infer", _Infer),
-        ("scratch", _Scratch),
+        ("n_out", ctypes.c_uint32),
+        ("infer", Infer),
+        ("scratch", Scratch),
+        ("macs", Macs),
+        ("defaults", ctypes.c_char_p),
+        ("formats", ctypes.c_char_p),
     ]
 
 
-class _CKernel(ctypes.Structure):
+class CKernel(ctypes.Structure):
+    """struct itg_kernel of intaglio_plugin.h."""
+
     _fields_ = [
-        ("op", ctypes.POINTER(_COp)),
+        ("op", ctypes.POINTER(COp)),
         ("types", ctypes.c_char_p),
         ("isa", ctypes.c_char_p),
         ("tile", ctypes.c_char_p),
         ("needs", ctypes.c_uint32),
-        ("run", _Run),
+        ("run", Run),
     ]
-
-
-@dataclass(frozen=True)
-class Field:
-    """One field of an attribute struct: `count` 8-byte numbers called `name`."""
-
-    name: str
-    kind: str  # "i" integer, "f" float, "e" index into `words`
-    count: int
-    words: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class NativeOp:
-    """An operation of the runtime's table."""
-
-    name: str
-    fields: tuple[Field, ...]
-    flags: int
-    infer: Any
-    scratch: Any
-
-    def numbers(self, attrs: Mapping[str, Any]) -> list[Any]:
-        """The attributes as the numbers of the op's C struct, 8 bytes each."""
-        return [n for f in self.fields for n in _field_numbers(self.name, f, attrs)]
-
-    def pack_attrs(self, attrs: Mapping[str, Any]) -> bytes:
-        """The attributes as the bytes of the op's C struct."""
-        out = bytearray()
-        for f in self.fields:
-            numbers = [symint.plain(n) for n in _field_numbers(self.name, f, attrs)]
-            out += np.array(numbers, np.float64 if f.kind == "f" else np.int64).tobytes()
-        return bytes(out)
-
-    def unpack_attrs(self, raw: bytes) -> dict[str, Any]:
-        """The inverse of `pack_attrs`, for reports."""
-        out: dict[str, Any] = {}
-        at = 0
-        for f in self.fields:
-            items = np.frombuffer(raw, np.float64 if f.kind == "f" else np.int64, f.count, at)
-            at += items.nbytes
-            values = [f.words[i] for i in items] if f.kind == "e" else items.tolist()
-            out[f.name] = values[0] if f.count == 1 else tuple(values)
-        for name in [n for n in out if n.startswith("n_") and n[2:] in out]:
-            value = out[name[2:]]
-            out[name[2:]] = value[: out.pop(name)] if isinstance(value, tuple) else value
-        return out
 
 
 @dataclass(frozen=True)
@@ -163,30 +129,50 @@ def _load(name: str) -> ctypes.CDLL:
 
 
 @functools.cache
-def _tables() -> tuple[dict[str, NativeOp], tuple[Kernel, ...]]:
+def _tables() -> tuple[dict[str, NativeOp], list[Kernel]]:
     count = ctypes.c_size_t()
     fn = library().itg_kernels
-    fn.restype = ctypes.POINTER(_CKernel)
-    rows = fn(ctypes.byref(count))
+    fn.restype = ctypes.POINTER(CKernel)
+    return rows_of(fn(ctypes.byref(count)), count.value)
+
+
+def rows_of(
+    rows: Any, count: int, plugin: Plugin | None = None
+) -> tuple[dict[str, NativeOp], list[Kernel]]:
+    """The operations and kernels of a C table."""
     ops: dict[str, NativeOp] = {}
     kernels = []
-    for i in range(count.value):
+    for i in range(count):
         row, c = rows[i], rows[i].op.contents
         name = c.name.decode()
         if name not in ops:
-            fields = tuple(_parse_field(w) for w in c.fields.decode().split())
-            ops[name] = NativeOp(name, fields, c.flags, c.infer, c.scratch)
-        kernels.append(
-            Kernel(
-                ops[name],
-                row.types.decode(),
-                row.isa.decode(),
-                row.tile.decode(),
-                row.needs,
-                row.run,
-            )
-        )
-    return ops, tuple(kernels)
+            declared = (c.fields or b"").decode()
+            ops[name] = NativeOp(name, declared, c.flags, c.infer, c.scratch, plugin)
+        types, isa, tile = row.types, row.isa or b"scalar", row.tile or b""
+        found = Kernel(ops[name], types.decode(), isa.decode(), tile.decode(), row.needs, row.run)
+        kernels.append(found)
+    return ops, kernels
+
+
+def add_kernels(ops: Mapping[str, NativeOp], kernels: Sequence[Kernel]) -> None:
+    """Add the operations of a plug-in, for everything that asks for them from now on."""
+    _tables()[0].update(ops)
+    _tables()[1].extend(kernels)
+    _forget()
+
+
+def remove_ops(names: Collection[str]) -> None:
+    """Remove operations of plug-ins."""
+    ops, table = _tables()
+    for name in names:
+        ops.pop(name, None)
+    table[:] = [k for k in table if k.op.name not in names]
+    _forget()
+
+
+def _forget() -> None:
+    kernels.cache_clear()
+    _kernels_of.cache_clear()
 
 
 def ops() -> dict[str, NativeOp]:
@@ -243,8 +229,8 @@ def why_not(node: Node, isa: int) -> str | None:
             return f"a tensor has rank {t.rank}; the CPU runtime takes at most {MAX_RANK}"
     if any(v.type.dynamic for v in (*node.inputs, *node.outputs) if v is not None):
         return None  # the runtime infers these types on every run
-    ins = [None if v is None else _typed(v) for v in node.inputs]
-    call, inferred, keep = _call(ins, blob, len(node.outputs))
+    ins = [None if v is None else typed(v) for v in node.inputs]
+    call, inferred, keep = call_of(ins, blob, len(node.outputs))
     words = op.infer(ctypes.byref(call), inferred)
     del keep
     if words:
@@ -254,33 +240,6 @@ def why_not(node: Node, isa: int) -> str | None:
         if got != (v.dtype, symint.plain(v.shape)):
             return f"its kernel infers {got[0]}{got[1]}, the graph has {v.type}"
     return None
-
-
-def _parse_field(text: str) -> Field:
-    name, kind, count, words = re.fullmatch(r"(\w+):([ife])(\d+)(?:\((.*)\))?", text).groups()  # type: ignore[union-attr]
-    return Field(name, kind, int(count), tuple(words.split("|")) if words else ())
-
-
-def _field_numbers(op: str, f: Field, attrs: Mapping[str, Any]) -> list[Any]:
-    if f.name not in attrs and f.name.startswith("n_"):
-        return [len(attrs[f.name[2:]])]
-    if f.name not in attrs:
-        raise KeyError(
-            f"op {op}: the kernel wants attribute {f.name!r}, the node has {sorted(attrs)}"
-        )
-    value = attrs[f.name]
-    items = [value] if f.count == 1 and not isinstance(value, tuple | list) else list(value)
-    if f.kind == "e":
-        if unknown := [w for w in items if w not in f.words]:
-            raise BadInput(
-                f"op {op}: {f.name} is {unknown[0]!r}; the kernel knows {', '.join(f.words)}"
-            )
-        items = [f.words.index(w) for w in items]
-    if len(items) > f.count:
-        raise BadInput(
-            f"op {op}: {f.name} has {len(items)} entries; the kernel takes at most {f.count}"
-        )
-    return items + [0] * (f.count - len(items))
 
 
 # ---- running a single kernel, for tests and benchmarks ------------------------------------------
@@ -303,7 +262,7 @@ class Prepared:
         self.kernel, self.parts = kernel, parts
         self.ins = [None if a is None else np.asarray(a, order="C") for a in arrays]
         in_tensors = [None if a is None else _tensor(a) for a in self.ins]
-        self.call, inferred, self.keep = _call(in_tensors, kernel.op.pack_attrs(attrs), n_out)
+        self.call, inferred, self.keep = call_of(in_tensors, kernel.op.pack_attrs(attrs), n_out)
         _check(kernel, kernel.op.infer(ctypes.byref(self.call), inferred))
         types = [(tuple(t.shape[: t.rank]), dtypes.BY_CODE[t.dtype].numpy) for t in inferred]
         self.outs = [np.zeros(shape, dtype) for shape, dtype in types]
@@ -344,7 +303,7 @@ def run_kernel(
     return prepared.outputs()
 
 
-def _call(ins: Sequence[CTensor | None], attrs: bytes, n_out: int) -> tuple[CCall, Any, Any]:
+def call_of(ins: Sequence[CTensor | None], attrs: bytes, n_out: int) -> tuple[CCall, Any, Any]:
     """A call with these inputs, tensors for the inferred outputs, and buffers to keep alive."""
     blob = ctypes.create_string_buffer(attrs or b"\0")
     pointers = (ctypes.POINTER(CTensor) * max(len(ins), 1))(
@@ -354,12 +313,13 @@ def _call(ins: Sequence[CTensor | None], attrs: bytes, n_out: int) -> tuple[CCal
     return call, (CTensor * n_out)(), (blob, pointers)
 
 
-def _typed(v: Value) -> CTensor:
-    """A tensor for shape inference; only constants have an address."""
+def typed(v: Value, shape: Sequence[int] | None = None) -> CTensor:
+    """A tensor for shape inference, of another shape if one is given; constants have an address."""
     known = v.data is not None and v.data.flags.c_contiguous
-    shape = (ctypes.c_int64 * MAX_RANK)(*symint.plain(v.shape))
-    code = dtypes.TABLE[v.dtype].code
-    return CTensor(v.data.ctypes.data if known else None, shape, v.type.bytes, code, v.type.rank)  # type: ignore[union-attr]
+    extents = symint.plain(v.shape) if shape is None else tuple(shape)
+    size = math.prod(extents) * dtypes.itemsize(v.dtype)
+    code, place = dtypes.TABLE[v.dtype].code, (ctypes.c_int64 * MAX_RANK)(*extents)
+    return CTensor(v.data.ctypes.data if known else None, place, size, code, len(extents))  # type: ignore[union-attr]
 
 
 def _tensor(a: Array) -> CTensor:

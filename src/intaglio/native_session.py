@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes, native, symint
+from intaglio.custom.callback import take_exception
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Type
 from intaglio.runtime import CError, COptions, CProfile, CView, Model, error_of, library
@@ -92,7 +93,7 @@ class NativeSession:
     def check(self, status: int) -> None:
         """Raise the error of a call that failed."""
         if status:
-            raise error_of(status, library().itg_session_error(self._handle))
+            raise error_of(status, library().itg_session_error(self._handle)) from take_exception()
 
     # ---- shapes --------------------------------------------------------------------------------
     @property

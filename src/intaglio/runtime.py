@@ -14,11 +14,15 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes, native
+from intaglio.custom.callback import take_exception
+from intaglio.custom.discover import from_environment as prepare_custom_ops
+from intaglio.custom.discover import look_again
 from intaglio.errors import BadFile
 from intaglio.ir import Quant, Type
 from intaglio.package import Package
 from intaglio.package.format import ALIGN
 from intaglio.package.keys import KeySource, PublicKeySource, open_options
+from intaglio.status import NO_PLUGIN
 from intaglio.status import CError as CError
 from intaglio.status import error_of as error_of
 from intaglio.symint import Symbol, Symbols
@@ -173,6 +177,7 @@ class Model:
         public_key: PublicKeySource | None = None,
         weights: str | Path | None = None,
     ):
+        prepare_custom_ops()
         lib, error, handle = library(), CError(), ctypes.c_void_p()
         if isinstance(source, Package) and not source.sealed:
             verify = False  # it never left this process
@@ -185,12 +190,15 @@ class Model:
                 given = np.frombuffer(data, np.uint8)
                 address = given.ctypes.data
                 self._keep = None if address % ALIGN else given  # unaligned bytes are copied
-                status = lib.itg_model_open_with(address, len(data), *results)
+                call = functools.partial(lib.itg_model_open_with, address, len(data), *results)
             else:
                 where = str(source)
-                status = lib.itg_model_open_file_with(os.fsencode(source), *results)
+                path = os.fsencode(source)
+                call = functools.partial(lib.itg_model_open_file_with, path, *results)
+            if (status := call()) == NO_PLUGIN and look_again():
+                status = call()
             if status:
-                raise error_of(status, error.words, where)
+                raise error_of(status, error.words, where) from take_exception()
         self.handle = handle
         weakref.finalize(self, lib.itg_model_close, handle)
 

@@ -13,9 +13,10 @@ _ERRORS: dict[int, type[IntaglioError]] = {  # by itg_status
     4: RunError,
     5: RunError,  # out of memory
     7: BadKey,
+    8: Unsupported,  # a plug-in is missing or has changed
 }
 _BUSY = 6  # ITG_BUSY, the one status without words of the session
-BAD_KEY = 7
+BAD_KEY, NO_PLUGIN = 7, 8
 
 
 class CError(ctypes.Structure):

@@ -84,16 +84,20 @@ class Symbols:
         The first formula that gives certain values stands for all others that do, so that
         `seq * 12 // 12` is `seq`.
         """
-        known = self._known.get(values)
+        known = self.known(values)
         if known is not None:
-            return known  # type: ignore[return-value]
-        if len(set(values)) == 1:
-            return values[0]
+            return known
         if max(map(abs, values)) > MAX_VALUE or terms > MAX_TERMS:
             what = f"exceeds {MAX_VALUE}" if terms <= MAX_TERMS else "has too long a formula"
             raise OpenExtent(f"a number that depends on open dimensions {what}; fix them")
         made = self._known[values] = SymInt(self, values, formula, terms)
         return made  # type: ignore[return-value]
+
+    def known(self, values: tuple[int, ...]) -> int | None:
+        """The number with these values at the samples, if a formula for it was met before."""
+        if len(set(values)) == 1:
+            return values[0]
+        return self._known.get(values)  # type: ignore[return-value]
 
 
 def _sample_sizes(symbols: Sequence[Symbol]) -> Iterator[dict[str, int]]:

@@ -304,7 +304,7 @@ def run(call: Call, parts: int) -> bool:
         except (BadInput, OverflowError):
             return False
         tensors = [None if a is None else native._tensor(a) for a in arrays]
-        call_, inferred, _keep = native._call(tensors, blob, 1)
+        call_, inferred, _keep = native.call_of(tensors, blob, 1)
         if kernel.op.infer(ctypes.byref(call_), inferred):
             return False
         accepted = True

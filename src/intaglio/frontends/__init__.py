@@ -12,6 +12,7 @@ from typing import Any
 
 from intaglio.errors import BadFile, BadInput, Unsupported, option, unknown_keyword
 from intaglio.files import open_regular
+from intaglio.frontends import custom_ops
 from intaglio.frontends.limits import refuse_large
 from intaglio.frontends.model_source import is_live, model_source, named
 from intaglio.frontends.options import ImportOptions
@@ -58,6 +59,7 @@ def load(
     if unknown:
         known = (*(f.name for f in fields(ImportOptions)), *OPTIONS)
         raise unknown_keyword("load", next(iter(unknown)), known)
+    custom_ops.prepare()
     live = is_live(model)  # `inputs` are examples then, not names
     options = ImportOptions(
         shapes={} if shapes is None else shapes,

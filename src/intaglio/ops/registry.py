@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes, symint
-from intaglio.errors import BadInput, Unsupported
+from intaglio.errors import BadInput, IntaglioError, RunError, Unsupported
 from intaglio.ir import Array, Graph, Node, Type, Value, constant
 
 Infer = Callable[..., Type | list[Type]]
 REGISTRY: dict[str, Op] = {}
+CUSTOM_NAMES: dict[tuple[str, str], Op] = {}  # of custom ops: (format, name there)
 
 
 @dataclass
@@ -39,6 +40,8 @@ class Op:
     elementwise: bool = False  # output element i depends on input elements i (after broadcast) only
     macs: Callable[[Node], int] = lambda node: 0  # multiply-accumulates
     lower: Callable[..., Any] | None = None  # the same in simpler ops; set by `@name.lowers`
+    keeps_scale: bool = False  # every output value is one of the values of the first input
+    custom: bool = False  # the user wrote it: its mistakes are errors of the model, not of ours
 
     def lowers(self, build: Callable[..., Any]) -> Callable[..., Any]:
         """Define how to build this op of simpler ones, for targets that have no kernel for it.
@@ -94,7 +97,7 @@ def op(
     def define(body: Callable[..., Any]) -> Op:
         result = Op(name or body.__name__, body, infer, names, commutes, foldable, elementwise)
         if macs is not None:
-            result.macs = functools.partial(_at_upper_bound, macs)
+            result.macs = functools.partial(at_upper_bound, macs)
         if result.name in REGISTRY:
             raise ValueError(f"op {result.name!r} is defined twice")
         REGISTRY[result.name] = result
@@ -103,7 +106,7 @@ def op(
     return define
 
 
-def _at_upper_bound(count: Callable[[Node], int], node: Node) -> int:
+def at_upper_bound(count: Callable[[Node], int], node: Node) -> int:
     """A count of a node, at the upper bound of open dimensions."""
     with symint.estimates():
         return int(count(node))
@@ -111,7 +114,8 @@ def _at_upper_bound(count: Callable[[Node], int], node: Node) -> int:
 
 def named(vocabulary: str) -> dict[str, Op]:
     """Ops that a format has one to one, by their name there: `named("onnx")["Relu"]`."""
-    return {o.names[vocabulary]: o for o in REGISTRY.values() if vocabulary in o.names}
+    ops = [o for o in REGISTRY.values() if vocabulary in o.names and not o.custom]
+    return {o.names[vocabulary]: o for o in ops}
 
 
 # ---- type inference ------------------------------------------------------------------------------
@@ -196,18 +200,48 @@ def _as_list(types: Type | list[Type]) -> list[Type]:
 # ---- running bodies ----------------------------------------------------------------------------
 def evaluate_node(node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
     """Run one node's numpy body and check the results against the inferred types."""
-    op = REGISTRY[node.op]
-    with np.errstate(all="ignore"):
-        got = op.body(*arrays, **node.attrs)
+    op, where = REGISTRY[node.op], f"{node.op} '{node.origin or node.outputs[0].name}'"
+    try:
+        with np.errstate(all="ignore"):
+            got = op.body(*arrays, **node.attrs)
+        return _checked(node, got, where)
+    except Exception as e:
+        if not op.custom:
+            raise
+        if isinstance(e, WrongResult):
+            raise RunError(str(e)) from None
+        raise RunError(f"{where}: {described_error(e)}") from e
+
+
+class WrongResult(AssertionError):
+    """A body made something else than its op infers: a bug in Intaglio, or in a custom op."""
+
+
+def described_error(e: BaseException) -> str:
+    """An exception of a user's function, in one line."""
+    words = " ".join(str(e).split())[:160]
+    if isinstance(e, IntaglioError):
+        return words
+    return f"its Python function raised {type(e).__name__}{': ' * bool(words)}{words}"
+
+
+def _checked(node: Node, got: Any, where: str) -> tuple[Array, ...]:
+    """The results of a body; WrongResult if they do not fit the inferred types."""
     out = tuple(np.asarray(a) for a in (got if isinstance(got, tuple | list) else (got,)))
+    if len(out) != len(node.outputs):
+        raise WrongResult(
+            f"{where}: its body made {len(out)} results; its shape function says "
+            f"{len(node.outputs)}"
+        )
     for a, v in zip(out, node.outputs, strict=True):
         t = v.type
         fits = len(a.shape) == t.rank and all(
             a.shape[i] <= d if i in t.dynamic else a.shape[i] == d for i, d in enumerate(t.shape)
         )
         if not fits or a.dtype != dtypes.numpy_of(t.dtype):
-            where = f"{node.op} '{node.origin or v.name}'"
-            raise AssertionError(f"{where}: body made {a.dtype}{a.shape}, inference said {t}")
+            raise WrongResult(
+                f"{where}: its body made {a.dtype}{list(a.shape)}; its shape function says {t}"
+            )
     return out
 
 

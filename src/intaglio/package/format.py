@@ -16,7 +16,7 @@ NONE = 0xFFFFFFFF  # an absent tensor, quantisation or origin
 ENCRYPTED = 1  # header flag: sections CRPT and BODY, and SIGN if the file is signed
 REQUIRED = 1  # section flag: a reader that does not know this kind must refuse the file
 # Kinds that were added later: a reader that does not know them must refuse the file.
-REQUIRED_KINDS = ("CODE", "SYMB", "AXES", "PTCH", "FORM", "WGTS")
+REQUIRED_KINDS = ("CODE", "SYMB", "AXES", "PTCH", "FORM", "WGTS", "PLUG")
 
 HEADER = np.dtype(
     [
@@ -126,6 +126,16 @@ TERM = np.dtype(
         ("value", "<i8"),  # the number, or the row of SYMB
     ]
 )
+PLUGIN = np.dtype(
+    [
+        ("op", "<u4"),  # in NAME, as in STEP; rows are in the order of it
+        ("plugin", "<u4"),  # in NAME: name of the plug-in
+        ("version", "<u4"),  # in NAME
+        ("fields", "<u4"),  # in NAME: the op's attributes in words
+        ("abi", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
 NUMBER_TERM, SYMBOL_TERM, FIRST_OPERATION = 0, 1, 2
 ZEROS = 0xFFFFFFFFFFFFFFFF
 WEIGHTS = np.dtype(  # section WGTS
@@ -197,6 +207,7 @@ RECORDS = {
     "weights": WEIGHTS,
     "weights_header": WEIGHTS_HEADER,
     "blob": BLOB,
+    "plugin": PLUGIN,
     "crypt": CRYPT,
     "part": PART,
     "signature": SIGNATURE,

@@ -14,6 +14,7 @@ import numpy as np
 from intaglio import dtypes, native
 from intaglio.errors import BadFile, BadKey, option
 from intaglio.ir import Array, Quant, Type
+from intaglio.native_op import TEXT, NativeOp, Plugin
 from intaglio.package import format as f
 from intaglio.plan import MEMORIES, Plan, State, Step, Tensor
 from intaglio.symint import Symbol, Symbols
@@ -101,6 +102,7 @@ class _Reader:
         self.quants = self._rows("QUNT", f.QUANT)
         self.steps = self._rows("STEP", f.STEP)
         self.args = self._rows("ARGS", np.dtype("<u4"))
+        self.plugged = {op.name: op for op in self._plugin_ops()}
 
     def _rows(self, kind: str, dtype: np.dtype[Any]) -> Array:
         return np.frombuffer(self.parts[kind], dtype)
@@ -121,6 +123,14 @@ class _Reader:
             raise ValueError("section META is not a JSON object")
         sizes = {k: len(v) for k, v in self.parts.items()}
         return Contents(plans, isa, meta, sizes)
+
+    def _plugin_ops(self) -> Iterator[NativeOp]:
+        """The ops of plug-ins as the package was compiled with; they need not be loaded."""
+        for row in self._rows("PLUG", f.PLUGIN) if "PLUG" in self.parts else ():
+            kinds = ("op", "plugin", "version", "fields")
+            op, plugin, version, fields = (self._string("NAME", row[k]) for k in kinds)
+            about = Plugin(plugin, version, int(row["abi"]))
+            yield NativeOp(op, fields, 0 if fields else TEXT, plugin=about)
 
     def _states(self, main: int, plan: Plan) -> list[State]:
         if "STAT" not in self.parts:
@@ -209,8 +219,9 @@ class _Reader:
     ) -> Step:
         op, at = self._string("NAME", s["op"]), int(s["attrs"])
         raw = bytes(self.parts["ATTR"][at : at + int(s["attrs_size"])])
-        attrs = native.ops()[op].unpack_attrs(raw)
-        if native.ops()[op].flags & native.CONTROL:
+        declared = self.plugged.get(op) or native.ops()[op]
+        attrs = declared.unpack_attrs(raw) if raw else {}
+        if declared.flags & native.CONTROL:
             attrs |= {
                 k: plans[attrs[k]] for k in ("then_graph", "else_graph", "body") if k in attrs
             }

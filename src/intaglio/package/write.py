@@ -55,6 +55,8 @@ def write(
     if w.states:
         sections["STAT"] = _pack(f.STATE, w.states)
     sections |= w.ranges.sections()
+    if w.plugins:
+        sections["PLUG"] = _pack(f.PLUGIN, [w.plugins[op] for op in sorted(w.plugins)])
     if strip:
         del sections["ORIG"]
     if w.code.end:
@@ -220,6 +222,7 @@ class _Writer:
         self.ranges = Ranges(self.names.add)
         self.inputs = self.outputs = 0  # slots of earlier main plans
         self.blobs: dict[bytes, int] = {}
+        self.plugins: dict[int, tuple[int, ...]] = {}  # rows of PLUG, by the place of the op's name
         self.quant_rows: dict[Quant, int] = {}
 
     def add_main(self, plan: Plan) -> None:
@@ -303,10 +306,14 @@ class _Writer:
             )
         attrs = {k: number[a] if isinstance(a, Plan) else a for k, a in s.attrs.items()}
         raw = op.pack_attrs(attrs)
+        name = self.names.add(s.op)
+        if op.plugin is not None and name not in self.plugins:
+            words = (op.plugin.name, op.plugin.version, op.declared)
+            self.plugins[name] = (name, *map(self.names.add, words), op.plugin.abi, 0)
         origin = f.NONE if self.strip or not s.origin else self.origins.add(s.origin)
         args = self._list(ids, [*s.inputs, *s.outputs])
         return (
-            self.names.add(s.op),
+            name,
             origin,
             args,
             len(s.inputs),

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from onnx import numpy_helper
 
 from intaglio import dtypes
 from intaglio.frontends.onnx.schema import accepts, find_schema
@@ -117,9 +118,21 @@ def forms(node: Node) -> tuple[Onnx, ...]:
 def _same(node: Node) -> Onnx:
     """A 1:1 op. Our defaults are those of ONNX, so default attributes may be dropped."""
     op = REGISTRY[node.op]
+    if op.custom:
+        domain, _, op_type = op.names["onnx"].rpartition("::")
+        attrs = {k: _custom_attribute(a) for k, a in node.attrs.items() if a != ()}
+        return make(op_type, *node.inputs, domain=domain, **attrs)
     defaults = {name: op.signature.parameters[name].default for name in op.attr_names}
     silent = frozenset(k for k, a in node.attrs.items() if a == defaults[k])
     return replace(make(op.names["onnx"], *node.inputs, **node.attrs), silent=silent)
+
+
+def _custom_attribute(value: Any) -> Any:
+    """An attribute of a custom operator; nested lists are tensors in ONNX."""
+    if isinstance(value, tuple) and any(isinstance(v, tuple) for v in value):
+        a = np.array(value)
+        return numpy_helper.from_array(a.astype(np.float32) if a.dtype == np.float64 else a)
+    return value
 
 
 def choose(node: Node, opset: int) -> Onnx | None:

@@ -21,7 +21,6 @@ from intaglio.ops.control import UNBOUNDED
 
 DEDUPLICATE_UP_TO = 1 << 16  # bytes of a constant that is compared with equal ones
 PROTO_FIELDS = ("domain", "model_version", "description", "opset")  # metadata with a proto field
-CONTRIB = "com.microsoft"  # has only version 1
 
 
 @dataclass
@@ -75,8 +74,7 @@ def assemble(graph: Graph, opset: int, ir_version: int | None) -> tuple[Any, Ten
     writer.known = dict(zip(graph.inputs, inputs, strict=True))
     proto = writer.graph(graph, [_info(n, v.type) for n, v in zip(inputs, graph.inputs)], True)  # noqa: B905
     opsets = [helper.make_opsetid("", opset)]
-    if writer.contrib:
-        opsets.append(helper.make_opsetid(CONTRIB, 1))
+    opsets += [helper.make_opsetid(domain, 1) for domain in sorted(writer.domains)]
     oldest = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
     model = helper.make_model(
         proto,
@@ -116,7 +114,7 @@ class _Writer:
         self.origins = _Names()
         self.known: dict[Value, str] = {}
         self.made: dict[Onnx, str] = {}
-        self.contrib = False
+        self.domains: set[str] = set()  # beside ONNX's own
         self.nodes: list[Any] = []
         self.sources: list[str] = []  # the origin of each node
         self.infos: list[Any] = []
@@ -179,7 +177,7 @@ class _Writer:
         inputs = [self._operand(x, hint, origin) for x in form.inputs]
         name = self.origins.new(name or f"{hint}/{form.op_type}")
         made = helper.make_node(form.op_type, inputs, outs, name, domain=form.domain or None)
-        self.contrib |= form.domain == CONTRIB
+        self.domains |= {form.domain} - {""}
         schema = None if form.domain else find_schema(form.op_type, self.opset, "")
         for name, a in form.attrs.items():
             if name not in form.silent or (schema and name in schema.attributes):
@@ -224,7 +222,7 @@ class _Writer:
         for v, outer in zip(body.graph.inputs[fed:], body.captures, strict=True):
             inner.known[v] = self._operand(outer, v.name)
         proto = inner.graph(body.graph, infos)
-        self.contrib |= inner.contrib
+        self.domains |= inner.domains
         return proto
 
 

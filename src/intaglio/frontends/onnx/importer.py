@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from intaglio.errors import BadInput, Unsupported, option
+from intaglio.frontends.custom_ops import make_nodes
 from intaglio.ir import Array, Graph, Type, Value
 from intaglio.ops.registry import Op, named
 
@@ -76,6 +77,11 @@ def _import_same(op: Op, n: OnnxNode) -> Any:
         default = op.signature.parameters[name].default
         attrs[name] = bool(value) if isinstance(default, bool) else value
     return op(*n.inputs, **attrs)
+
+
+def custom_importer(op: Op) -> Import:
+    """The importer of a custom operator."""
+    return lambda n: make_nodes(op, n.inputs, n.attrs)
 
 
 class OnnxNode:

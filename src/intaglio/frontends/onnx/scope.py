@@ -7,20 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from intaglio.errors import BadInput, IntaglioError, Unsupported, option
+from intaglio.errors import BadInput, IntaglioError, Unsupported
+from intaglio.frontends import custom_ops
 from intaglio.frontends.onnx import tensors
 from intaglio.frontends.onnx.constant_folding import Folder
 from intaglio.frontends.onnx.functions import MAX_DEPTH, Function, find_function, without_absent
-from intaglio.frontends.onnx.importer import OnnxNode, find_importer
+from intaglio.frontends.onnx.importer import OnnxNode, custom_importer, find_importer
 from intaglio.frontends.onnx.open_shapes import OpenShapes, Seen, seen_node
 from intaglio.frontends.onnx.schema import check_schema
 from intaglio.frontends.onnx.topological_order import names_read, sorted_nodes
-from intaglio.frontends.onnx.unsupported_ops import (
-    READS_SEQUENCES,
-    REASONS,
-    near_op,
-    why_unsupported,
-)
+from intaglio.frontends.onnx.unsupported_ops import READS_SEQUENCES, REASONS, unsupported
 from intaglio.ir import Graph, Type, Value, constant
 
 
@@ -253,6 +249,9 @@ class Scope:
             raise BadInput(f"{what}: {words}") from e
 
     def _results(self, n: OnnxNode) -> Sequence[Value | None]:
+        called = f"{n.domain}::{n.op_type}"
+        if (own := custom_ops.registered("onnx", called)) is not None:
+            return self._imported(n, custom_importer(own))
         function = self.model.functions.get((n.domain, n.op_type, getattr(n.proto, "overload", "")))
         if function is not None:
             return self.call(Function.of_model(function), n)
@@ -263,12 +262,9 @@ class Scope:
         body = find_function(n)
         if body is not None:
             return self.call(body, n)
-        raise Unsupported(
-            f"onnx: node '{n.origin}': {n.domain + '.' if n.domain else ''}{n.op_type} "
-            f"(opset {n.opset}) is not supported: {why_unsupported(n.domain, n.op_type)}"
-            f"{near_op(n.domain, n.op_type)}; cut the graph around it with {option('inputs')} and "
-            f"{option('outputs')}, or re-export the model without it"
-        )
+        if (own := custom_ops.search("onnx", called)) is not None:
+            return self._imported(n, custom_importer(own))
+        raise unsupported(n)
 
     def _imported(self, n: OnnxNode, found: Callable[[OnnxNode], Any]) -> Sequence[Value | None]:
         """The results of an importer; with open dimensions, the node itself if it fixes one."""

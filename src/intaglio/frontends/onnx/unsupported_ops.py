@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from intaglio.errors import did_you_mean
-from intaglio.frontends.onnx.importer import known_ops
+from intaglio.errors import Unsupported, did_you_mean, option
+from intaglio.frontends.custom_ops import remedy
+from intaglio.frontends.onnx.importer import OnnxNode, known_ops
 
 REASONS: dict[str, tuple[str, str]] = {
     "strings": (
@@ -64,3 +65,14 @@ def near_op(domain: str, op_type: str) -> str:
         return ""
     known = [name for d, name in known_ops() if d == domain]
     return did_you_mean(op_type, known, likeness=0.8)
+
+
+def unsupported(n: OnnxNode) -> Unsupported:
+    """The error for a node whose op nothing knows."""
+    called = f"{n.domain}::{n.op_type}"
+    return Unsupported(
+        f"onnx: node '{n.origin}': {n.domain + '.' if n.domain else ''}{n.op_type} "
+        f"(opset {n.opset}) is not supported: {why_unsupported(n.domain, n.op_type)}"
+        f"{near_op(n.domain, n.op_type)}; {remedy('onnx', called)}, or cut the graph around it "
+        f"with {option('inputs')} and {option('outputs')}"
+    )

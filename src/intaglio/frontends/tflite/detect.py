@@ -9,25 +9,12 @@ import numpy as np
 
 from intaglio import ops
 from intaglio.errors import BadInput
-from intaglio.frontends.tflite.node import TfliteNode, importer
+from intaglio.frontends.tflite.node import TfliteNode, custom_options, importer
 from intaglio.ir import Value, constant
 
 
 def _f(x: float) -> Value:
     return constant(x, dtype="f32")
-
-
-def custom_options(n: TfliteNode) -> dict[str, Any]:
-    """The FlexBuffer map of a custom op's options."""
-    from flatbuffers import flexbuffers  # type: ignore[import-untyped]
-
-    try:
-        result = flexbuffers.Loads(n.op.custom_options)
-    except Exception as e:
-        raise BadInput(f"its options are damaged ({' '.join(str(e).split())[:80]})") from None
-    if not isinstance(result, dict):
-        raise BadInput("its options are not a map")
-    return result
 
 
 def _number(options: dict[str, Any], name: str, default: float | None = None) -> float:

@@ -10,6 +10,7 @@ importer; `Op.names["tflite"]` names it. Any other op has a function in the modu
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,10 +19,11 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput, Unsupported
+from intaglio.frontends import custom_ops
 from intaglio.frontends.importers import Importers
 from intaglio.frontends.tflite.file import Operator, Tensor
 from intaglio.ir import Array, Quant, Value, constant
-from intaglio.ops.registry import evaluate_node
+from intaglio.ops.registry import Op, evaluate_node
 
 if TYPE_CHECKING:
     from intaglio.frontends.tflite.scope import Scope, State
@@ -40,7 +42,29 @@ def importer(*names: str, stored: bool = False, custom: bool = False) -> Callabl
 
 def find_importer(name: str, custom: bool = False) -> Import | None:
     """The importer of an op, or None."""
-    return (CUSTOM if custom else IMPORTERS).find(name)
+    if not custom:
+        return IMPORTERS.find(name)
+    if (own := custom_ops.registered("tflite", name)) is None and name not in CUSTOM:
+        own = custom_ops.search("tflite", name)
+    return CUSTOM.find(name) if own is None else functools.partial(_import_custom, own)
+
+
+def _import_custom(op: Op, n: TfliteNode) -> list[Value]:
+    """The results of an operator that the user registered."""
+    return custom_ops.make_nodes(op, n.inputs, custom_options(n) if n.op.custom_options else {})
+
+
+def custom_options(n: TfliteNode) -> dict[str, Any]:
+    """The FlexBuffer map of a custom op's options."""
+    from flatbuffers import flexbuffers  # type: ignore[import-untyped]
+
+    try:
+        result = flexbuffers.Loads(n.op.custom_options)
+    except Exception as e:
+        raise BadInput(f"its options are damaged ({' '.join(str(e).split())[:80]})") from None
+    if not isinstance(result, dict):
+        raise BadInput("its options are not a map")
+    return result
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, Unsupported, option
+from intaglio.frontends import custom_ops
 from intaglio.frontends.tflite.file import DAMAGE, File, Operator, Subgraph, Tensor
 from intaglio.frontends.tflite.node import (
     STORED,
@@ -190,9 +191,11 @@ class Scope:
         words = ", ".join(f"{what} ({n} times)" if n > 1 else what for what, n in names.items())
         first = unknown[0].outputs
         origin = self.names[first[0]] if first and first[0] >= 0 else unknown[0].op
+        own = next((op.op for op in unknown if op.custom), None)
+        add = "" if own is None else f"{custom_ops.remedy('tflite', own)}, or "
         raise Unsupported(
-            f"tflite: {words}: not supported (first at '{origin}'); cut the graph before it with "
-            f"{option('outputs')}"
+            f"tflite: {words}: not supported (first at '{origin}'); {add}cut the graph before it "
+            f"with {option('outputs')}"
         )
 
     def check_numbers(self, i: int) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadInput, Unsupported, option
+from intaglio.frontends import custom_ops
 from intaglio.frontends.importers import Importers
 from intaglio.frontends.torch.tensors import Number, Quantized, dtype_of, number
 from intaglio.ir import Array, Value
@@ -64,7 +65,51 @@ def _takes_tensors_only(op: Op) -> bool:
 
 
 IMPORTERS: Importers[Import] = Importers("torch", _import_same, _takes_tensors_only)
-find_importer = IMPORTERS.find
+_custom: dict[str, tuple[Op, Import]] = {}  # by name
+
+
+def find_importer(name: str) -> Import | None:
+    """The importer of an operator, or None; those of other namespaces may be custom operators."""
+    own = custom_ops.registered("torch", name) if "::" in name else None
+    if own is None and (found := IMPORTERS.find(name)) is not None:
+        return found
+    if own is None and "::" in name:
+        own = custom_ops.search("torch", name)
+    if own is None:
+        return None
+    if name not in _custom or _custom[name][0] is not own:
+        _custom[name] = own, functools.partial(_import_custom, own)
+    return _custom[name][1]
+
+
+def _import_custom(op: Op, *args: Any, **keywords: Any) -> Any:
+    """The results of an operator that the user registered; arguments go by order, then by name."""
+    inputs: list[Value | None] = []
+    attrs: dict[str, Any] = {}
+    for p, given in _matched(op, args, keywords):
+        if p.kind is p.KEYWORD_ONLY:
+            attrs[p.name] = given.data.item() if isinstance(given, Value) else given  # type: ignore[union-attr]
+        elif isinstance(given, list | tuple):
+            inputs += tensors(given)
+        else:
+            inputs.append(None if given is None else tensor(given))
+    made = custom_ops.make_nodes(op, inputs, attrs)
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def _matched(op: Op, args: Sequence[Any], keywords: dict[str, Any]) -> list[Any]:
+    """Pairs of the operator's parameters and the arguments that they get."""
+    parameters = list(op.signature.parameters.values())
+    if parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL:
+        count = sum(isinstance(a, Value) for a in args)
+        parameters = [parameters[0]] * count + parameters[1:]
+    if len(args) > len(parameters):
+        raise BadInput(f"it has {len(args)} arguments; custom operator {op.name} takes fewer")
+    by_name = {p.name: p for p in parameters}
+    if unknown := [k for k in keywords if k not in by_name]:
+        raise BadInput(f"argument '{unknown[0]}' is no parameter of custom operator {op.name}")
+    given = [*zip(parameters, args, strict=False), *((by_name[k], v) for k, v in keywords.items())]
+    return sorted(given, key=lambda pair: parameters.index(pair[0]))
 
 
 @functools.cache

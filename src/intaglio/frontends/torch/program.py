@@ -9,6 +9,7 @@ from typing import Any
 
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, IntaglioError, RunError, Unsupported, option
+from intaglio.frontends import custom_ops
 from intaglio.frontends.torch import scalars
 from intaglio.frontends.torch.importer import (
     IGNORED,
@@ -140,8 +141,10 @@ class Program:
         """Raise one error that lists all unsupported operators and their counts."""
         if self.unknown:
             names = ", ".join(f"{n} ({c}x)" for n, c in self.unknown.most_common())
+            own = next((n for n in self.unknown if "::" in n), None)
+            add = "" if own is None else f"{custom_ops.remedy('torch', own)}, "
             raise Unsupported(
-                f"torch: these operators are not supported: {names}; cut the model before "
+                f"torch: these operators are not supported: {names}; {add}cut the model before "
                 f"them with {option('outputs')}, or replace them in the model"
             )
 

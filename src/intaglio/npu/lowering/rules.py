@@ -20,6 +20,7 @@ from intaglio.npu.lowering.f16_elementwise import f16_elementwise_rules
 from intaglio.npu.lowering.f16_operands import F16Casts
 from intaglio.npu.lowering.f16_products import f16_product_rules
 from intaglio.npu.lowering.matmul import matmul_rules
+from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import No, Rule
 from intaglio.targets.chip import Chip
 
@@ -68,6 +69,8 @@ def why_not(chip: Chip, rules: Sequence[Rule]) -> Callable[[Node], str | None]:
 
 def _why_no_rule(chip: Chip, node: Node) -> str:
     """Why no rule lowers such an op."""
+    if REGISTRY[node.op].custom:
+        return "it is a custom operator, which has kernels for CPUs only"
     if node.op == "quantize_linear":
         return "it quantises floats; units read integers only"
     if node.op == "dequantize_linear":

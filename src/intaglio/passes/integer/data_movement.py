@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes, ops
+from intaglio import dtypes, native, ops
 from intaglio.ir import Node, Value
 from intaglio.ops.registry import REGISTRY
 from intaglio.passes.integer.operands import BITS8, source, x, xs, xz, ys, yz
-from intaglio.rewrite import P, no, rule
+from intaglio.rewrite import ANY, P, no, rule
 
 CLAMPS = ("relu", "clip")
 # Ops that have an integer form: a clamp moves behind the quantisation for them.
@@ -163,6 +163,24 @@ def dequantize_after_max_pool(x: Value, xs: Value, xz: Value | None, real: Node,
     return ops.dequantize_linear(REGISTRY[node.op](x, **node.attrs), xs, xz, **real.attrs)
 
 
+@rule(ANY)
+def dequantize_after_custom_selection(node: Node) -> Any:
+    """Dequantise after a custom operator that only selects values of its input."""
+    op, real = REGISTRY[node.op], source(node.inputs[0]) if node.inputs else None
+    if not op.keeps_scale or real is None or len(node.outputs) != 1:
+        return None
+    x, xs, xz = real.inputs
+    assert x is not None
+    if xs is None or xs.type.size != 1 or real.attrs["block_size"]:
+        return no("there are several scales; one is needed")
+    if node.op in native.ops() and not native.find_kernel(node.op, x.dtype, native.machine()):
+        return no(f"its plug-in has no kernel for {x.dtype}")
+    result = op.node(x, *node.inputs[1:], **node.attrs).outputs[0]
+    if result.type != node.outputs[0].type.but(dtype=x.dtype):
+        return no(f"of {x.type} it makes {result.type}")
+    return ops.dequantize_linear(result, xs, xz, **real.attrs)
+
+
 # ---- concat --------------------------------------------------------------------------------------
 @rule(P.quantize_linear(P.any("concat") @ "concat", ys, yz))
 def quantize_before_concat(concat: Node, ys: Value, yz: Value | None, node: Node) -> Any:
@@ -200,6 +218,7 @@ MOVES = [
     dequantize_after_movement,
     quantize_before_max_pool,
     dequantize_after_max_pool,
+    dequantize_after_custom_selection,
     quantize_before_concat,
     dequantize_after_concat,
     clamp_into_saturation,

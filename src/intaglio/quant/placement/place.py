@@ -134,6 +134,8 @@ def can_follow(node: Node) -> bool:
 
 def keeps_scale(node: Node) -> bool:
     """Is every output value one of the input values, so that both share a scale?"""
+    if REGISTRY[node.op].keeps_scale:
+        return True
     return node.op in SAME_SCALE or (node.op == "resize" and node.attrs["mode"] == "nearest")
 
 

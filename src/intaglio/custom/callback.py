@@ -1,0 +1,212 @@
+"""Custom operators in Python as kernels of the runtime: callbacks that a native session calls.
+
+A call takes some 5 us more than its numpy function, because arrays over the memory of a step are
+kept: as long as the bytes of a C struct are the same, so is the array that was made from it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.custom.definition import Operand
+from intaglio.ir import Array, Type
+from intaglio.native import CCall, CTensor
+from intaglio.native_op import as_tuples
+from intaglio.ops.registry import described_error
+
+MAX_STEPS = 1024  # whose arrays are kept
+_POINTER = ctypes.sizeof(ctypes.c_void_p)
+_CALL, _TENSOR = ctypes.sizeof(CCall), ctypes.sizeof(CTensor)
+# The words of an error are returned as an address: ctypes cannot return bytes from a callback.
+InferBack = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+RunBack = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32)
+Types = Callable[[list[Operand | None], dict[str, Any]], list[Type]]
+_raised = threading.local()  # the last exception of a callback on this thread, and its words
+
+
+def take_exception() -> BaseException | None:
+    """The exception that a callback on this thread met since the last call, or None."""
+    found: BaseException | None = getattr(_raised, "exception", None)
+    _raised.exception = None
+    if isinstance(found, Exception):
+        return found
+    if found is not None:  # KeyboardInterrupt and the like are not ours
+        raise found
+    return None
+
+
+class Callbacks:
+    """The C functions of one operator, which call its Python functions."""
+
+    def __init__(self, compute: Callable[..., Any], types: Types, dynamic: bool):
+        self.compute, self.types, self.dynamic = compute, types, dynamic
+        self.infer = InferBack(self._infer)
+        self.run = RunBack(self._run)
+        self._steps: dict[int, _Operands] = {}  # by the address of a step's itg_call
+
+    def _run(self, address: int, part: int, parts: int) -> int | None:
+        try:
+            step = self._steps.get(address)
+            if step is None or not step.holds():
+                if len(self._steps) >= MAX_STEPS:
+                    self._steps.clear()
+                step = self._steps[address] = _Operands(address)
+            inputs = [None if place is None else place.array() for place in step.inputs]
+            with np.errstate(all="ignore"):
+                got = self.compute(*inputs, **step.attrs)
+            return step.store(got, self.dynamic)
+        except BaseException as e:
+            return _fail(e)
+
+    def _infer(self, address: int, result: int) -> int | None:
+        """The types of the results, for a package that is opened or resized."""
+        try:
+            call = CCall.from_address(address)
+            text = _text(call.attrs)
+            fixed = _constants(text)
+            inputs = [_pointed(call.inputs, i) for i in range(call.n_in)]
+            operands = [
+                None if at is None else _operand(CTensor.from_address(at), i in fixed)
+                for i, at in enumerate(inputs)
+            ]
+            found = self.types(operands, _attributes(text))
+            if len(found) != call.n_out:
+                return _words(f"it makes {len(found)} results, the package has {call.n_out}")
+            for i, t in enumerate(found):
+                out = CTensor.from_address(result + i * _TENSOR)
+                out.dtype, out.rank = dtypes.TABLE[t.dtype].code, t.rank
+                out.shape[: t.rank] = list(t.shape)
+            return None
+        except BaseException as e:
+            return _fail(e)
+
+
+class _Operands:
+    """The arrays and attributes of one step, kept from call to call."""
+
+    __slots__ = ("attrs", "inputs", "outputs", "places", "raw")
+
+    def __init__(self, address: int):
+        call = CCall.from_address(address)
+        text = _text(call.attrs)
+        self.attrs = _attributes(text)
+        counts = ((call.inputs, call.n_in), (call.outputs, call.n_out))
+        lists = [(ctypes.cast(p, ctypes.c_void_p).value or 0, n * _POINTER) for p, n in counts]
+        ins, outs = ([_pointed(p, i) for i in range(n)] for p, n in counts)
+        self.inputs = [None if at is None else _Place(at, False) for at in ins]
+        self.outputs = [_Place(at, True) for at in outs if at is not None]
+        pieces = [(address, _CALL), *lists, (call.attrs, len(text) + 8)]
+        self.places = [(at, size) for at, size in pieces if size]
+        self.raw = self._read()
+
+    def _read(self) -> list[bytes]:
+        string_at = ctypes.string_at
+        return [string_at(at, size) for at, size in self.places]
+
+    def holds(self) -> bool:
+        """Is it still the step that it was? Memory may have gone to another session."""
+        return self._read() == self.raw
+
+    def store(self, got: Any, dynamic: bool) -> int | None:
+        """Copy the results to where the session wants them."""
+        results = got if isinstance(got, tuple | list) else (got,)
+        if len(results) != len(self.outputs):
+            return _words(
+                f"its body made {len(results)} results; its shape function says {len(self.outputs)}"
+            )
+        for place, result in zip(self.outputs, results, strict=True):
+            out = place.array()
+            a = result if isinstance(result, np.ndarray) else np.asarray(result)
+            if a.dtype != out.dtype or (a.shape != out.shape and not (dynamic and _within(a, out))):
+                return _words(
+                    f"its body made {a.dtype}{list(a.shape)}; its shape function says "
+                    f"{dtypes.name_of(out.dtype)}{list(out.shape)}"
+                )
+            if a.shape == out.shape:
+                out[...] = a
+            else:  # dense for its true shape
+                out.reshape(-1)[: a.size] = a.reshape(-1)
+                CTensor.from_address(place.address).shape[: a.ndim] = list(a.shape)
+        return None
+
+
+class _Place:
+    """A tensor of a step, and its array as long as it stays where it is."""
+
+    __slots__ = ("_array", "_dtype", "_memory", "_raw", "_shape", "_writable", "address")
+
+    def __init__(self, address: int, writable: bool):
+        self.address, self._writable, self._raw = address, writable, b""
+
+    def array(self) -> Array:
+        raw = ctypes.string_at(self.address, _TENSOR)
+        if raw == self._raw:
+            return self._array
+        t = CTensor.from_address(self.address)
+        if raw[_POINTER:] != self._raw[_POINTER:]:
+            self._shape, self._dtype = tuple(t.shape[: t.rank]), dtypes.BY_CODE[t.dtype].numpy
+            size = int(np.prod(self._shape, dtype=np.int64)) * self._dtype.itemsize
+            self._memory: Any = ctypes.c_char * size if size else None
+        if self._memory is None:
+            self._array: Array = np.empty(self._shape, self._dtype)
+        else:
+            memory = self._memory.from_address(t.data)
+            self._array = np.ndarray(self._shape, self._dtype, memory)
+        self._array.flags.writeable = self._writable  # constants lie in a file mapped to be read
+        self._raw = raw
+        return self._array
+
+
+def _within(a: Array, out: Array) -> bool:
+    return a.ndim == out.ndim and all(d <= e for d, e in zip(a.shape, out.shape, strict=True))
+
+
+# ---- reading C structs -------------------------------------------------------------------------
+def _pointed(pointers: Any, i: int) -> int | None:
+    """The address in entry `i` of a list of pointers to tensors; None if it is absent."""
+    return ctypes.cast(pointers[i], ctypes.c_void_p).value
+
+
+def _operand(t: CTensor, constant: bool) -> Operand:
+    data = _Place(ctypes.addressof(t), False).array() if constant and t.data else None
+    return Operand(dtypes.BY_CODE[t.dtype].name, tuple(t.shape[: t.rank]), data)
+
+
+def _text(attrs: int) -> bytes:
+    """The attributes of a step: text with its length before it."""
+    return ctypes.string_at(attrs + 8, ctypes.c_int64.from_address(attrs).value)
+
+
+@functools.lru_cache(MAX_STEPS)
+def _parsed(text: bytes) -> Any:
+    return json.loads(text)
+
+
+def _constants(text: bytes) -> list[int]:
+    """The numbers of the inputs that are constant."""
+    found: list[int] = _parsed(text)["constants"]
+    return found
+
+
+def _attributes(text: bytes) -> dict[str, Any]:
+    return {name: as_tuples(value) for name, value in _parsed(text)["attributes"]}
+
+
+# ---- errors --------------------------------------------------------------------------------------
+def _fail(e: BaseException) -> int:
+    _raised.exception = e
+    return _words(described_error(e))
+
+
+def _words(words: str) -> int:
+    """The address of words that stay in memory until the next error on this thread."""
+    _raised.words = ctypes.create_string_buffer(words.encode("utf-8", "replace"))
+    return ctypes.addressof(_raised.words)
