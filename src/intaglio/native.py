@@ -156,6 +156,7 @@ def rows_of(
 
 def add_kernels(ops: Mapping[str, NativeOp], kernels: Sequence[Kernel]) -> None:
     """Add the operations of a plug-in, for everything that asks for them from now on."""
+    remove_ops(ops)
     _tables()[0].update(ops)
     _tables()[1].extend(kernels)
     _forget()

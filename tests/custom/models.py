@@ -32,7 +32,7 @@ def model(
     """A model; inputs are shapes of f32, or pairs of an element type and a shape."""
 
     def info(name: str, given: Any) -> Any:
-        dtype, shape = given if isinstance(given[0], str) else ("f32", given)
+        dtype, shape = given if given and given[0] in TYPES else ("f32", given)
         return helper.make_tensor_value_info(name, TYPES[dtype], shape)
 
     stored = [numpy_helper.from_array(a, name) for name, a in (constants or {}).items()]

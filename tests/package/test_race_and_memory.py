@@ -15,7 +15,8 @@ from intaglio import native
 
 ROOT = Path(__file__).parents[2]
 BUILD = Path(native.library()._name).parent
-TSAN_TESTS = ["test_null", "test_runtime", "test_threads"]  # TSan starts no threads after a fork
+# TSan starts no threads after a fork
+TSAN_TESTS = ["test_null", "test_plugin", "test_runtime", "test_threads"]
 
 
 def run(*command: object, isa: str = "scalar", seconds: int = 200, **options: str) -> str:

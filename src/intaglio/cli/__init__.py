@@ -95,8 +95,15 @@ class _Group(click.Group):
 
 @click.group(cls=_Group, epilog=EPILOG, context_settings=CONTEXT, invoke_without_command=True)
 @click.version_option(package_name="intaglio", message="intaglio %(version)s")
+@click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    metavar="FILE",
+    help="Load custom operators first: a plug-in (.so), a Python file or a module. Repeatable.",
+)
 @click.pass_context
-def cli(ctx: click.Context) -> None:
+def cli(ctx: click.Context, plugins: tuple[str, ...]) -> None:
     """Intaglio compiles a trained network into one file that its small C runtime executes.
 
     Packages for CPUs run on the processor of this machine. Packages for chips with an NPU run in a
@@ -104,6 +111,10 @@ def cli(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+    for source in plugins:
+        from intaglio.custom import load  # without plug-ins, `--help` is instant
+
+        load(source)
 
 
 def main(args: list[str] | None = None) -> Any:
