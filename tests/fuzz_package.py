@@ -86,6 +86,7 @@ def corpus(models: bool) -> list[bytes]:
     isas = {0, cpu_isa.BITS["avx2"] & native.machine(), native.machine()}
     files = [make().package(isa=isa).bytes for make in SAMPLES.values() for isa in sorted(isas)]
     files += compiled_ranges()
+    files += compiled_custom_ops()
     if models:
         files += list(compiled_node_tests())
     return files
@@ -101,6 +102,31 @@ def compiled_ranges() -> Iterator[bytes]:
         for isa in ("scalar", None):
             yield intaglio.compile(source, dims=ranges, isa=isa).bytes
         yield intaglio.compile(source, dims={n: [s[n] for s in sizes] for n in ranges}).bytes
+
+
+def compiled_custom_ops() -> Iterator[bytes]:
+    """Packages with operators of the plug-in that the driver has, and with one in Python, which it
+    must refuse."""
+    from tests.custom.models import PLUGIN, SoftClip, clipped, model, node
+
+    import intaglio
+    from intaglio import custom
+
+    custom.register(SoftClip)
+    yield intaglio.compile(clipped(limit=0.5)).bytes
+    custom.unregister(SoftClip.name)
+    if not PLUGIN.exists():
+        return
+    custom.load(PLUGIN)
+    affine = node("sample::affine", ["x", "z"], ["a", "b"], by=[1.0, 2.0], mode="max")
+    above = [node("Relu", ["x"], ["a"]), node("sample::above", ["a"], ["y"], threshold=0.5)]
+    for isa in ("scalar", None):
+        yield intaglio.compile(clipped(limit=0.5), isa=isa).bytes
+        yield intaglio.compile(clipped((2, "n")), dims={"n": "1..9"}, isa=isa).bytes
+        two = model([affine], {"x": (3, 5), "z": (3, 5)}, ["a", "b"])
+        yield intaglio.compile(two, isa=isa).bytes
+        yield intaglio.compile(model(above, {"x": (9,)}, ["y"]), isa=isa).bytes
+    custom.unregister("sample")
 
 
 def compiled_node_tests() -> Iterator[bytes]:

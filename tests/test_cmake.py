@@ -84,7 +84,8 @@ def test_what_is_installed(prefix):
     version = intaglio.__version__
     names = {"libintaglio.so", f"libintaglio.so.{version}", "libintaglio.a"}
     assert names <= {p.name for p in lib.iterdir()}
-    assert {p.name for p in (prefix / "include").iterdir()} == {"intaglio.h", "intaglio_version.h"}
+    headers = {"intaglio.h", "intaglio_plugin.h", "intaglio_version.h"}
+    assert {p.name for p in (prefix / "include").iterdir()} == headers
     assert not list(prefix.rglob("*compiler*"))  # only the compiler in Python calls that one
 
 

@@ -136,6 +136,7 @@ BLOCK = re.compile(
 NOT_RUN = {
     "docs/adding-an-operator.md": 3,  # outlines of source, one quoted from its file
     "docs/compiler.md": 1,  # an outline of a rule
+    "docs/custom-operators.md": 1,  # tables of the example, quoted; tests/custom builds it
     "docs/frontends.md": 1,  # a live module: needs PyTorch
     "docs/predict.md": 2,  # reports of networks that torch exports
     "docs/tutorials/c.md": 5,  # digits.c, quoted; tests/test_cmake.py builds the rest
@@ -247,6 +248,15 @@ def test_unlabelled_blocks_show_no_commands(name: str):
             assert not re.match(r"\$ |intaglio |(\.venv/bin/)?pip |make ", line), f"{name}: {line}"
 
 
+@pytest.fixture
+def no_custom_operators() -> Iterator[None]:
+    from tests.custom.models import forget_all
+
+    yield
+    forget_all()
+
+
+@pytest.mark.usefixtures("no_custom_operators")
 @pytest.mark.parametrize("name", NAMES)
 def test_blocks(
     name: str, readers_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

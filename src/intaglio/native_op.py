@@ -75,7 +75,10 @@ class NativeOp:
     def unpack_attrs(self, raw: bytes) -> dict[str, Any]:
         """The inverse of `pack_attrs`."""
         if self.flags & TEXT:
-            return {k: as_tuples(v) for k, v in json.loads(raw[8:]).items()}
+            found = json.loads(raw[8:])
+            if not isinstance(found, dict):
+                raise ValueError("attributes are no JSON object")
+            return {k: as_tuples(v) for k, v in found.items()}
         out: dict[str, Any] = {}
         at = 0
         for f in self.fields:
@@ -95,7 +98,10 @@ def fields_of(text: str) -> tuple[Field, ...]:
 
 
 def _parse_field(text: str) -> Field:
-    name, kind, count, words = re.fullmatch(r"(\w+):([ife])(\d+)(?:\((.*)\))?", text).groups()  # type: ignore[union-attr]
+    found = re.fullmatch(r"(\w+):([ife])(\d+)(?:\((.*)\))?", text)
+    if found is None:
+        raise ValueError(f"attribute field {text!r} is not written as in stride:i2")
+    name, kind, count, words = found.groups()
     return Field(name, kind, int(count), tuple(words.split("|")) if words else ())
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.custom.models import forget_all
 
 from intaglio import custom, native
-from intaglio.custom import table
 from intaglio.ops.registry import CUSTOM_NAMES, REGISTRY
 
 
@@ -13,10 +13,7 @@ from intaglio.ops.registry import CUSTOM_NAMES, REGISTRY
 def no_custom_operators():
     before = set(native.ops())
     yield
-    for name in list(table.CLASSES):
-        custom.unregister(name)
-    for name in {op.native_op.plugin.name for op in table.PLUGGED.values()}:
-        custom.unregister(name)
+    forget_all()
     assert set(native.ops()) == before
     assert not [op.name for op in REGISTRY.values() if op.custom]
     assert not CUSTOM_NAMES

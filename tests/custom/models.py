@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from intaglio import native
+from intaglio import custom, native
+from intaglio.custom import table
 
 DOMAIN = "sample.ops"
 PLUGIN = Path(native.library()._name).with_name("libsample_plugin.so")
@@ -48,6 +49,14 @@ def clipped(shape: Sequence[Any] = (2, 8), op: str = f"{DOMAIN}::SoftClip", **at
     """y = -soft_clip(relu(x))"""
     nodes = [node("Relu", ["x"], ["a"]), node(op, ["a"], ["b"], **attrs), node("Neg", ["b"], ["y"])]
     return model(nodes, {"x": shape}, ["y"])
+
+
+def forget_all() -> None:
+    """Remove every custom operator."""
+    for name in list(table.CLASSES):
+        custom.unregister(name)
+    for name in {op.native_op.plugin.name for op in table.PLUGGED.values() if op.native_op.plugin}:
+        custom.unregister(name)
 
 
 class SoftClip:

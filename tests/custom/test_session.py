@@ -300,3 +300,24 @@ def test_control_flow_runs_it_in_every_iteration():
         want = SoftClip().compute(want, limit=3.0)
     got = intaglio.open(intaglio.compile(intaglio.load(made), level=0)).run({"x": x})["y"]
     np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_results_may_be_written_in_place():
+    @custom.register
+    class Both:
+        name = "sample.both"
+
+        def shape(self, x, *, by=2.0):
+            return [x.shape, x.shape]
+
+        def compute(self, x, *, by=2.0, out=None):
+            made = [np.empty_like(x), np.empty_like(x)] if out is None else out
+            np.multiply(x, np.float32(by), out=made[0])
+            np.add(x, np.float32(by), out=made[1])
+            return made
+
+    nodes = [node("sample::both", ["x"], ["a", "b"], by=3.0), node("Add", ["a", "b"], ["y"])]
+    graph = intaglio.load(model(nodes, {"x": (2, 8)}, ["y"]))
+    assert "out" not in [k for n in graph.nodes() for k in n.attrs]
+    for got in (interpret(graph, {"x": X}), intaglio.open(intaglio.compile(graph)).run({"x": X})):
+        np.testing.assert_array_equal(got["y"], X * 3 + (X + 3))

@@ -30,6 +30,7 @@ RECORDS = {
     "PTCH": f.PATCH,
     "FORM": f.TERM,
     "WGTS": f.WEIGHTS,
+    "PLUG": f.PLUGIN,
 }
 NUMBERS = [
     0,

@@ -69,6 +69,7 @@ def test_every_section_is_documented():
         "PTCH",
         "FORM",
         "WGTS",
+        "PLUG",
         "CRPT",
         "BODY",
         "SIGN",

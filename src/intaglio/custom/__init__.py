@@ -50,7 +50,9 @@ def register(operator: T) -> T:
     the result is one of the first input, so that it can run on integers; `elementwise = True` if
     element i of the result depends on elements i of the inputs alone (then `shape` may be left
     out, and int8 models use a table); `dynamic = True` if results may be smaller than `shape` says;
-    and a method `macs`, the number of multiply-accumulates.
+    and a method `macs`, the number of multiply-accumulates. If `compute` has a parameter `out=None`
+    after the `*`, a session gives it the array of the result (a list, if there are several) to
+    write into and to return; that saves a copy.
     """
     definition = define(operator)
     with table.lock:

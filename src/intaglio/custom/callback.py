@@ -46,8 +46,10 @@ def take_exception() -> BaseException | None:
 class Callbacks:
     """The C functions of one operator, which call its Python functions."""
 
-    def __init__(self, compute: Callable[..., Any], types: Types, dynamic: bool):
-        self.compute, self.types, self.dynamic = compute, types, dynamic
+    def __init__(self, compute: Callable[..., Any], types: Types, dynamic: bool, out: bool):
+        self.compute, self.types = compute, types
+        self.dynamic = dynamic
+        self.out = out and not dynamic  # it writes its results where they belong
         self.infer = InferBack(self._infer)
         self.run = RunBack(self._run)
         self._steps: dict[int, _Operands] = {}  # by the address of a step's itg_call
@@ -61,7 +63,12 @@ class Callbacks:
                 step = self._steps[address] = _Operands(address)
             inputs = [None if place is None else place.array() for place in step.inputs]
             with np.errstate(all="ignore"):
-                got = self.compute(*inputs, **step.attrs)
+                if self.out:
+                    places = [place.array() for place in step.outputs]
+                    to = places[0] if len(places) == 1 else places
+                    got = self.compute(*inputs, **step.attrs, out=to)
+                else:
+                    got = self.compute(*inputs, **step.attrs)
             return step.store(got, self.dynamic)
         except BaseException as e:
             return _fail(e)
@@ -130,6 +137,8 @@ class _Operands:
                     f"its body made {a.dtype}{list(a.shape)}; its shape function says "
                     f"{dtypes.name_of(out.dtype)}{list(out.shape)}"
                 )
+            if a is out:
+                continue
             if a.shape == out.shape:
                 out[...] = a
             else:  # dense for its true shape

@@ -18,6 +18,7 @@ from intaglio.ops.registry import Infer, Op, at_upper_bound, broadcast, describe
 
 FORMATS = ("onnx", "tflite", "torch")  # model formats that may name a custom operator
 QUANTIZE = ("float", "like input")
+OUT = "out"  # parameter of `compute` for the array of the result
 RESERVED = ("cpu", "npu", "onnx", "python")  # prefixes of operators of our own
 NAME = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)+")
 MAX_NAME = 53  # characters, so that "python." and the name fit into 60
@@ -52,7 +53,13 @@ class Definition:
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
-        return inspect.signature(self.body or self.shape)
+        given = inspect.signature(self.body or self.shape)
+        return given.replace(parameters=[p for p in given.parameters.values() if p.name != OUT])
+
+    @property
+    def takes_out(self) -> bool:
+        """Does `compute` write into arrays that it is given?"""
+        return self.body is not None and OUT in inspect.signature(self.body).parameters
 
     def types(self, operands: Sequence[Operand | None], attrs: dict[str, Any]) -> list[Type]:
         """The types of the results."""
@@ -119,7 +126,7 @@ def _compare_signatures(name: str, body: Any, shape: Any) -> None:
     taken = []
     for function in (body, shape):
         given = inspect.signature(function).parameters.values()
-        taken.append([(p.name, p.kind.description) for p in given])
+        taken.append([(p.name, p.kind.description) for p in given if p.name != OUT])
     if taken[0] != taken[1]:
         words = [", ".join(n for n, _ in one) for one in taken]
         raise BadInput(

@@ -158,7 +158,7 @@ def _add_callbacks(definition: Definition) -> None:
     """Register `python.<name>` with the runtime."""
     assert definition.body is not None
     types = functools.partial(_types, definition)
-    calls = Callbacks(definition.body, types, definition.dynamic)
+    calls = Callbacks(definition.body, types, definition.dynamic, definition.takes_out)
     name = (PREFIX + definition.name).encode()
     flags = CALLER | TEXT | (EXTENT if definition.dynamic else 0)
     c = native.COp(name, b"", 0, flags, 0, ctypes.cast(calls.infer, native.Infer))
