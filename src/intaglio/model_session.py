@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.arguments import default_threads, whole_number
+from intaglio.array_addresses import fitting
 from intaglio.errors import BadInput
 from intaglio.feeds import check_inputs
 from intaglio.ir import Array, Type
@@ -154,8 +155,28 @@ class ModelSession(Session):
             if model is not None:
                 self._add(self._plans.key_of(like), model)
 
+    def output_shapes(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+        """The shapes of the outputs for these shapes of the inputs, by name; compiles for them."""
+        types = self._plans.source.types or {}
+        given = shapes if isinstance(shapes, Mapping) else {}
+        like = {n: _placeholder(tuple(s), types[n].dtype) for n, s in given.items() if n in types}
+        model = self._plans.by_shape(like) if like.keys() == types.keys() else None
+        if self.value_inputs:
+            names = ", ".join(f"'{n}'" for n in self.value_inputs)
+            raise BadInput(f"the values of {names} decide shapes; run the model to see its outputs")
+        found = super().output_shapes(shapes)
+        del model  # it was alive until now, so that it was compiled once
+        return found
+
     # ---- plans ---------------------------------------------------------------------------------
     def _fit(self, inputs: Mapping[str, Array]) -> tuple[Sized, list[Array]]:
+        known = self._known_shapes(inputs)
+        fit = None if known is None else fitting(known, inputs)
+        if known is not None and fit is not None:
+            if known.native is not self._now:
+                self._switch(known.native)
+            self._sized = known
+            return known, fit
         arrays = self._checked(inputs)
         key, sized = self._find(arrays)
         if sized.native is not self._now:
@@ -163,6 +184,21 @@ class ModelSession(Session):
         self._sized = None if key.bound else sized  # values may differ next time
         kept = [arrays[name] for name, _, _ in sized.takes]
         return sized, [np.require(a, requirements=["C", "A"]) for a in kept]
+
+    def _known_shapes(self, inputs: Mapping[str, Array]) -> Sized | None:
+        """A plan for exactly these shapes, if there is one: the fast path of changing shapes."""
+        names = self._plans.source.types
+        if names is None or self._plans.value_inputs or len(inputs) != len(names):
+            return None
+        try:
+            key = Key(tuple([inputs[n].shape for n in names]), (), (), ())
+        except (KeyError, AttributeError):
+            return None  # wrong, or no array: checked with words
+        with self._tables:
+            sized = self._exact.get(key)
+            if sized is not None:
+                self._exact.move_to_end(key)
+        return sized
 
     def _checked(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         source = self._plans.source

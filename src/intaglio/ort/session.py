@@ -167,6 +167,11 @@ class InferenceSession:
             profile.add("model_run", began)
         if not output_names and not self._missing:
             return list(results.values())
+        try:
+            if type(output_names) is list:
+                return [results[n] for n in output_names]
+        except (KeyError, TypeError):
+            pass
         return self._chosen(output_names, results)
 
     def _again(self, feed: Any, error: IntaglioError) -> dict[str, Array]:
