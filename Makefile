@@ -3,6 +3,8 @@
 # make test-all  the slow tests too, three minutes more; some read the models in ../shared (or INTAGLIO_SHARED),
 #                some want torch, which the environment of `make bench` has, or TensorFlow;
 #                then all fuzzers with new seeds for an hour (FUZZ_MINUTES=60)
+# make test-vendors  files for real chips in the vendors' own simulators, which it installs apart from ours: they need
+#                Python 3.10 (PYTHON310=path); skipped with the reason where that is not there
 # make bench     speed, start-up and memory, beside the peers (which it installs, apart from ours): 45 minutes,
 #                and half an hour more the first time; BENCH="--quick" for a few models only: 10 minutes, and 5;
 #                BENCH="--float" without int8, BENCH="--accuracy" with what int8 costs: hours
@@ -14,6 +16,7 @@
 VENV   := .venv
 BIN    := $(VENV)/bin
 PEERS  := .venv-bench
+VENDORS := .venv-vendors
 PYTHON ?= python3
 # CMake and Ninja of the system, where they are there and new enough; else from PyPI
 CMAKE  := $(shell printf '3.20\n%s\n' "$$(cmake --version 2>/dev/null | sed -n '1s/.* //p')" | sort -CV && command -v cmake)
@@ -22,7 +25,7 @@ TOOLS  := $(if $(and $(CMAKE),$(NINJA)),,$(VENV)/tools)
 MAKEFLAGS += -j2  # the compiler works while pip waits for the network
 unexport MAKEFLAGS  # Ninja takes as many cores as there are
 
-.PHONY: demo test test-all bench lint wheel docs site build clean
+.PHONY: demo test test-all test-vendors bench lint wheel docs site build clean
 
 demo: $(VENV)/base build
 	$(BIN)/python examples/digits/demo.py
@@ -35,6 +38,18 @@ test: $(VENV)/dev build
 test-all: $(VENV)/dev build
 	$(BIN)/python -m pytest -n 2
 	$(BIN)/python -m tests.fuzz --minutes $(or $(FUZZ_MINUTES),60)
+
+PYTHON310 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10.*/bin/python3.10) $(shell command -v python3.10))
+
+test-vendors: $(VENV)/dev build
+	@if ! "$(PYTHON310)" -c "import sys; sys.exit(sys.version_info[:2] != (3, 10))" 2>/dev/null; then \
+	  echo "skipped: the vendors' wheels need Python 3.10; give it as PYTHON310=path"; \
+	else \
+	  test -e $(VENDORS)/nncase || { "$(PYTHON310)" -m venv $(VENDORS) && \
+	    $(VENDORS)/bin/pip install -q --disable-pip-version-check "nncase==1.9.0.20230322" "numpy==1.24.*" && \
+	    touch $(VENDORS)/nncase; } && \
+	  $(BIN)/python -m pytest tests/vendors; \
+	fi
 
 bench: $(PEERS)/peers build
 	$(PEERS)/bin/python -m benchmarks $(BENCH)

@@ -31,6 +31,7 @@ LAYERS = [
     ("native_session", "package_source"),
     ("array_addresses",),
     ("passes", "session"),
+    ("npu.chips",),
     ("npu",),
     ("tune",),
     ("compile_options", "size_lists", "find_padding", "model_inputs", "replace_constants"),

@@ -21,6 +21,7 @@ from intaglio.cli import (
     runs_on,
     weights,
 )
+from intaglio.cli import kmodel as kmodels
 from intaglio.cli.chip_names import TARGET
 from intaglio.compile_options import LEVELS, CompileOptions, split_options
 from intaglio.errors import BadInput
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 GROUPS = {  # of --help
-    "Target": "--target --isa --precision --cores --by-layer",
+    "Target": "--target --isa --precision --cores --by-layer --kmodel",
     "Optimisation": "--level --tune --tune-seconds --tune-threads",
     "Pictures": "--resize --bgr",
     "Weights": "--weights-file --weights-from --swappable",
@@ -42,7 +43,12 @@ GROUPS = {  # of --help
 
 @click.command("compile", cls=options.ModelCommand, groups=GROUPS)
 @click.argument("model", type=click.Path())
-@click.option("-o", "out", type=click.Path(), help="Package to write [default: MODEL with .itg].")
+@click.option(
+    "-o",
+    "out",
+    type=click.Path(),
+    help="Package to write [default: MODEL with .itg], or a .kmodel for k210.",
+)
 @click.option(
     "--target",
     type=TARGET,
@@ -89,6 +95,12 @@ GROUPS = {  # of --help
 )
 @click.option(
     "--by-layer", is_flag=True, help="Compile each layer into its own NPU program, for debugging."
+)
+@click.option(
+    "--kmodel",
+    type=click.Choice(["5", "3"]),
+    help="Version of a kmodel, for --target k210: 5 for nncase's runtime, 3 for the SDK and MaixPy "
+    "[default: 5, if -o ends in .kmodel].",
 )
 @click.option(
     "--disable", multiple=True, metavar="RULE", help="Leave out a rewrite rule; may be repeated."
@@ -139,11 +151,12 @@ def command(
     weights_file: str | None,
     weights_from: tuple[str, ...],
     swappable: bool,
+    kmodel: str | None,
     as_json: bool,
     quiet: bool,
     **given: Any,
 ) -> None:
-    """Compile MODEL into a package (.itg).
+    """Compile MODEL into a package (.itg), or a vendor's file.
 
     \b
     intaglio compile model.onnx                          writes model.itg
@@ -154,6 +167,7 @@ def command(
     intaglio compile model.onnx --isa avx2               for a CPU without AVX-512
     intaglio compile model.int8.onnx --target rk3588     for a chip with an NPU
     intaglio compile model.onnx --target rk3588 --precision fp16 --cores 3
+    intaglio compile model.int8.onnx --target k210 -o m.kmodel
     intaglio compile model.onnx --precision bf16         up to 1.7x as fast
     intaglio compile model.onnx --precision fp16         half the size
     intaglio compile model.onnx --tune --explain         measures implementations
@@ -173,6 +187,27 @@ def command(
         refuse_protected(bool(encrypt), bool(sign), swappable)
     where = {"weights": weights_file, "weights_from": weights_from, "swappable": swappable}
     settings, model_options = split_options(given)
+    if kmodel or kmodels.is_kmodel(out):
+        packaging = {
+            "--tune": tune,
+            "--encrypt": encrypt,
+            "--sign": sign,
+            "--weights-file": weights_file,
+            "--weights-from": weights_from,
+            "--explain": explain,
+            "--isa": settings.isa,
+            "--by-layer": settings.by_layer,
+            "--batch": settings.batch,
+            "--disable": settings.disable,
+            "--dump-dir": settings.dump_dir,
+            "--cores": settings.cores != 1,
+            "--precision": settings.precision not in (None, "f32"),
+        }
+        to = kmodels.output_path(model, out)
+        load = options.load_arguments(**model_options)
+        version = int(kmodel or 5)
+        kmodels.write(model, to, target, version, settings.level, packaging, load, as_json, quiet)
+        return
     path = model_files.output_path(model, out)
     refuse_unwritable(path)
     start = time.perf_counter()

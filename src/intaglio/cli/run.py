@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from intaglio.cli import key_options, model_files, options, run_pictures
+from intaglio.cli import key_options, kmodel, model_files, options, run_pictures
 from intaglio.errors import BadInput
 from intaglio.files import write_atomically
 from intaglio.ir import Array
@@ -92,6 +92,13 @@ def command(
     intaglio run keywords.tflite frames.npy --steps 50 -o scores.npz
     """
     asked, model_options = run_pictures.split_options(given)
+    if kmodel.is_kmodel(model):
+        if steps or run_pictures.are_pictures(sources):
+            raise BadInput(f"{model} is a kmodel, which reads arrays of bytes: give FILE.npy")
+        labels = run_pictures.refuse_for_arrays(asked)
+        outputs, types = kmodel.run(model, sources, fill, seed)
+        _show(outputs, types, out, top, labels, as_json)
+        return
     if run_pictures.are_pictures(sources):
         if fill or steps:
             flag = "--fill" if fill else "--steps"
@@ -106,6 +113,18 @@ def command(
         outputs = _several(session, feeds, steps) if steps else session.run(feeds)
         types = session.outputs
         labels = labels or run_pictures.model_labels(session)
+    _show(outputs, types, out, top, labels, as_json)
+
+
+def _show(
+    outputs: dict[str, Array],
+    types: Any,
+    out: str | None,
+    top: int | None,
+    labels: list[str] | None,
+    as_json: bool,
+) -> None:
+    """Write and print the outputs."""
     if out:
         save_outputs(out, outputs)
     if as_json:

@@ -13,6 +13,7 @@ from intaglio.errors import BadFile
 from intaglio.targets.chip import ESTIMATE, Chip, Host, Products, Unit
 
 FAMILIES = ("rknpu", "kpu", "sophgo")
+FILES = ("kmodel",)  # model files of vendors that Intaglio writes
 UNITS = ("conv", "depthwise", "pool", "eltwise", "lut", "resize", "matmul", "copy")
 PRODUCTS = ("conv", "depthwise")  # units with atoms of input and output channels
 LIMITS = (
@@ -32,6 +33,7 @@ _HEAD = {
     "title": str,
     "family": str,
     "compatible": str,
+    "file": str,
     "estimate": bool,
     "sources": dict,
     "chip": dict,
@@ -255,6 +257,8 @@ def read(path: Path) -> Chip:
             raise file.fault(key, f"is {data[key]!r}; a {kind.__name__} is needed")
     if data["family"] not in FAMILIES:
         raise file.fault("family", f"is '{data['family']}'; known are {', '.join(FAMILIES)}")
+    if data.get("file", FILES[0]) not in FILES:
+        raise file.fault("file", f"is '{data['file']}'; known are {', '.join(FILES)}")
     for word, text in data["sources"].items():
         if not isinstance(text, str) or not text.strip() or not word.isidentifier():
             raise file.fault(f"sources.{word}", f"is {text!r}; an identifier with a text is needed")
@@ -274,6 +278,7 @@ def read(path: Path) -> Chip:
         timing=timing,
         matmul=_matmul(file, data["matmul"]) if "matmul" in data else None,
         compatible=data.get("compatible", path.stem),
+        file=data.get("file", ""),
         estimate=data.get("estimate", False),
         sources=file.sources,
         host=cpu,

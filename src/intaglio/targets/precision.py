@@ -45,6 +45,7 @@ class Precision:
     weights: Stored
     cost: float = 1.0  # time of a multiplication, relative to the chip's first precision
     float_results: bool = True  # integer sums can be converted to f32 directly
+    adds_residuals: bool = True  # a convolution adds a residual to its sums, before it rounds
     table_bits: int = 8  # of the index into an activation table in an epilogue
     why_not: Callable[[Node], str | None] = anything  # None: it can compute this node
     cost_of: Callable[[Node], float | None] | None = None  # for single nodes; None: `cost`

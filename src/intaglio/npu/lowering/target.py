@@ -48,7 +48,19 @@ def precisions(chip: Chip) -> tuple[Precision, ...]:
         bits = min(bits, entries.bit_length() - 1)
     rate = chip.units["conv"].rate
     i8_weights = Stored(("i8",), grains=("channel", "tensor"))
-    found = [Precision("int8", Stored(("i8", "u8"), zeros=True), i8_weights, table_bits=bits)]
+    only_bytes = chip.file == "kmodel"  # its layers write bytes and read one map
+    found = [
+        Precision(
+            "int8",
+            Stored(("i8", "u8"), zeros=True),
+            i8_weights,
+            float_results=not only_bytes,
+            adds_residuals=not only_bytes,
+            table_bits=bits,
+        )
+    ]
+    if only_bytes:
+        return tuple(found)  # a kmodel has no float layers
     if "i16" in rate:
         weights = Stored(("i8", "i16"), grains=("channel", "tensor"))
         slowdown = rate["i8"] / rate["i16"]

@@ -232,6 +232,8 @@ def _absorbed(v: Value, reader: Node, made: Placement) -> bool:
     if adds_bias(reader):
         return True
     if reader.op == "add" and len(activations(reader)) == 2:
+        if not made.chip.in_precision(made.nodes[maker]).adds_residuals:
+            return False
         sums = [u for u in activations(reader) if _is_sum(u, made)]
         return bool(sums) and v is sums[-1]
     return False

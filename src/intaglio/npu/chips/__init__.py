@@ -1,0 +1,1 @@
+"""Encoders of the commands that real NPUs execute, one package per chip."""

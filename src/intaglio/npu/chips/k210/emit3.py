@@ -1,0 +1,117 @@
+"""From a graph of the KPU's layers to the layers of a kmodel 3.
+
+The runtime uploads the input. Outputs are floats, as MaixPy expects them: the last layers
+dequantise them. Rows and columns are exchanged in floats, which hold bytes exactly.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from intaglio.errors import Unsupported
+from intaglio.ir import Graph, Value
+from intaglio.npu.chips.k210.emit import Emitter, Where
+from intaglio.npu.chips.k210.model import CpuLayer, Kmodel, Port, Range
+
+DMA_BYTES = 8  # the KPU writes to main memory in such units
+
+
+class Emitter3(Emitter):
+    """Emits the layers of one graph; `scales` are those of its outputs."""
+
+    version = 3
+
+    def __init__(self, graph: Graph, scales: list[tuple[float, int]]):
+        super().__init__(graph)
+        self.scales = scales
+        self.results: list[tuple[Where, Where, Value]] = []
+
+    def model(self) -> Kmodel:
+        """The whole model."""
+        made = super().model()
+        ports = []
+        for _, where, v in self.results:
+            r = where()
+            ports.append(Port(v.shape, Range(r.place, r.start, r.size, "f32")))
+        made.main.outputs = ports
+        made.header = {"flags": 1}
+        return made
+
+    def _ports(self) -> tuple[list[Port], list[Port]]:
+        end = len(self.plan.nodes)
+        for v in self.graph.outputs:
+            source = self.buffer(v.type.bytes, 0, end)
+            self.results.append((source, self.buffer(4 * v.type.bytes, end, end + 1), v))
+        return super()._ports()
+
+    def output_place(self, index: int, where: Range) -> Where:
+        """Outputs are in main memory, as bytes, until the last layers dequantise them."""
+        return self.results[index][0]
+
+    def start(self) -> None:
+        """The runtime uploads the input by itself."""
+
+    def finish(self) -> None:
+        """Dequantise the outputs."""
+        for (source, target, v), (scale, zero) in zip(self.results, self.scales, strict=True):
+            real = {"count": v.type.size, "scale": scale, "bias": -scale * zero}
+            self._cpu("dequantize", source, target, **real)
+
+    def copied(self, where: Where, target: Where, size: int) -> None:
+        """Copy bytes: a concat of one operand."""
+
+        def layer() -> CpuLayer:
+            source = where()
+            if source.place == "input":
+                raise Unsupported("kmodel 3: its input is in the KPU only: write a kmodel 5")
+            rest = struct.pack("<2I", source.start, size)
+            fields = {"main_out": target().start, "count": 1, "rest": rest}
+            return CpuLayer("quantized_concat", fields)
+
+        self.commands.append(layer)
+
+    def transposed(self, where: Where, rows: int, columns: int) -> Where:
+        """A copy of a matrix with rows and columns exchanged."""
+        count = rows * columns
+        reals, turned = (self.buffer(4 * count, self.step) for _ in range(2))
+        target = self.buffer(count, self.step)
+        same = {"count": count, "scale": 1.0, "bias": 0.0}
+        self._cpu("dequantize", where, reals, **same)
+        self._cpu("tensorflow_flatten", reals, turned, width=columns, height=1, channels=rows)
+        self._cpu("quantize", turned, target, **same)
+        return target
+
+    def spread(self, where: Where, channels: int, line: int) -> None:
+        """Upload one pixel as the first pixel of a map of 4x4."""
+        self.commands.append(
+            lambda: CpuLayer(
+                "k210_add_padding",
+                {"main_in": where().start, "kpu_out": line, "channels": channels},
+            )
+        )
+
+    def gather(self, where: Where, target: Where, channels: int) -> None:
+        """The first pixels of maps of 4x4."""
+        self._cpu("k210_remove_padding", where, target, channels=channels)
+
+    def _cpu(self, kind: str, source: Where, target: Where, **fields: Any) -> None:
+        self.commands.append(
+            lambda: CpuLayer(
+                kind, {"main_in": source().start, "main_out": target().start, **fields}
+            )
+        )
+
+    def conv_target(self, where: Where) -> Where:
+        """Where a layer writes to main memory; its DMA has to reach it."""
+
+        def checked() -> Range:
+            r = where()
+            if r.start % DMA_BYTES:
+                raise Unsupported(
+                    f"kmodel 3: a part of a map lies at byte {r.start} of main memory; layers "
+                    f"write at multiples of {DMA_BYTES}: write a kmodel 5"
+                )
+            return r
+
+        return checked

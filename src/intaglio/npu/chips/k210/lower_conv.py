@@ -1,0 +1,167 @@
+"""Convolutions of any stride that the KPU can express, with the activation and pooling after them.
+
+The KPU computes all pixels. A stride of 2 keeps the top left pixel of every 2x2, or the top right
+one: after a convolution in the same command, after a depthwise one in the command of its reader,
+since depthwise commands of Canaan's compiler never pool. TensorFlow's "same" padding of even maps
+keeps the bottom right pixel: a copy of the map, one row higher, makes it the top right one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intaglio import ops as neutral
+from intaglio.ir import Array, Node, Value
+from intaglio.npu.chips.k210 import layer, parts
+from intaglio.npu.chips.k210.arithmetic import POOLS
+from intaglio.npu.chips.k210.operands import byte_weights, factors, name_of, offset
+from intaglio.npu.lowering.builder import Refused, data, integer
+
+if TYPE_CHECKING:
+    from intaglio.npu.chips.k210.lower import Lowering
+
+TOP_LEFT, TOP_RIGHT = 5, 6  # pooling modes
+SAME, SAME_OF_EVEN = (1, 1, 1, 1), (0, 0, 1, 1)
+
+
+def conv(lowering: Lowering, node: Node) -> None:
+    """Lower a quantised convolution or linear layer."""
+    x, xs, xz, w, ws, wz, ys, yz, bias, residual = (*node.inputs, None, None)[:10]
+    assert x is not None
+    assert w is not None
+    if ys is None:
+        raise Refused("its result is f32; the KPU writes bytes: quantise for k210")
+    if residual is not None:
+        raise Refused("it adds a residual before it rounds; the KPU cannot: quantise for k210")
+    if integer_type(x) or w.data is None:
+        raise Refused(f"it multiplies {x.dtype} by {w.type}; the KPU reads constant bytes")
+    weights, zero = byte_weights(data(w), wz), integer(xz) + offset(x)
+    added = np.zeros(1) if bias is None else data(bias)
+    scale = factors(xs, ws, ys, len(weights))
+    if lowering._map(x).shape[2:] == (1, 1) and set(w.shape[2:]) == {1}:
+        if node.attrs["groups"] != 1:
+            raise Refused("it is a linear layer in groups; the KPU has none")
+        pixel = lowering._pixel(x)
+        function, last = lowering.follow(node, ys, yz)
+        made = parts.linear(
+            pixel, weights.reshape(len(weights), -1), scale, added, function, zero, name_of(node)
+        )
+        lowering.result(last, made)
+        return
+    window = _window(node, lowering._map(x).shape, weights)
+    function, last = lowering.follow(node, ys, yz)
+    given = scale, added, function, zero
+    if window["depthwise"]:
+        source = lowering._whole(x)
+        made = parts.convolution(source, weights, *given, depthwise=True, origin=name_of(node))
+        pick = TOP_LEFT if window["stride"] == 2 else 0
+        if window["shift"]:
+            made, pick = parts.shifted_up(made, 0, name_of(node)), TOP_RIGHT
+        lowering.result(last, made, pick)
+        return
+    found = lowering._map(x)
+    mode, pooled = _pool_after(lowering, last, found.shape, window)
+    if found.pick and weights.shape[2] == 1 and not mode and _alone(x):
+        source, mode = found.value, found.pick
+    else:
+        source = lowering._whole(x)
+    if window["shift"]:
+        higher = parts.shifted_up(source, zero, name_of(node))
+        source = neutral.concat(source, higher, axis=1)
+        weights = _over_shifted(weights)
+        if why := layer.why_not(source.shape[1:]):
+            raise Refused(why)
+    made = parts.convolution(source, weights, *given, pool=mode, origin=name_of(node))
+    lowering.result(pooled, made)
+    if pooled is not last and last.outputs[0] in lowering.scales:
+        lowering.scales[pooled.outputs[0]] = lowering.scales[last.outputs[0]]
+
+
+def integer_type(x: Value) -> bool:
+    """Whether the KPU cannot read the elements."""
+    return x.dtype not in ("i8", "u8")
+
+
+def _alone(x: Value) -> bool:
+    return len(x.uses) == 1
+
+
+def _window(node: Node, shape: tuple[int, ...], w: Array) -> dict[str, Any]:
+    """Kernel, stride and phase of a convolution; Refused where the KPU cannot do them."""
+    a = node.attrs
+    outputs, deep, *kernel = w.shape
+    channels, height, width = shape[1:]
+    depthwise = a["groups"] == channels == outputs and deep == 1 and a["groups"] > 1
+    if a["groups"] != 1 and not depthwise:
+        raise Refused(f"it has {a['groups']} groups; the KPU does 1, or depthwise")
+    if kernel not in ([1, 1], [3, 3]):
+        size = "x".join(map(str, kernel))
+        raise Refused(f"its kernel is {size}; the KPU does 1x1 and 3x3")
+    if set(a["dilation"]) != {1}:
+        raise Refused(f"its dilation is {a['dilation']}; the KPU has none")
+    if shape[0] != 1:
+        raise Refused(f"it computes {shape[0]} pictures at once; the KPU does one")
+    if why := layer.why_not((channels, height, width)):
+        raise Refused(why)
+    stride, pad = tuple(a["stride"]), tuple(a["pad"])
+    if stride not in ((1, 1), (2, 2)):
+        raise Refused(f"its stride is {stride}; the KPU does 1 and 2")
+    if stride == (2, 2) and (height % 2 or width % 2):
+        raise Refused(f"it halves a map of {height}x{width}; the KPU halves even sizes")
+    shift = stride == (2, 2) and kernel == [3, 3] and pad == SAME_OF_EVEN
+    if pad != ((0,) * 4 if kernel == [1, 1] else SAME) and not shift:
+        raise Refused(
+            f"its padding is {pad}; the KPU pads a {kernel[0]}x{kernel[0]} kernel by "
+            f"{kernel[0] // 2} on all sides"
+        )
+    return {"depthwise": depthwise, "stride": stride[0], "shift": shift}
+
+
+def _over_shifted(w: Array) -> Array:
+    """Weights over a map and its copy one row higher: rows 0, 1, 2 of the window are the map's row
+    0 and the copy's rows 0 and 1."""
+    outputs, deep = w.shape[:2]
+    wide = np.full((outputs, 2 * deep, 3, 3), parts.WEIGHT_ZERO, np.uint8)
+    wide[:, :deep, 1] = w[:, :, 0]
+    wide[:, deep:, 1:] = w[:, :, 1:]
+    return wide
+
+
+def _pool_after(
+    lowering: Lowering, last: Node, shape: tuple[int, ...], window: dict[str, Any]
+) -> tuple[int, Node]:
+    """The pooling mode of a convolution's command, and the node whose result it makes."""
+    if window["stride"] == 2:
+        return (TOP_RIGHT if window["shift"] else TOP_LEFT), last
+    readers = list(last.outputs[0].uses)
+    if len(readers) == 1 and readers[0].op == "max_pool":
+        try:
+            mode = pool_mode("max", readers[0], shape)
+        except Refused:
+            return 0, last
+        lowering.done.add(readers[0])
+        return mode, readers[0]
+    return 0, last
+
+
+def pool_mode(kind: str, node: Node, shape: tuple[int, ...]) -> int:
+    """The KPU's pooling mode of a node; Refused where it has none."""
+    a = node.attrs
+    kernel, stride, pad = tuple(a["kernel"]), tuple(a["stride"]), tuple(a["pad"])
+    if why := layer.why_not(shape[1:]):
+        raise Refused(why)
+    for mode, how in POOLS.items():
+        if how.kind != kind or kernel != (how.size,) * 2 or stride != (how.stride,) * 2:
+            continue
+        if set(a.get("dilation", (1,))) != {1} or a.get("ceil", 0):
+            break
+        if how.stride == 1 and pad == (0, 0, 1, 1) and kind == "max":
+            return mode
+        if how.stride > 1 and not any(pad) and not any(d % how.stride for d in shape[2:]):
+            return mode
+    raise Refused(
+        f"it pools {kernel} with stride {stride} and padding {pad} over {shape[2]}x{shape[3]}; "
+        "the KPU does 2x2 and 4x4 without overlap, and the maximum of 2x2 with stride 1"
+    )

@@ -1,0 +1,132 @@
+"""Random quantised networks of layers that the KPU can do, as the integer pass leaves them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from intaglio import ops
+from intaglio.ir import Graph, Type, Value, constant
+
+SCALE = np.float32(0.05)
+
+
+class Cnn:
+    """A network under construction."""
+
+    def __init__(self, seed: int, shape: tuple[int, ...], dtype: str = "i8"):
+        self.rng = np.random.default_rng(seed)
+        self.input = Value(Type(dtype, shape), "x")
+        self.dtype = dtype
+        self.quant: dict[Value, tuple[Value, Value]] = {}
+        self.of(self.input)
+
+    def of(self, v: Value) -> tuple[Value, Value]:
+        """Scale and zero point of a tensor."""
+        if v not in self.quant:
+            low = -128 if v.dtype == "i8" else 0
+            zero = np.array(self.rng.integers(low, low + 256)).astype(np.dtype(v.dtype[0] + "1"))
+            scale = np.float32(self.rng.uniform(0.5, 2)) * SCALE
+            self.quant[v] = constant(scale), constant(zero)
+        return self.quant[v]
+
+    def _out(self) -> tuple[Value, Value]:
+        return self.of(Value(Type(self.dtype, ())))
+
+    def conv(self, x: Value, outputs: int, kernel=3, stride=1, depthwise=False, pad=None) -> Value:
+        deep = 1 if depthwise else x.shape[1]
+        w = self.rng.integers(-127, 128, (outputs, deep, kernel, kernel)).astype(np.int8)
+        spread = 1 / (73 * np.sqrt(w[0].size) * self.rng.uniform(0.5, 2, outputs))
+        y = self._out()
+        made = ops.qlinear_conv(
+            x,
+            *self.of(x),
+            constant(w),
+            constant(spread.astype(np.float32)),
+            constant(np.zeros(outputs, np.int8)),
+            *y,
+            constant(self.rng.integers(-3000, 3000, outputs).astype(np.int32)),
+            stride=(stride, stride),
+            pad=(kernel // 2,) * 4 if pad is None else pad,
+            dilation=(1, 1),
+            groups=outputs if depthwise else 1,
+        )
+        self.quant[made] = y
+        return made
+
+    def add(self, a: Value, b: Value) -> Value:
+        y = self._out()
+        made = ops.qlinear_add(a, *self.of(a), b, *self.of(b), *y)
+        self.quant[made] = y
+        return made
+
+    def mean(self, x: Value) -> Value:
+        y = self._out()
+        made = ops.qlinear_mean(x, *self.of(x), *y, axes=(2, 3), keepdims=True)
+        self.quant[made] = y
+        return made
+
+    def table(self, x: Value) -> Value:
+        """A smooth function by a table."""
+        steps = np.linspace(-4, 4, 256)
+        values = np.rint(250 / (1 + np.exp(-steps)))
+        if x.dtype == "i8":
+            values = np.roll(values - 128, -128)
+        dtype = np.dtype(x.dtype[0] + "1")
+        return ops.lookup(x, constant(values.astype(dtype)))
+
+    def max_pool(self, x: Value, size=2, stride=2, pad=(0, 0, 0, 0)) -> Value:
+        window = {"kernel": (size, size), "stride": (stride, stride), "dilation": (1, 1)}
+        made = ops.max_pool(x, **window, pad=pad)
+        self.quant[made] = self.of(x)
+        return made
+
+    def graph(self, *outputs: Value) -> Graph:
+        return Graph([self.input], list(outputs), [f"y{i}" for i in range(len(outputs))])
+
+
+def random_cnn(seed: int) -> Graph:
+    """A few layers in a random order; the shapes cover all layouts of the KPU's RAM."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.choice([8, 12, 16, 24, 32, 40, 64, 72]))
+    high = int(rng.choice([8, 12, 20]))
+    net = Cnn(seed, (1, int(rng.integers(1, 9)), high, size), str(rng.choice(["i8", "u8"])))
+    x = net.input
+    for _ in range(int(rng.integers(2, 6))):
+        halves = min(x.shape[2:]) >= 8 and not (x.shape[2] % 2 or x.shape[3] % 2)
+        kind = rng.choice(["1x1", "3x3", "depthwise", "add", "pool", "table", "half", "tf", "dw2"])
+        many = int(rng.integers(1, 24))
+        if kind in ("half", "dw2", "tf") and not halves:
+            kind = "3x3"
+        if kind == "add":
+            same = net.conv(x, x.shape[1], 1)
+            x = net.add(x, same) if x is not net.input else same
+        elif kind == "pool":
+            x = net.conv(x, many, 1)
+            x = net.max_pool(x) if halves else net.max_pool(x, 2, 1, (0, 0, 1, 1))
+        elif kind == "table":
+            x = net.table(net.conv(x, many, 1))
+        elif kind == "depthwise" and x.shape[1] > 1:
+            x = net.conv(x, x.shape[1], 3, depthwise=True)
+        elif kind == "dw2" and x.shape[1] > 1:
+            pad = (0, 0, 1, 1) if rng.random() < 0.5 else None
+            x = net.conv(net.conv(x, x.shape[1], 3, 2, True, pad), many, 1)
+        elif kind == "tf":
+            x = net.conv(x, many, 3, 2, pad=(0, 0, 1, 1))
+        else:
+            x = net.conv(x, many, 1 if kind == "1x1" else 3, 2 if kind == "half" else 1)
+    if rng.random() < 0.4:
+        x = net.mean(net.conv(x, 16 * int(rng.integers(1, 5)), 1))
+        x = net.conv(x, int(rng.integers(2, 30)), 1, pad=(0, 0, 0, 0))
+    return net.graph(x)
+
+
+def joined_outputs() -> Graph:
+    """Outputs that share bytes, and a map that lies in two concats."""
+    net = Cnn(5, (1, 3, 12, 20))
+    a, b = net.conv(net.input, 6), net.conv(net.input, 5, 1)
+    joined = ops.concat(a, b, axis=1)
+    net.quant[joined] = net.of(a)
+    again = ops.concat(b, a, axis=1)
+    net.quant[again] = net.of(a)
+    deep = net.conv(joined, 11, 3, depthwise=True)
+    return net.graph(a, joined, net.conv(again, 4, 1), deep)

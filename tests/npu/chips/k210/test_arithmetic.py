@@ -1,0 +1,99 @@
+"""The KPU's arithmetic in numpy, beside plain loops, and the curves that we fit."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from intaglio.errors import BadInput
+from intaglio.npu.chips.k210.arithmetic import Terms, activate, normalize, pool, sums
+from intaglio.npu.chips.k210.fields import Curve
+from intaglio.npu.chips.k210.requantize import Function, requantize
+
+
+@pytest.mark.parametrize("depthwise", [False, True])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_sums_are_those_of_loops(kernel, depthwise):
+    rng = np.random.default_rng(kernel)
+    x = rng.integers(0, 256, (3, 5, 4))
+    w = rng.integers(0, 256, (3, 1 if depthwise else 3, kernel, kernel))
+    terms = Terms(-4390912, 15, -77, 2, 12345)
+    found = sums(x.astype(np.uint8), w.astype(np.uint8), 9, terms, depthwise)
+    padded = np.pad(x, ((0, 0), (kernel // 2,) * 2, (kernel // 2,) * 2), constant_values=9)
+    for o in range(3):
+        for i in range(5):
+            for j in range(4):
+                window = padded[:, i : i + kernel, j : j + kernel]
+                window = window[o : o + 1] if depthwise else window
+                want = int((window * w[o]).sum()) + (terms.arg_x * int(window.sum()) >> 15)
+                want += (terms.arg_w * int(w[o].sum()) >> 2) + terms.arg_add * len(window)
+                assert found[o, i, j] == want
+
+
+def test_zero_points_are_undone_by_the_terms():
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(0, 256, (4, 3, 3)), rng.integers(0, 256, (2, 4, 3, 3))
+    terms = Terms.of_zero_points(7, 128, 9)
+    found = sums(x.astype(np.uint8), w.astype(np.uint8), 7, terms, False)
+    assert found[1, 1, 1] == ((x - 7) * (w[1] - 128)).sum()
+
+
+def test_halves_go_to_even():
+    curve = Curve(*(np.array([v] * 16) for v in (-(2**35), 0, 0, 3)))
+    curve.start[1:], curve.mul[1:], curve.shift[1:] = 0, 1, 1
+    assert activate(np.array([-5, 0, 1, 2, 3, 4, 5]), curve).tolist() == [3, 3, 3, 4, 5, 5, 5]
+
+
+def test_pools():
+    y = np.arange(32, dtype=np.uint8).reshape(1, 4, 8)
+    assert pool(y, 1).tolist() == [[[9, 11, 13, 15], [25, 27, 29, 31]]]
+    assert pool(y, 2).tolist() == [[[4, 6, 8, 10], [20, 22, 24, 26]]]  # truncated
+    assert pool(y, 5).tolist() == [[[0, 2, 4, 6], [16, 18, 20, 22]]]
+    assert pool(y, 6).tolist() == [[[1, 3, 5, 7], [17, 19, 21, 23]]]
+    assert pool(y, 4).tolist() == [[[13, 17]]]
+    assert pool(y, 9)[0, 3].tolist() == [25, 26, 27, 28, 29, 30, 31, 31]
+    assert pool(y, 8)[0, 3].tolist() == [24, 25, 26, 27, 28, 29, 30, 31]
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 2**32 - 1))
+def test_requantisation_is_as_good_as_floats(seed):
+    rng = np.random.default_rng(seed)
+    scale, bias = 10 ** rng.uniform(-5, -1, 16), rng.integers(-50000, 50000, 16)
+    low, zero = int(rng.integers(0, 30)), int(rng.integers(0, 256))
+    norm, curve = requantize(scale, bias, np.full(16, 3e5), Function(zero, low, 240))
+    acc = rng.integers(-300000, 300000, (16, 50))
+    found = activate(normalize(acc, norm), curve)
+    real = np.clip((acc + bias[:, None]) * scale[:, None] + zero, low, 240)
+    assert np.abs(found - real).max() < 0.501
+
+
+@pytest.mark.parametrize(
+    ("f", "most"),
+    [
+        (lambda r: np.where(r > 0, r, 0.1 * r), 1),
+        (lambda r: 1 / (1 + np.exp(-r)), 1),
+        (lambda r: r / (1 + np.exp(-r)), 2),
+        (np.tanh, 1),
+        (lambda r: r * np.clip(r + 3, 0, 6) / 6, 2),
+    ],
+    ids=["leaky", "sigmoid", "silu", "tanh", "hard-swish"],
+)
+def test_functions_become_curves(f, most):
+    grid = (np.arange(256) - 120) * 0.06
+    unit = (f(grid).max() - f(grid).min()) / 255
+    zero = int(np.rint(-f(grid).min() / unit))
+    table = np.clip(np.rint(f(grid) / unit) + zero, 0, 255)
+    function = Function(120, table=table)
+    norm, curve = requantize(np.full(1, 1e-3), np.zeros(1), np.full(1, 3e5), function)
+    acc = np.arange(-150000, 150000, 37).reshape(1, -1)
+    real = np.clip(acc * 1e-3 * 0.06, grid[0], grid[-1])
+    want = np.clip(np.rint(f(real) / unit) + zero, 0, 255)
+    assert np.abs(activate(normalize(acc, norm), curve) - want).max() <= most
+
+
+def test_scales_that_do_not_fit_are_refused():
+    with pytest.raises(BadInput, match="sums of 36 bits do not hold them"):
+        requantize(np.full(1, 1e6), np.zeros(1), np.full(1, 3e5), Function(0))
+    with pytest.raises(BadInput, match="scales are positive"):
+        requantize(np.zeros(1), np.zeros(1), np.full(1, 3e5), Function(0))

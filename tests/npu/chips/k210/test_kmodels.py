@@ -1,0 +1,209 @@
+"""Whole files: interpreter = simulator for both versions, golden commands, refusals, mutations."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.npu.chips.k210.mobilenets import mobilenet_v1, mobilenet_v2
+from tests.npu.chips.k210.quantized_cnn import Cnn, joined_outputs, random_cnn
+
+import intaglio
+from intaglio.errors import BadFile, BadInput, IntaglioError, Unsupported
+from intaglio.npu.chips.k210 import disassembly, kmodel3, kmodel5
+from intaglio.npu.chips.k210.compile import compile_kmodel, read
+from intaglio.npu.chips.k210.model import Conv
+from intaglio.npu.chips.k210.simulate import Machine
+
+GOLDEN = Path(__file__).with_name("golden.json")
+
+
+def feeds(made, seed=0):
+    rng = np.random.default_rng(seed)
+    return {p.name: rng.integers(0, 256, p.shape).astype(np.uint8) for p in made.lowered.inputs}
+
+
+def real(bytes_, port):
+    factor, added = np.float32(port.scale), np.float32(-port.scale * port.zero)
+    return bytes_.reshape(-1).astype(np.float32) * factor + added
+
+
+def check(graph, seed=0):
+    """Interpreter and simulator give the same bytes; returns what is compiled."""
+    made = compile_kmodel(graph)
+    given = feeds(made, seed)
+    want = list(intaglio.interpret(made.graph, given).values())
+    found = list(Machine(read(made.data)).run(given).values())
+    assert all(np.array_equal(a, b) for a, b in zip(want, found, strict=True))
+    older = compile_kmodel(graph, 3)
+    floats = list(Machine(read(older.data)).run(given).values())
+    for a, b, port in zip(want, floats, older.lowered.outputs, strict=True):
+        assert np.array_equal(real(a, port), b.reshape(-1))
+    return made
+
+
+@pytest.mark.parametrize("seed", [s for s in range(40) if s != 15])
+def test_random_networks(seed):
+    graph = random_cnn(seed)
+    made = check(graph, seed)
+    (port,) = made.lowered.outputs
+    signed = graph.inputs[0].dtype == "i8"
+    x = next(iter(feeds(made, seed).values())).astype(np.int16) - (128 if signed else 0)
+    x = x.astype(np.int8 if signed else np.uint8).reshape(graph.inputs[0].shape)
+    neutral = next(iter(intaglio.interpret(graph, {"x": x}).values())).astype(int)
+    neutral += 128 if graph.outputs[0].dtype == "i8" else 0
+    bytes_ = next(iter(intaglio.interpret(made.graph, feeds(made, seed)).values()))
+    assert np.abs(neutral.reshape(-1) - bytes_.reshape(-1)).max() <= 4
+    assert port.shape == graph.outputs[0].shape
+
+
+@pytest.mark.parametrize("build", [mobilenet_v1, mobilenet_v2])
+def test_mobilenets_at_224_compile(build):
+    made = compile_kmodel(build())
+    assert made.model.modules[0].pools["kpu"] <= 2 << 20
+    text = "\n".join(disassembly.lines(made.model))
+    assert "conv      3x224x224 -> 32x112x112  3x3, top left of 2x2 /2" in text
+
+
+def test_small_mobilenets():
+    check(mobilenet_v1(128, 0.25, 20))
+    check(mobilenet_v2(128, 20))
+
+
+def test_outputs_that_share_bytes():
+    """Several outputs, one inside of another, and maps that two layers join."""
+    made = check(joined_outputs())
+    assert [p.shape for p in made.lowered.outputs] == [
+        (1, 6, 12, 20),
+        (1, 11, 12, 20),
+        (1, 4, 12, 20),
+        (1, 11, 12, 20),
+    ]
+
+
+def golden_networks():
+    net = Cnn(1, (1, 3, 16, 16))
+    first = net.conv(net.input, 8, 3, 2)
+    second = net.conv(net.conv(first, 8, 3, depthwise=True), 8, 1)
+    summed = net.add(first, second)
+    yield "residual", net.graph(net.conv(net.mean(net.conv(summed, 16, 1)), 10, 1, pad=(0,) * 4))
+    net = Cnn(2, (1, 4, 20, 40), "u8")
+    x = net.max_pool(net.table(net.conv(net.input, 6)))
+    yield "pool and table", net.graph(net.conv(x, 5, 3, 2, pad=(0, 0, 1, 1)))
+
+
+def streams():
+    found = {}
+    for name, graph in golden_networks():
+        for version in (5, 3):
+            made = compile_kmodel(graph, version)
+            commands = made.model.main.commands
+            words = [[f"{int(w):x}" for w in c.words] for c in commands if isinstance(c, Conv)]
+            constants = hashlib.sha256()
+            for c in commands:
+                if isinstance(c, Conv):
+                    constants.update(c.weights + c.norm + c.curve)
+            rows = [
+                row["text"]
+                for row in disassembly.facts(made.model)["modules"][0]["functions"][0]["commands"]
+            ]
+            found[f"{name}, version {version}"] = {
+                "commands": rows,
+                "words": words,
+                "constants": constants.hexdigest(),
+            }
+    return found
+
+
+def test_golden_commands():
+    """Proven in nncase's simulator; `python -m tests.npu.chips.k210.test_kmodels` writes them."""
+    assert streams() == json.loads(GOLDEN.read_text())
+
+
+def test_files_round_trip():
+    made = compile_kmodel(random_cnn(3))
+    assert kmodel5.write(read(made.data)) == made.data
+    older = compile_kmodel(random_cnn(3), 3)
+    again = read(older.data)
+    assert kmodel3.write(again) == older.data
+
+
+def outcome(data, given):
+    """The words of the error, or None if the file runs."""
+    try:
+        model = read(data)
+        list(disassembly.lines(model, True))
+        Machine(model).run(given)
+    except IntaglioError as e:
+        return str(e)
+    return None
+
+
+@pytest.mark.parametrize("version", [5, 3])
+def test_mutated_files_are_refused_or_run(version):
+    """300 mutations of two files each: an IntaglioError of one line, or outputs."""
+    rng = np.random.default_rng(version)
+    for seed in (3, 4):
+        made = compile_kmodel(random_cnn(seed), version)
+        given, refused = feeds(made), 0
+        for _ in range(300):
+            data = bytearray(made.data)
+            for at in rng.integers(0, len(data), int(rng.integers(1, 4))):
+                data[at] = int(rng.integers(0, 256))
+            if rng.random() < 0.2:
+                del data[int(rng.integers(0, len(data))) :]
+            words = outcome(bytes(data), given)
+            refused += words is not None
+            assert "\n" not in (words or "")
+        assert refused > 20
+
+
+# ---- refusals ------------------------------------------------------------------------------------
+def refusal(graph):
+    with pytest.raises(Unsupported) as e:
+        compile_kmodel(graph)
+    return str(e.value)
+
+
+def test_what_the_kpu_cannot_do_is_named():
+    net = Cnn(0, (1, 4, 16, 16))
+    assert "its kernel is 5x5" in refusal(net.graph(net.conv(net.input, 4, 5)))
+    assert "its padding is (0, 0, 0, 0)" in refusal(
+        net.graph(net.conv(net.input, 4, 3, pad=(0, 0, 0, 0)))
+    )
+    net = Cnn(0, (1, 4, 15, 15))
+    assert "it halves a map of 15x15" in refusal(net.graph(net.conv(net.input, 4, 3, 2)))
+    net = Cnn(0, (1, 4, 300, 300))
+    assert "at most 256x512" in refusal(net.graph(net.conv(net.input, 4)))
+    net = Cnn(0, (1, 64, 100, 100))
+    assert "of the KPU's RAM; it has 2,097,152" in refusal(net.graph(net.conv(net.input, 128)))
+
+
+def test_ops_in_the_middle_are_named_with_their_reason():
+    net = Cnn(0, (1, 4, 16, 16))
+    x = net.conv(net.conv(net.input, 4, 5), 4)
+    words = refusal(net.graph(net.conv(x, 4)))
+    assert "2 convolutions read results of ops that the KPU does not do" in words
+    assert "its kernel is 5x5; the KPU does 1x1 and 3x3" in words
+
+
+def test_ops_after_the_last_layer_are_left_to_the_caller():
+    made = compile_kmodel(mobilenet_v2(128, 20))
+    (node, why), *_ = made.lowered.after
+    assert node.op == "qlinear_conv"
+    assert "1280 numbers at once; the KPU does at most 1024" in why
+    assert made.lowered.outputs[0].shape == (1, 1280, 1, 1)
+
+
+def test_other_files_are_refused():
+    with pytest.raises(BadFile, match="not a kmodel of version 3 or 5"):
+        read(b"ITG1 and so on")
+    with pytest.raises(BadFile, match="there are 4"):
+        read(b"LDMK")
+    with pytest.raises(BadInput, match="versions 5 and 3 are known"):
+        compile_kmodel(random_cnn(3), 4)
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps(streams(), indent=1) + "\n")
