@@ -14,12 +14,11 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.errors import BadFile, BadInput, Unsupported, option
+from intaglio.frontends.torch import script_limits as limits
 from intaglio.frontends.torch.importer import constant_elements
 from intaglio.frontends.torch.mutable_tensor import MutableTensor
 from intaglio.frontends.torch.tensors import CODE_OF, Quantized
 from intaglio.ir import Array, Type, Value, constant
-
-MAX_LENGTH = 200_000  # items of a list, characters of a string
 
 
 class Raised(Unsupported):
@@ -95,47 +94,6 @@ def _raise(*words: Any, **kwargs: Any) -> Any:
     raise Raised(f"the model's code refuses its inputs: {str(words[0])[:200]}")
 
 
-def _refuse_long(items: int) -> None:
-    if items > MAX_LENGTH:
-        raise BadFile(f"a list or string grows to {items} items; the file is malicious")
-
-
-def _bounded(xs: Any) -> Any:
-    _refuse_long(len(xs))
-    return xs
-
-
-def _join(between: str, parts: list[str]) -> str:
-    _refuse_long(sum(map(len, parts)) + len(between) * len(parts))
-    return between.join(parts)
-
-
-def _replace(text: str, old: str, new: str, most: int = -1) -> str:
-    found = text.count(old) if most < 0 else min(text.count(old), most)
-    _refuse_long(len(text) + found * (len(new) - len(old)))
-    return text.replace(old, new, most)
-
-
-def _range_list(n: int) -> list[int]:
-    _refuse_long(n)
-    return list(range(n))
-
-
-def _append(xs: list[Any], x: Any) -> list[Any]:
-    xs.append(x)
-    return _bounded(xs)
-
-
-def _extend(xs: list[Any], more: list[Any]) -> None:
-    xs.extend(more)
-    _bounded(xs)
-
-
-def _insert(xs: list[Any], at: int, x: Any) -> None:
-    xs.insert(at, x)
-    _bounded(xs)
-
-
 def _pop(xs: Any, at: Any = -1, default: Any = None) -> Any:
     return xs.pop(at, default) if isinstance(xs, dict) else xs.pop(at)
 
@@ -143,33 +101,6 @@ def _pop(xs: Any, at: Any = -1, default: Any = None) -> Any:
 def _set_item(xs: Any, at: Any, x: Any) -> Any:
     xs[at] = x
     return xs
-
-
-def _add(a: Any, b: Any, alpha: Any = 1) -> Any:
-    if isinstance(a, list | str | tuple):
-        return _bounded(a + b)
-    return a + b * alpha
-
-
-def _mul(a: Any, b: Any) -> Any:
-    for xs, count in ((a, b), (b, a)):
-        if isinstance(xs, list | str | tuple):
-            if not isinstance(count, int) or len(xs) * count > MAX_LENGTH:
-                raise BadFile(f"a list or string is repeated {count} times; the file is malicious")
-            return xs * count
-    return a * b
-
-
-def _pow(a: Any, b: Any) -> Any:
-    if isinstance(a, int) and isinstance(b, int) and abs(b) > 64:
-        raise BadFile(f"{a} to the power of {b} is computed; the file is malicious")
-    return a**b
-
-
-def _shift(a: int, b: int) -> int:
-    if not 0 <= b < 64:
-        raise BadFile(f"a shift by {b} is computed; the file is malicious")
-    return a << b
 
 
 def in_64_bits(x: Any) -> Any:
@@ -213,10 +144,10 @@ def _whole(f: Callable[[float], Any]) -> Callable[[Any], Any]:
 
 
 NUMBERS: dict[str, Callable[..., Any]] = {
-    "add": _add,
+    "add": limits.add,
     "sub": lambda a, b, alpha=1: a - b * alpha,
-    "mul": _mul,
-    "pow": _pow,
+    "mul": limits.mul,
+    "pow": limits.pow,
     "div": operator.truediv,
     "truediv": operator.truediv,
     "floordiv": operator.floordiv,
@@ -238,7 +169,7 @@ NUMBERS: dict[str, Callable[..., Any]] = {
     "or_": operator.or_,
     "not_": operator.not_,
     "__not__": operator.not_,
-    "__lshift__": _shift,
+    "__lshift__": limits.shift,
     "__rshift__": lambda a, b: a >> b,
     "abs": abs,
     "min": _min,
@@ -276,7 +207,7 @@ NUMBERS: dict[str, Callable[..., Any]] = {
     "endswith": str.endswith,
     "split": str.split,
     "strip": str.strip,
-    "join": _join,
+    "join": limits.join,
     "ord": ord,
     "chr": chr,
     "sorted": sorted,
@@ -285,7 +216,7 @@ NUMBERS: dict[str, Callable[..., Any]] = {
     "sum": sum,
     "all": all,
     "any": any,
-    "replace": _replace,
+    "replace": limits.replace,
     "find": str.find,
 }
 
@@ -349,9 +280,9 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     "_unwrap_optional": lambda x: x,
     "prim::data": lambda x: x,
     "prim::requires_grad_": lambda x, *a: x,
-    "append": _append,
-    "extend": _extend,
-    "insert": _insert,
+    "append": limits.append,
+    "extend": limits.extend,
+    "insert": limits.insert,
     "pop": _pop,
     "_set_item": _set_item,
     "clear": lambda xs: xs.clear(),
@@ -370,7 +301,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     "prim::TupleUnpack": lambda xs: xs,
     "format": _format,
     "percentFormat": _format,
-    "str": lambda x: _bounded(str(x)),
+    "str": lambda x: limits.bounded(str(x)),
     "warn": lambda *a, **k: None,
     "prim::RaiseException": _raise,
     "prim::Print": lambda *a: None,
@@ -386,7 +317,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     "_functional_assert_scalar": lambda *a, **k: None,
     "_functional_assert_async": lambda *a, **k: None,
     "prim::unchecked_cast": lambda x: x,
-    "prim::rangelist": _range_list,
+    "prim::rangelist": limits.range_list,
     "_grad_sum_to_size": lambda x, *a: x,
     "prim::tolist": lambda x: _tolist(x),
 }
@@ -399,4 +330,4 @@ def _stride(x: MutableTensor, dim: int | None = None) -> Any:
 
 
 def _tolist(x: MutableTensor) -> Any:
-    return _bounded(elements(x).tolist())
+    return limits.bounded(elements(x).tolist())

@@ -82,9 +82,10 @@ def check(layer: CpuLayer, memory: int) -> None:
         total = int(parts[:, 1].sum())
         if (parts.sum(1) > memory).any() or f["main_out"] + total > memory:
             raise BadFile(f"kmodel: a {layer.kind} layer is beyond the {memory} bytes of memory")
-    if layer.kind == "k210_add_padding":
-        if f["kpu_out"] + ram.lines(max(f["channels"], 1), ROWS, ROWS) > ram.LINES:
-            raise BadFile("kmodel: a k210_add_padding layer is beyond the KPU's RAM")
+    if layer.kind == "k210_add_padding" and (
+        f["kpu_out"] + ram.lines(max(f["channels"], 1), ROWS, ROWS) > ram.LINES
+    ):
+        raise BadFile("kmodel: a k210_add_padding layer is beyond the KPU's RAM")
 
 
 def result_type(commands: Sequence[Command], start: int) -> str:
