@@ -104,9 +104,9 @@ class _Block:
         result = {kind: np.frombuffer(p, np.uint8) for kind, p in parts.items()}
         tensors = result["TENS"].copy().view(f.TENSOR)
         states = result.get("STAT", np.empty(0, np.uint8)).copy().view(f.STATE)
-        begun = states["initial"] != f.ZEROS
+        begun = (states["initial"] != f.ZEROS) & (states["file"] == 0)  # else in a weight file
         sizes = _state_sizes(result, states, tensors)
-        chosen = tensors["memory"] == CONST
+        chosen = (tensors["memory"] == CONST) & (tensors["slot"] == 0)
         places: dict[tuple[int, int], int] = {}
         for start, size in {
             *zip(tensors["offset"][chosen].tolist(), tensors["size"][chosen].tolist(), strict=True),
