@@ -126,6 +126,29 @@ def test_operators_are_checked_before_the_first_run():
     assert session.run(None, {"x": np.ones(2, np.float32)})[0].tolist() == [2, 2]
 
 
+def test_custom_operators_run():
+    class Twice:
+        name = "tests.ort_twice"
+        onnx = "Twice"  # of ONNX's own domain, which does not have it
+
+        def shape(self, x):
+            return x.shape
+
+        def compute(self, x):
+            return 2 * x
+
+    made = model("(float[n] x) => (float[n] y) { y = Twice(x) }")
+    with pytest.raises(ort.InvalidGraph, match="Twice is no operator of ONNX"):
+        ort.InferenceSession(made)
+    intaglio.custom.register(Twice)
+    try:
+        session = ort.InferenceSession(made)
+        for n in (2, 3):
+            assert session.run(None, {"x": np.ones(n, np.float32)})[0].tolist() == [2] * n
+    finally:
+        intaglio.custom.unregister("tests.ort_twice")
+
+
 def test_packages_and_graphs_run_too(folder, tmp_path):
     x = rows(2)
     expected = ort.InferenceSession(folder / "linear.onnx").run(None, {"x": x})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from intaglio.frontends import custom_ops
 from intaglio.frontends.onnx import OnnxModel, import_families
 from intaglio.frontends.onnx.importer import known_ops
 from intaglio.frontends.onnx.topological_order import sorted_nodes, sub_graphs
@@ -24,6 +25,7 @@ def check_operators(model: OnnxModel, outputs: list[str]) -> None:
     import onnx
 
     import_families()
+    custom_ops.prepare()
     proto, known = model.proto, known_ops()
     graph = proto.graph
     functions = {(_plain(f.domain), f.name) for f in proto.functions}
@@ -35,6 +37,8 @@ def check_operators(model: OnnxModel, outputs: list[str]) -> None:
         domain = _plain(n.domain)
         what = (domain, n.op_type)
         if n.domain not in CHECKED_DOMAINS or what in known or what in functions:
+            continue
+        if custom_ops.search("onnx", f"{domain}::{n.op_type}") is not None:
             continue
         if n.op_type in READS_SEQUENCES or n.op_type.startswith("Sequence"):
             continue  # supported for known lengths

@@ -156,7 +156,7 @@ class SessionOptions(_Options):
         """Refused: onnxruntime's operator libraries need onnxruntime."""
         raise unsupported(
             f"'{path}' is a library of operators for onnxruntime, whose kernels only it can call; "
-            "build the operator for Intaglio, or keep onnxruntime for this model"
+            "register the operator with intaglio.custom (docs/custom-operators.md)"
         )
 
     def has_providers(self) -> bool:
