@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intaglio.errors import BadInput
+from intaglio.npu.chips.k210 import native_layer
 from intaglio.npu.chips.k210.arithmetic import Terms, activate, normalize, pool, sums
-from intaglio.npu.chips.k210.fields import Curve
+from intaglio.npu.chips.k210.fields import Curve, Norm
 from intaglio.npu.chips.k210.requantize import Function, requantize
 
 
@@ -97,3 +98,30 @@ def test_scales_that_do_not_fit_are_refused():
         requantize(np.full(1, 1e6), np.zeros(1), np.full(1, 3e5), Function(0))
     with pytest.raises(BadInput, match="scales are positive"):
         requantize(np.zeros(1), np.zeros(1), np.full(1, 3e5), Function(0))
+
+
+@pytest.mark.skipif(not native_layer.available(), reason="the C library is not built")
+@pytest.mark.parametrize("seed", range(60))
+def test_c_gives_the_bits_of_numpy(seed):
+    """All terms, negative multipliers and slopes, and numbers beyond the chip's 36 bits."""
+    rng = np.random.default_rng(seed)
+    depthwise, kernel = bool(rng.integers(2)), int(rng.choice([1, 3]))
+    channels = int(rng.integers(1, 40))
+    outputs = channels if depthwise else int(rng.integers(1, 20))
+    x = rng.integers(0, 256, (channels, *rng.integers(4, 40, 2))).astype(np.uint8)
+    shape = outputs, 1 if depthwise else channels, kernel, kernel
+    w = rng.integers(0, 256, shape).astype(np.uint8)
+    most = 1 << int(rng.integers(3, 23))
+    norm = Norm(
+        rng.integers(-most, most, outputs),
+        rng.integers(0, 16, outputs),
+        rng.integers(-(1 << 28), 1 << 28, outputs),
+    )
+    start = np.sort(rng.integers(-(1 << 30), 1 << 30, 16))
+    start[0] = -(1 << 35)
+    slopes = rng.integers(-30000 if rng.random() < 0.3 else 0, 30000, 16)
+    curve = Curve(start, slopes, rng.integers(0, 43, 16), rng.integers(0, 255, 16))
+    terms = Terms(*(int(n) for n in (rng.integers(-(1 << 23), 1 << 23), seed % 16, -77, 2, 12345)))
+    found = native_layer.run(x, w, norm, curve, 9, terms, depthwise)
+    want = activate(normalize(sums(x, w, 9, terms, depthwise), norm), curve)
+    assert np.array_equal(found, want)

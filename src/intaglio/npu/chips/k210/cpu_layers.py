@@ -82,10 +82,10 @@ def check(layer: CpuLayer, memory: int) -> None:
         total = int(parts[:, 1].sum())
         if (parts.sum(1) > memory).any() or f["main_out"] + total > memory:
             raise BadFile(f"kmodel: a {layer.kind} layer is beyond the {memory} bytes of memory")
-    if layer.kind == "k210_add_padding" and (
-        f["kpu_out"] + ram.lines(max(f["channels"], 1), ROWS, ROWS) > ram.LINES
-    ):
-        raise BadFile("kmodel: a k210_add_padding layer is beyond the KPU's RAM")
+    if layer.kind == "k210_add_padding":
+        end = f["kpu_out"] + ram.lines(max(f["channels"], 1), ROWS, ROWS)
+        if end > ram.LINES:
+            raise BadFile("kmodel: a k210_add_padding layer is beyond the KPU's RAM")
 
 
 def result_type(commands: Sequence[Command], start: int) -> str:
@@ -120,7 +120,11 @@ def execute(machine: Machine, kind: str, f: Fields) -> None:
         machine.bytes(Range("data", f["main_out"], len(joined)))[...] = joined
     elif kind in MEANINGS:
         inputs = [at(name) for name in counts if name != "main_out"]
-        at("main_out")[...] = MEANINGS[kind](f, *inputs)
+        try:
+            with np.errstate(all="ignore"):
+                at("main_out")[...] = MEANINGS[kind](f, *inputs)
+        except (ValueError, IndexError, ZeroDivisionError, OverflowError):
+            raise BadFile(f"kmodel: the numbers of a {kind} layer do not fit together") from None
     else:
         raise Unsupported(f"layers of type {kind} are not simulated")
 

@@ -107,6 +107,7 @@ SEGMENT = {  # one word for each segment of a curve; `bias` is a byte after the 
     "start": Field(0, 24, 36, signed=True),
 }
 MAX_CURVE_SHIFT = 43
+MAX_SHIFT = 63  # of numbers of 64 bits
 
 
 def pack(
@@ -191,6 +192,8 @@ class Curve:
             raise BadFile(f"a curve has {len(data)} bytes; {CURVE_BYTES} are needed")
         words = np.frombuffer(data, "<u8", SEGMENTS)
         start, mul, shift = (_column(words, SEGMENT[name]) for name in ("start", "mul", "shift"))
+        if shift.max() > MAX_SHIFT:
+            raise BadFile(f"a curve shifts by {shift.max()}; at most {MAX_SHIFT} is possible")
         bias = np.frombuffer(data, np.uint8, offset=8 * SEGMENTS).astype(np.int64)
         return cls(start, mul, shift, bias)
 

@@ -1,4 +1,4 @@
-"""Executes the commands of a kmodel in numpy, exactly as the chip does."""
+"""Executes the commands of a kmodel exactly as the chip does, by C where it is built."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, Unsupported
 from intaglio.ir import Array
-from intaglio.npu.chips.k210 import arithmetic, layer, ram
+from intaglio.npu.chips.k210 import arithmetic, layer, native_layer, ram
 from intaglio.npu.chips.k210.fields import Curve, Norm
 from intaglio.npu.chips.k210.model import (
     Conv,
@@ -153,6 +153,9 @@ def compute(
     pool: int,
 ) -> Array:
     """A layer's result [O, H, W] for a map [C, H, W]."""
+    if native_layer.available():
+        made = native_layer.run(x, w, norm, curve, pad, terms, depthwise)
+        return arithmetic.pool(made, pool)
     acc = arithmetic.sums(x, w, pad, terms, depthwise)
     return arithmetic.pool(arithmetic.activate(arithmetic.normalize(acc, norm), curve), pool)
 
