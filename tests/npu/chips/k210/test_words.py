@@ -9,6 +9,7 @@ from intaglio.errors import BadFile, BadInput
 from intaglio.npu.chips.k210 import layer, ram
 from intaglio.npu.chips.k210.arithmetic import Terms
 from intaglio.npu.chips.k210.fields import LAYER, Curve, Norm, pack, unpack
+from intaglio.targets import chip as chips
 
 # The first two layers of the 20-class YOLO that comes with nncase 0.1, and its widest one.
 OF_NNCASE = [
@@ -104,3 +105,12 @@ def test_impossible_layers_are_refused(change, words):
     good = layer.Layer((4, 4, 8), 4, 3, False, 0, 0, Terms())
     with pytest.raises(BadFile, match=words):
         layer.read(pack({**unpack(good.words()), **change}))
+
+
+def test_limits_are_those_of_the_chip_file():
+    chip = chips.load("k210")
+    limits = chip.units["conv"].limits
+    assert chip.sram == ram.BYTES
+    assert limits["channels"] == layer.MAX_CHANNELS
+    assert (limits["height"], limits["width"]) == (layer.MAX_HEIGHT, layer.MAX_WIDTH)
+    assert limits["kernel"] == tuple(layer.KERNELS.values())
