@@ -149,6 +149,10 @@ def int8_conv(r: random.Random) -> Call:
         count = r.randint(0, 3)
         w = np.concatenate([w, w[:, :, :1].repeat(count, 2)], 2)
         more.append(np.array([r.randint(-1, w.shape[2]) for _ in range(count)], np.int32))
+    if table is None and r.random() < 0.3:  # zero points and scales known at run time
+        attrs["dtype"] = "f32"
+        now = [ones(len(x)).astype(kind), ones(len(x)), ones(channels).astype(np.int32)]
+        more += [*[None] * (4 - len(more)), *now]
     return "cpu.qconv", [x, w, ones(channels).astype(np.int32), ones(channels), *more], attrs
 
 
@@ -158,7 +162,13 @@ def qgemm(r: random.Random) -> Call:
     w, whole = ones(-(-n // 16), k // 4, 64).astype(np.int8), -(-n // 16) * 16
     arrays = [x, w, ones(n), ones(m, n), ones(n), ones(whole), ones(whole).astype(np.int32)]
     attrs = {"n": n, "x_zero": 3, **epilogue(r), "act": "prelu"}
-    return "cpu.qgemm", [*arrays, ones(m), x.reshape(-1)[:1]], attrs
+    zero = x.reshape(-1)[:1] if r.random() < 0.5 else ones(m).astype(x.dtype)
+    return "cpu.qgemm", [*arrays, ones(m), zero], attrs
+
+
+def slices(r: random.Random) -> Call:
+    x = ones(*(r.randint(0, 9) for _ in range(r.randint(1, 4))))
+    return "dynamic_fake_quantize", [x], {"axis": r.randint(-1, 4)}
 
 
 def wgemm(r: random.Random) -> Call:
@@ -342,6 +352,7 @@ def main(seed: int) -> None:
         pack,
         chain,
         attention,
+        slices,
         qgemm,
         wgemm,
     ]

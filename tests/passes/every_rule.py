@@ -7,6 +7,7 @@ from intaglio.passes.legalize import lowering
 from intaglio.rewrite import Rule
 from intaglio.targets.cpu.attention import BF16_ATTENTION
 from intaglio.targets.cpu.bf16 import BF16
+from intaglio.targets.cpu.dynamic_quantize import DYNAMIC_CONVOLUTIONS
 from intaglio.targets.cpu.f16 import F16
 from intaglio.targets.cpu.qlinear import PIECEWISE_TABLES
 from intaglio.targets.cpu.winograd_choice import conv_as_winograd_or_bf16
@@ -30,6 +31,7 @@ def _every() -> list[Rule]:
                 conv_as_winograd_or_bf16,
                 *BF16_ATTENTION,
                 *PIECEWISE_TABLES,
+                *DYNAMIC_CONVOLUTIONS,
             ]
         )
     )

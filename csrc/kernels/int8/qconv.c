@@ -259,6 +259,60 @@ static void run_windows(task *t, int64_t first, int64_t last, int64_t from, int6
   }
 }
 
+// Computes a thread's share of t->c.batch images.
+static void compute(task *t, itg_qtap *lists, bool wide, uint32_t part, uint32_t parts) {
+  const itg_qconv *c = &t->c;
+  if (!c->direct) memset(t->end, c->fill ^ c->flip, t->l.end);
+  first_class(t, lists);
+  int64_t from = 0, to = c->batch * itg_places(c->w.out), first = 0, last = c->groups * c->panels;
+  if (wide && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);
+  else itg_share(to, t->lanes ? c->w.out[2] : 1, part, parts, &from, &to);
+#if defined(ISA_avx512vnni)
+  if (fits_few(t) && to - from >= FEW_PIXELS) {
+    if (first < last) run_few(t, from, to);
+    return;
+  }
+#endif
+  if (first >= last || from >= to) return;
+  if (!c->direct) {
+    run_windows(t, first, last, from, to);
+    return;
+  }
+  while (first < last) {
+    const share s = share_of(c, first, last, from, to);
+    run_direct(t, &s);
+    first += s.last - s.first;
+  }
+}
+
+// Computes images whose zero points and scales are inputs, one after the other.
+static void compute_dynamic(const itg_call *call, task *t, itg_qtap *lists, bool wide,
+                            uint32_t part, uint32_t parts) {
+  const uint8_t *zero = call->in[ITG_QCONV_ZERO]->data;
+  const float *by = call->in[ITG_QCONV_SCALE]->data, *scales = t->to.scale;
+  const int32_t *sums = call->in[ITG_QCONV_SUMS]->data, *start = t->to.bias;
+  const int64_t channels = t->c.channels, images = t->c.batch,
+                size = itg_count(call->in[0]) / images, made = itg_places(t->c.w.out) * channels;
+  const float *residual = (const float *)t->to.residual;
+  int32_t *bias = (int32_t *)((char *)t->bias + t->l.bias);
+  float *scale = (float *)(bias + channels), *out = t->out;
+  t->to.bias = bias;
+  t->to.scale = scale;
+  t->c.batch = 1;
+  for (int64_t i = 0; i < images; i++) {
+    const uint32_t less = (uint32_t)(zero[i] ^ t->c.flip);
+    for (int64_t k = 0; k < channels; k++) {
+      bias[k] = (int32_t)((uint32_t)start[k] - less * (uint32_t)sums[k]);
+      scale[k] = scales[k] * by[i];
+    }
+    t->c.fill = zero[i];
+    t->x = (const uint8_t *)call->in[0]->data + i * size;
+    t->out = out + i * made;
+    if (residual) t->to.residual = (const uint8_t *)(residual + i * made);
+    compute(t, lists, wide, part, parts);
+  }
+}
+
 ITG_FN(qconv, any) {
   const itg_attrs_qconv *a = call->attrs;
   task t;
@@ -281,10 +335,8 @@ ITG_FN(qconv, any) {
                     // its end; the extra bytes are multiplied by zero
     const int64_t kept = size < read ? size : read;
     memcpy(t.end + read - kept, t.stop - kept, (size_t)kept);
-  } else {
-    memset(t.end, c->fill ^ c->flip, t.l.end);
   }
-  const itg_tensor *w_zero = itg_input(call, 6), *second = itg_input(call, 7);
+  const itg_tensor *w_zero = itg_input(call, 6), *second = itg_input(call, ITG_QCONV_SECOND);
   uint8_t entries[ITG_QENTRIES];
   t.to = itg_qconv_end(call, a, entries);
   t.w_zero = w_zero ? w_zero->data : NULL;
@@ -296,28 +348,11 @@ ITG_FN(qconv, any) {
 #if defined(__AVX512VBMI__)
   t.lanes = fits_lanes(&t);
 #endif
-  first_class(&t, lists);
-  int64_t from = 0, to = c->batch * itg_places(c->w.out), first = 0, last = c->groups * c->panels;
   // Threads split the channels if that saves more bytes of weights than it costs: every thread then
   // reads the whole image.
-  const bool wide = c->channels > to && itg_count(call->in[1]) > size + itg_count(&out);
-  if (wide && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);
-  else itg_share(to, t.lanes ? c->w.out[2] : 1, part, parts, &from, &to);
-#if defined(ISA_avx512vnni)
-  if (fits_few(&t) && to - from >= FEW_PIXELS) {
-    if (first < last) run_few(&t, from, to);
-    return NULL;
-  }
-#endif
-  if (first >= last || from >= to) return NULL;
-  if (!c->direct) {
-    run_windows(&t, first, last, from, to);
-    return NULL;
-  }
-  while (first < last) {
-    const share s = share_of(c, first, last, from, to);
-    run_direct(&t, &s);
-    first += s.last - s.first;
-  }
+  const bool wide = c->channels > c->batch * itg_places(c->w.out) &&
+                    itg_count(call->in[1]) > size + itg_count(&out);
+  if (c->dynamic) compute_dynamic(call, &t, lists, wide, part, parts);
+  else compute(&t, lists, wide, part, parts);
   return NULL;
 }

@@ -4,6 +4,13 @@
 #include "qtile.h"
 #include "window.h"
 
+enum {  // inputs after those of the requantisation
+  ITG_QCONV_SECOND = 7,
+  ITG_QCONV_ZERO,  // zero point and scale of the image that are known only at run time,
+  ITG_QCONV_SCALE,
+  ITG_QCONV_SUMS,  // and the sum of the weights of each channel; all three or none
+};
+
 enum itg_qrun {
   ITG_QRUN_TAP,
   ITG_QRUN_LINE,
@@ -23,6 +30,7 @@ typedef struct itg_qconv {
   int flip;        // 0x80 if inputs are i8: xor with it makes them u8
   uint8_t fill;    // byte that stands for padding, of the image's type
   bool direct;     // 1x1 windows without padding: the image is read in place
+  bool dynamic;    // the image's zero point and scale are inputs
 } itg_qconv;
 
 itg_words itg_qconv_of(const itg_call *call, itg_qconv *c, itg_tensor *out);
@@ -43,7 +51,7 @@ typedef struct itg_qlayout {   // scratch memory of one thread, in bytes
   int64_t line, lines, plane;  // copied part of the image: bytes of a line, lines, bytes of a plane
   int64_t rows;                // output lines that need this part
   int64_t taps;                // most taps of a class
-  uint64_t image, gather, end, lists, bias, total;
+  uint64_t image, gather, end, lists, bias, now, total;  // now: bias and scale with those inputs
 } itg_qlayout;
 
 // The layout is the same for every ISA. Returns false if a size overflows.
@@ -71,7 +79,8 @@ static inline bool itg_qlayout_of(const itg_qconv *c, itg_qlayout *l) {
   l->end = ((uint64_t)(2 * read) + 63) / 64 * 64;  // also holds a run of padding
   l->lists = ((uint64_t)(2 * ITG_QCLASSES * l->taps) * sizeof(itg_qtap) + 63) / 64 * 64;
   l->bias = ((uint64_t)(ITG_QCLASSES * c->channels) * 4 + 63) / 64 * 64;
-  l->total = l->image + l->gather + l->end + l->lists + l->bias;
+  l->now = c->dynamic ? ((uint64_t)c->channels * 8 + 63) / 64 * 64 : 0;
+  l->total = l->image + l->gather + l->end + l->lists + l->bias + l->now;
   return true;
 }
 

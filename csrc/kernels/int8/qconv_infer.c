@@ -31,11 +31,11 @@ static itg_words operands(const itg_call *call, int64_t channels, int64_t x_zero
 // weights.
 itg_words itg_qconv_endings(const itg_call *call, const itg_attrs_qconv *a, uint8_t weights,
                             itg_tensor *out) {
-  TAKES(3, 8, 1);
+  TAKES(3, 11, 1);
   const itg_tensor *x = call->in[0], *w = call->in[1], *bias = call->in[2],
                    *scale = itg_input(call, 3);
   const itg_tensor *table = itg_input(call, 5), *zeros = itg_input(call, 6),
-                   *second = itg_input(call, 7);
+                   *second = itg_input(call, ITG_QCONV_SECOND);
   const int64_t channels = a->channels, dtype = a->dtype;
   REFUSE((x->dtype != ITG_U8 && x->dtype != ITG_I8) || w->dtype != weights,
          weights == ITG_I8 ? "takes an 8-bit image and weights of i8"
@@ -89,9 +89,29 @@ itg_words itg_qconv_residual(const itg_call *call, const itg_attrs_qconv *a,
   return NULL;
 }
 
+// Checks zero point and scale of the image if they are inputs.
+static itg_words dynamic(const itg_call *call, const itg_attrs_qconv *a, bool *given) {
+  const itg_tensor *zero = itg_input(call, ITG_QCONV_ZERO),
+                   *scale = itg_input(call, ITG_QCONV_SCALE),
+                   *sums = itg_input(call, ITG_QCONV_SUMS);
+  *given = zero;
+  REFUSE(!zero != !scale || !zero != !sums, "zero, scale and sums belong together");
+  if (!zero) return NULL;
+  const int64_t channels = a->channels;
+  REFUSE(a->dtype != ITG_F32, "a scale known at run time needs results of f32");
+  REFUSE(zero->dtype != call->in[0]->dtype || !itg_has_shape(zero, 1, call->in[0]->shape),
+         "there must be one zero of the image's type per image");
+  REFUSE(scale->dtype != ITG_F32 || !itg_has_shape(scale, 1, call->in[0]->shape),
+         "there must be one f32 scale per image");
+  REFUSE(sums->dtype != ITG_I32 || !itg_has_shape(sums, 1, &channels),
+         "the sums must be one i32 per output channel");
+  return NULL;
+}
+
 itg_words itg_qconv_of(const itg_call *call, itg_qconv *c, itg_tensor *out) {
   const itg_attrs_qconv *a = call->attrs;
   itg_words words = itg_qconv_endings(call, a, ITG_I8, out);
+  if (!words) words = dynamic(call, a, &c->dynamic);
   if (words) return words;
   const itg_tensor *x = call->in[0], *w = call->in[1];
   words = itg_window_of(x, 1, x->rank - 2, a->kernel, a->stride, a->dilation, a->pad, &c->w);
@@ -121,7 +141,7 @@ itg_words itg_qconv_of(const itg_call *call, itg_qconv *c, itg_tensor *out) {
   c->fours = (c->run + ITG_FOUR - 1) / ITG_FOUR;
   REFUSE(c->joined == ITG_QRUN_WINDOW && c->deep * c->w.kernel[2] > ITG_QROW,
          "a line of the window is too long to join");
-  const itg_tensor *second = itg_input(call, 7);
+  const itg_tensor *second = itg_input(call, ITG_QCONV_SECOND);
   c->second = second ? itg_count(second) : 0;
   c->rows = c->runs * c->fours + c->second;
   const int64_t want[4] = {c->groups, c->panels, c->rows, ITG_QROW};

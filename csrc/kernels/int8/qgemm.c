@@ -13,6 +13,7 @@ typedef struct task {
   int64_t row_step;             // 0 where all rows have one scale
   const int32_t *sums, *start;  // start: initial sums, or NULL
   int32_t zero;                 // of the bytes as u8
+  const uint8_t *zeros;         // one per row, or NULL
   int flip;
   float *out;
   itg_finish end;
@@ -126,9 +127,15 @@ INLINE void tile(const int M, const int V, const task *t, int64_t row, int64_t c
   const vq flip = vq_set(t->flip ? (int32_t)0x80808080 : 0);  // makes input bytes u8
   vq sum[ROWS][VECTORS];
   FOR_UNROLLED (16, int v = 0; v < N; v++) {
-    sum[0][v] = times(vq_load(t->sums + column + v * QL), -t->zero);
-    if (t->start) sum[0][v] = viadd(sum[0][v], vq_load(t->start + column + v * QL));
-    FOR_UNROLLED (16, int m = 1; m < M; m++) sum[m][v] = sum[0][v];
+    const vq start = t->start ? vq_load(t->start + column + v * QL) : vq_set(0);
+    const vq whole = vq_load(t->sums + column + v * QL);
+    if (t->zeros) {
+      FOR_UNROLLED (16, int m = 0; m < M; m++)
+        sum[m][v] = viadd(start, times(whole, -(t->zeros[row + m] ^ t->flip)));
+    } else {
+      sum[0][v] = viadd(start, times(whole, -t->zero));
+      FOR_UNROLLED (16, int m = 1; m < M; m++) sum[m][v] = sum[0][v];
+    }
   }
   const uint8_t *w = t->w + column / ITG_PANEL * t->panel, *x = t->x + row * t->k;
   const int64_t k = t->k, panel = t->panel;
@@ -172,9 +179,9 @@ static void run_tile(const task *t, int rows, int64_t row, int64_t column, int64
   const itg_finish *end = &t->end;
   const uint8_t *x = t->x + row * t->k, *w = t->w + column / ITG_PANEL * t->panel;
   uint32_t sum[ITG_PANEL];  // unsigned, so that sums may wrap
+  const uint32_t zero = (uint32_t)(t->zeros ? t->zeros[row] ^ t->flip : t->zero);
   for (int c = 0; c < ITG_PANEL; c++)
-    sum[c] = (t->start ? (uint32_t)t->start[column + c] : 0) -
-             (uint32_t)t->zero * (uint32_t)t->sums[column + c];
+    sum[c] = (t->start ? (uint32_t)t->start[column + c] : 0) - zero * (uint32_t)t->sums[column + c];
   for (int64_t i = 0; i < t->k; i += ITG_FOUR, w += ITG_QROW)
     for (int j = 0; j < ITG_FOUR; j++)
       for (int c = 0; c < ITG_PANEL; c++)
@@ -241,6 +248,7 @@ ITG_FN(qgemm, any) {
                   .sums = call->in[ITG_QGEMM_SUMS]->data,
                   .start = start ? start->data : NULL,
                   .zero = given + (low ? 128 : 0),
+                  .zeros = zero && itg_count(zero) > 1 ? zero->data : NULL,
                   .flip = low ? 0x80 : 0,
                   .out = call->out[0]->data,
                   .end = itg_finish_of(call, a->act, a->act_args, a->add_last),

@@ -15,6 +15,33 @@ itg_words itg_infer_quantize_rows(const itg_call *call, itg_tensor *out) {
   return NULL;
 }
 
+static itg_words check_slices(const itg_call *call, int64_t axis) {
+  const itg_tensor *x = call->in[0];
+  REFUSE(x->dtype != ITG_F32, "takes f32");
+  REFUSE(axis < 0 || axis >= x->rank, "axis is not an axis of the data");
+  return NULL;
+}
+
+itg_words itg_infer_dynamic_fake_quantize(const itg_call *call, itg_tensor *out) {
+  TAKES(1, 1, 1);
+  itg_copy_type(out, call->in[0]);
+  return check_slices(call, ((const itg_attrs_dynamic_fake_quantize *)call->attrs)->axis);
+}
+
+itg_words itg_infer_quantize_dynamic(const itg_call *call, itg_tensor *out) {
+  const itg_attrs_quantize_dynamic *a = call->attrs;
+  TAKES(1, 1, 3);
+  const itg_words wrong = check_slices(call, a->axis);
+  if (wrong) return wrong;
+  for (int i = 0; i < 3; i++) itg_copy_type(&out[i], call->in[0]);
+  out[0].dtype = out[2].dtype = ITG_U8;
+  for (int i = 1; i < 3; i++) {
+    for (int64_t k = a->axis; k < out[i].rank; k++) out[i].shape[k] = 0;
+    out[i].rank = (uint8_t)a->axis;
+  }
+  return NULL;
+}
+
 itg_words itg_infer_qgemm(const itg_call *call, itg_tensor *out) {
   const itg_attrs_qgemm *a = call->attrs;
   TAKES(2, 10, 1);
@@ -49,9 +76,11 @@ itg_words itg_infer_qgemm(const itg_call *call, itg_tensor *out) {
     REFUSE(rows->dtype != ITG_F32 || (!one && !itg_has_shape(rows, x->rank - 1, x->shape)),
            "there must be one f32 scale, or one per row");
   }
-  REFUSE(zero && (zero->dtype != x->dtype || !itg_countable(zero) || itg_empty(zero) ||
-                  itg_count(zero) != 1),
-         "the zero must be one byte of the rows' type");
+  if (zero) {
+    const bool one = itg_countable(zero) && !itg_empty(zero) && itg_count(zero) == 1;
+    REFUSE(zero->dtype != x->dtype || (!one && !itg_has_shape(zero, x->rank - 1, x->shape)),
+           "there must be one zero of the rows' type, or one per row");
+  }
   REFUSE(a->x_zero < first || a->x_zero > first + 255, "x_zero is no number of the rows' type");
   return itg_check_epilogue(call, out, a->act, a->add_last);
 }

@@ -10,6 +10,7 @@ from intaglio.ops.deform_conv import *  # noqa: F403
 from intaglio.ops.depth_to_space import *  # noqa: F403
 from intaglio.ops.detect import *  # noqa: F403
 from intaglio.ops.dynamic_matmul import *  # noqa: F403
+from intaglio.ops.dynamic_quantize import *  # noqa: F403
 from intaglio.ops.dynamic_recurrent import *  # noqa: F403
 from intaglio.ops.dynamic_shape import *  # noqa: F403
 from intaglio.ops.einsum import *  # noqa: F403

@@ -101,3 +101,42 @@ case(
     lambda at: ops.gather(small(6, 5, axis=0), at, axis=0),
     Type("i64", (2, 2)),
 )
+
+
+# ---- inputs of products that are rounded at run time (TFLite's dynamic range models) -------------
+def stored(*shape: int, axis: int = 0) -> Value:
+    made: Value = ops.dequantize_linear(bytes_of(*shape), num(shape[axis]), None, axis=axis)
+    return made
+
+
+def rounded_conv(x: Value, *kernel: int, axis: int, **more: object) -> Value:
+    """A convolution of a channels-last image, as TFLite's importer makes it."""
+    image = ops.channels_first(ops.dynamic_fake_quantize(x, axis=axis))
+    attrs = {"stride": (1, 1), "pad": (0,) * 4, "dilation": (1, 1), "groups": 1, **more}
+    made: Value = ops.conv(image, stored(5, 6, *kernel), num(5), **attrs)
+    return made
+
+
+case(
+    "dynamic_range_gemm",
+    lambda x: ops.gemm(ops.dynamic_fake_quantize(x, axis=1), stored(5, 6), num(5), trans_b=True),
+    f32(3, 6),
+)
+case(
+    "dynamic_range_matmul",
+    lambda x: ops.matmul(
+        ops.dynamic_fake_quantize(x, axis=1), ops.transpose(stored(5, 6), perm=(1, 0))
+    ),
+    f32(3, 6),
+)
+case(
+    "dynamic_range_matmul",
+    lambda x: ops.matmul(ops.dynamic_fake_quantize(x, axis=2), stored(6, 5, axis=1)),
+    f32(2, 3, 6),
+)
+case("dynamic_range_pixels", lambda x: rounded_conv(x, 1, 1, axis=3), f32(2, 3, 4, 6))
+case(
+    "dynamic_range_conv",
+    lambda x: rounded_conv(x, 3, 3, axis=1, pad=(1,) * 4, stride=(2, 2)),
+    f32(2, 9, 8, 6),
+)

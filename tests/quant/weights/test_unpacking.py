@@ -84,6 +84,15 @@ def test_stored_weights_keep_their_integers():
     assert all(np.array_equal(k, STORED) for k in kept)
 
 
+def test_inputs_that_the_file_rounds_at_run_time_are_quantised_once():
+    x = Value(Type("f32", (1, 8, 8, 8)), "x")
+    w = ops.dequantize_linear(constant(STORED), constant(SCALE), None, axis=0)
+    y = ops.conv(ops.dynamic_fake_quantize(x, axis=1), w, None, **SAME)
+    graph = Graph([x], [y], ["y"])
+    unpack_weights(graph)
+    assert [n.op for n in graph.nodes()] == ["conv"]
+
+
 def test_weights_of_quantised_layers_are_not_unpacked():
     graph = hybrid(quantised_input=True)
     unpack_weights(graph)

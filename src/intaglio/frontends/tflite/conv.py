@@ -64,7 +64,7 @@ def conv_2d(n: TfliteNode) -> Value:
     alone = w.shape[1:3] == (1, 1) and set(window["stride"]) == {
         1
     }  # a 1x1 convolution is a linear layer per pixel
-    x = n.dynamic(x, 1, (3,) if alone else (1, 2, 3))
+    x = n.dynamic(x, 1, 3 if alone else 1)
     y = ops.conv(
         ops.channels_first(x), turned, n.bias(2), groups=x.shape[3] // w.shape[3], **window
     )
@@ -147,7 +147,7 @@ def fully_connected(n: TfliteNode) -> Value:
     if n.option("WeightsFormat", 0):
         n.unsupported("its weights are in a shuffled format; only the default format is supported")
     rows = x.type.size // w.shape[1]
-    flat = n.dynamic(ops.reshape(x, shape=(rows, w.shape[1])), 1, (1,))
+    flat = n.dynamic(ops.reshape(x, shape=(rows, w.shape[1])), 1, 1)
     y = ops.gemm(flat, w, b, trans_b=True)
     if n.option("KeepNumDims", False):
         y = ops.reshape(y, shape=(*x.shape[:-1], w.shape[0]))

@@ -179,23 +179,13 @@ class TfliteNode:
         )
         return result
 
-    def dynamic(self, x: Value, w: int, axes: tuple[int, ...]) -> Value:
-        """x dynamically quantised as in LiteRT for products with 8-bit weights: 256 steps between
-        its minimum and maximum along `axes`, extended to hold 0."""
+    def dynamic(self, x: Value, w: int, axis: int) -> Value:
+        """x dynamically quantised as in LiteRT for products with 8-bit weights; slices from `axis`
+        on have one range."""
         t = self.tensor(w)
         if x.dtype != "f32" or t is None or t.dtype != "i8" or t.quant is None or self._exact(x):
             return x
-        one, zero = constant(1.0, dtype="f32"), constant(0.0, dtype="f32")
-        low = ops.minimum(ops.reduce_min(x, axes=axes, keepdims=True), zero)
-        high = ops.maximum(ops.reduce_max(x, axes=axes, keepdims=True), zero)
-        span = ops.sub(high, low)
-        span = ops.where(one, span, ops.equal(span, zero))
-        by = ops.div(constant(255.0, dtype="f32"), span)
-        least = ops.clip(
-            ops.round(ops.sub(constant(-128.0, dtype="f32"), ops.mul(low, by))), lo=-128.0, hi=127.0
-        )
-        steps = ops.clip(ops.add(ops.round(ops.mul(x, by)), least), lo=-128.0, hi=127.0)
-        result: Value = ops.div(ops.sub(steps, least), by)
+        result: Value = ops.dynamic_fake_quantize(x, axis=axis)
         return result
 
     def _exact(self, x: Value) -> bool:

@@ -14,8 +14,14 @@ from intaglio.quant.placement.scheme import TensorScheme
 
 
 def unpack_weights(graph: Graph) -> None:
-    """Replace dequantised constant weights of float products by float constants, in place."""
+    """Replace dequantised constant weights of float products by float constants, in place.
+
+    Inputs of such products are no longer rounded at run time either.
+    """
     for node in list(graph.nodes()):
+        if node.op == "dynamic_fake_quantize" and node.inputs[0] is not None:
+            graph.replace(node.outputs[0], node.inputs[0])
+            continue
         data = [None if v is None else v.data for v in node.inputs]
         if node.op != "dequantize_linear" or any(
             v is not None and d is None for v, d in zip(node.inputs, data, strict=True)

@@ -14,6 +14,7 @@ from intaglio.targets.cpu.attention import BF16_ATTENTION
 from intaglio.targets.cpu.bf16 import BF16
 from intaglio.targets.cpu.chain import CHAIN
 from intaglio.targets.cpu.channel_shuffle import CHANNEL_SHUFFLE_FUSE
+from intaglio.targets.cpu.dynamic_quantize import DYNAMIC_CONVOLUTIONS
 from intaglio.targets.cpu.epilogue_fusion import FUSE
 from intaglio.targets.cpu.f16 import F16
 from intaglio.targets.cpu.grouped_conv import why_not_grouped
@@ -119,6 +120,7 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
     fuse = (*fuse, *(RECURRENT_FUSE if precision == "f32" else ()))
     fuse = (*fuse, *(() if ~bits & VBMI else PIECEWISE_TABLES))
     tiles = WINOGRAD_INT8_PAIRS if ~bits & VNNI else WINOGRAD_INT8
+    dynamic = () if ~bits & VNNI else DYNAMIC_CONVOLUTIONS
     block = (*tiles, *(SEPARABLE if precision == "f32" else ()))
     return Target(
         "cpu",
@@ -128,7 +130,7 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
         block,
         (*CHAIN, *halves),
         bits,
-        choose=(*choose, *CHOOSE_INT8),
+        choose=(*dynamic, *choose, *CHOOSE_INT8),
         narrow=narrow,
         replace=REPLACE,
         precision=precision,

@@ -17,6 +17,7 @@ from intaglio.targets.cpu.attention import ATTENTION
 from intaglio.targets.cpu.channel_shuffle import CHANNEL_SHUFFLE_LOWER
 from intaglio.targets.cpu.conv import conv, conv_transpose, depthwise
 from intaglio.targets.cpu.depthwise_packing import repeat_channels
+from intaglio.targets.cpu.dynamic_quantize import DYNAMIC_PRODUCTS
 from intaglio.targets.cpu.epilogue_fusion import per_channel
 from intaglio.targets.cpu.gemm import gemm
 from intaglio.targets.cpu.grouped_conv import grouped_conv, pack_groups, why_not_grouped
@@ -177,6 +178,7 @@ def conv_and_matmul_in_f32(node: Node) -> Sequence[Value] | None:
 LOWER: list[Rule] = [
     conv_and_matmul_in_f32,
     *ATTENTION,
+    *DYNAMIC_PRODUCTS,
     conv_channels_last,
     conv_transpose_channels_last,
     pool_channels_last,

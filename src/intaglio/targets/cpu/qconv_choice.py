@@ -101,7 +101,7 @@ QUADS = 1.0  # relative cost of direct convolution with instructions that multip
 
 def _as_winograd(node: Node, pick: Any, direct: float) -> Value | No | None:
     """cpu.qwinograd if it is faster; `direct` is the relative cost of direct convolution."""
-    x, w, bias, scale, residual, table, w_zero, second_rows = node.inputs
+    x, w, bias, scale, residual, table, w_zero, second_rows, zero = node.inputs[:9]
     a = dict(node.attrs)
     channels, kernel, groups, run = (a.pop(k) for k in ("channels", "kernel", "groups", "run"))
     stride, dilation = a.pop("stride"), a.pop("dilation")
@@ -109,6 +109,8 @@ def _as_winograd(node: Node, pick: Any, direct: float) -> Value | No | None:
         return None
     if x.type.dynamic or scale is None or w_zero is not None or second_rows is not None:
         return no("Winograd needs a static image size and symmetric weights")
+    if zero is not None:
+        return no("Winograd needs an image whose zero point is known when compiling")
     if bias is None or bias.data is None or scale.data is None:
         return no("Winograd needs constant bias and scales")
     if groups != 1 or stride + dilation != (1, 1, 1, 1) or not node.outputs[0].type.size:

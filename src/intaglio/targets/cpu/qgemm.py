@@ -67,8 +67,10 @@ def _qgemm_type(
         raise BadInput(f"cpu.qgemm: the column sums are {sums.type}, not i32 of {whole}")
     if rows is not None and (rows.dtype != "f32" or rows.shape not in ((), (1,), x.shape[:-1])):
         raise BadInput(f"cpu.qgemm: row scales {rows.type} do not fit {x.type}")
-    if zero is not None and (zero.dtype != x.dtype or zero.type.size != 1):
-        raise BadInput(f"cpu.qgemm: {zero.type} is not one zero point of {x.dtype}")
+    if zero is not None and (
+        zero.dtype != x.dtype or not (zero.type.size == 1 or zero.shape == x.shape[:-1])
+    ):
+        raise BadInput(f"cpu.qgemm: {zero.type} is not one {x.dtype} zero point, or one per row")
     if start is not None and start.type != Type("i32", whole):
         raise BadInput(f"cpu.qgemm: sums start from {start.type}, not i32 of {whole}")
     return check_epilogue(Type("f32", (*x.shape[:-1], n)), bias, residual, slope, act)
@@ -97,14 +99,16 @@ def qgemm(
     act_args: Floats = (),
     add_last: bool = False,
 ) -> Array:
-    """int8 matmul; `rows` has one scale or one per row, `zero` is a zero point known at run
-    time.
+    """int8 matmul; `rows` has one scale or one per row, `zero` one zero point known at run time
+    or one per row.
     """
     assert scale is not None
     assert sums is not None
     matrix = unpacked(w[None], x.shape[-1], n, (1,))[..., 0].T
     acc = np.matmul(x.astype(np.float64), matrix.astype(np.float64)).astype(np.int64)
-    acc = acc - (x_zero if zero is None else int(zero.item())) * sums[:n].astype(np.int64)
+    less = np.array(x_zero) if zero is None else zero.astype(np.int64)
+    less = less.reshape(()) if less.size == 1 else less[..., None]
+    acc = acc - less * sums[:n].astype(np.int64)
     if start is not None:
         acc = (acc + start[:n]).astype(np.int32)
     by = scale[:n]
