@@ -76,6 +76,7 @@ class Call:
     threads: int
     python: float
     out: float  # from Python with out=
+    bound: float  # from Python with session.bind
     c: float
     kernels: float  # sum of the kernels' times
 
@@ -87,6 +88,7 @@ def call(package: Package, threads: int, seconds: float) -> Call:
         out = {n: np.zeros(t.shape, np.float32) for n, t in session.outputs.items()}
         python = least(lambda: session.run(feeds), seconds)
         given = least(lambda: session.run(feeds, out=out), seconds)
+        bound = least(session.bind(feeds, out).run, seconds)
     with intaglio.open(package, threads=threads, profile=True) as session:
         best: list[float] = []
         end = time.perf_counter() + seconds
@@ -95,7 +97,7 @@ def call(package: Package, threads: int, seconds: float) -> Call:
             session.run(feeds)
             taken = [s.milliseconds * 1e3 for s in session.profile()]
             best = [min(pair) for pair in zip(best or taken, taken, strict=True)]
-    return Call(threads, python, given, from_c(package, threads, seconds), sum(best))
+    return Call(threads, python, given, bound, from_c(package, threads, seconds), sum(best))
 
 
 def run(seconds: float = 0.5) -> str:
@@ -111,10 +113,11 @@ def run(seconds: float = 0.5) -> str:
     lines += [["each more", *(f"{us:.3f}" for us in slope.values())]]
     parts = [grid(lines), ""]
     lines = [
-        ["the demo's network, threads", "Python, µs", "Python, out=, µs", "C, µs", "kernels, µs"]
+        ["the demo's network, threads"]
+        + [f"{name}, µs" for name in ("Python", "Python, out=", "Python, bind", "C", "kernels")]
     ]
     for one in calls:
-        figures = (one.python, one.out, one.c, one.kernels)
+        figures = (one.python, one.out, one.bound, one.c, one.kernels)
         lines.append([str(one.threads), *(f"{us:.1f}" for us in figures)])
     parts += [grid(lines), "", *(f"- {s}" for s in findings(slope, calls, macs))]
     return "\n".join([*parts, ""])
@@ -128,6 +131,7 @@ def findings(slope: dict[int, float], calls: list[Call], macs: int) -> list[str]
         f"(goal: {GOALS['step'] * 1e3:.0f})",
         f"{macs / 1e6:.2f} million MACs from Python: {one.python:.1f} µs "
         f"(goal: {GOALS['python']:.0f}), {one.python - one.c:.1f} of it for Python",
+        f"bound inputs and outputs: {one.bound:.1f} µs, {one.bound - one.c:.1f} of it for Python",
         f"from C: {one.c:.1f} µs (goal: {GOALS['c']:.0f}), "
         f"{max(one.c - one.kernels, 0):.1f} of it on top of the kernels",
     ]

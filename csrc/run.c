@@ -119,6 +119,9 @@ static itg_status run_all(itg_session *s) {
   for (uint32_t i = 0; i < s->plan->n_outputs; i++)
     if (!s->outputs[i].data && slots[i] != ITG_NONE)
       return itg_fail(&s->error, ITG_BAD_INPUT, "output %u is not bound", i);
+  if (!s->arena && s->arena_size + s->scratch_size)
+    return itg_fail(&s->error, ITG_BAD_INPUT,
+                    "the session has no internal memory; give it some with itg_set_internal");
   s->steps_left = s->max_steps;
   itg_status status = itg_run_plan(s, s->plan_number);
   if (status) return status;

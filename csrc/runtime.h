@@ -117,8 +117,9 @@ struct itg_session {
   bool unshaped;     // the last resize failed
   uint32_t n_steps, n_states;
   const itg_file_state *states;
-  uint8_t *arena, *scratch;
-  uint64_t scratch_size;
+  uint8_t *arena, *scratch;  // NULL: not there yet
+  uint8_t *own_arena;        // those that it was created with, or NULL
+  uint64_t arena_size, scratch_size;
   uint32_t threads, profile;
   uint64_t max_steps, steps_left;
   itg_pool *pool;

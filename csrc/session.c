@@ -15,8 +15,8 @@ static uint32_t threads_of(const itg_options *o) {
 // ---- memory: one block holds the session, its tables, the arena, the scratch and the I/O buffers
 // ----
 typedef struct layout {
-  uint64_t tensors, args, next, steps, plans, inputs, outputs, symbols, settled, attrs, arena,
-      scratch, io, total;
+  uint64_t tensors, args, next, steps, plans, inputs, outputs, symbols, settled, attrs, arena, io,
+      total;
   uint32_t first_plan, last_plan, n_steps;
 } layout;
 
@@ -105,9 +105,9 @@ static itg_status measure(const itg_model *m, const itg_options *o, layout *l, i
   l->attrs = take(l, attrs);
   mem->tables = l->total;
   mem->internal = itg_align(mem->arena) + itg_align(mem->scratch);
-  if (!o->internal) {
+  if (!o->internal && !o->internal_later) {
     l->arena = take(l, mem->arena);
-    l->scratch = take(l, mem->scratch);
+    take(l, mem->scratch);  // behind the arena
   }
   l->io = take(l, io);
   if (l->total > SIZE_MAX - ITG_ALIGN)
@@ -166,7 +166,19 @@ static void place_io(itg_session *s, const layout *l, uint32_t main, bool extern
   }
 }
 
-static void bind_tensors(itg_session *s, const layout *l, const void *weights, uint64_t arena) {
+// Lets intermediate tensors lie in `arena`, and scratch memory after them. NULL: nowhere.
+static void place_internal(itg_session *s, uint8_t *arena) {
+  const itg_model *m = s->model;
+  s->arena = arena;
+  s->scratch = arena ? arena + itg_align(s->arena_size) : NULL;
+  for (uint32_t i = 0; i < m->n_tensors; i++)
+    if (m->tens[i].memory == ITG_ARENA)  // an offset past the arena is another plan's
+      s->tensors[i].data =
+          arena && m->tens[i].offset <= s->arena_size ? arena + m->tens[i].offset : NULL;
+  for (uint32_t i = 0; i < s->n_steps; i++) s->steps[i].call.scratch = s->scratch;
+}
+
+static void bind_tensors(itg_session *s, const layout *l, const void *weights) {
   const itg_model *m = s->model;
   for (uint32_t p = l->first_plan; p < l->last_plan; p++) {
     if (m->plans[p].main != p) continue;
@@ -179,8 +191,6 @@ static void bind_tensors(itg_session *s, const layout *l, const void *weights, u
     itg_tensor *to = &s->tensors[i];
     *to = m->tensors[i];
     if (t->memory == ITG_CONST && weights) to->data = (uint8_t *)weights + t->offset;
-    if (t->memory == ITG_ARENA)
-      to->data = t->offset <= arena ? s->arena + t->offset : NULL;  // else another plan's
     itg_slot *slot = slot_of(s, l, t);
     if (!slot) continue;
     s->next[i] = slot->first;
@@ -245,7 +255,7 @@ static itg_step bound_step(itg_session *s, uint32_t plan, const itg_file_step *r
   }
   return (itg_step){
       .call = {(const itg_tensor *const *)(s->args + r->args), s->args + r->args + r->n_in, r->n_in,
-               r->n_out, own, s->scratch},
+               r->n_out, own, NULL},
       .run = kernel->run,
       .op = kernel->op,
       .record = r,
@@ -297,15 +307,15 @@ static void fill(itg_session *s, const layout *l, const itg_memory *mem, const i
   s->symbols = (void *)(base + l->symbols);
   s->wanted = s->symbols + m->n_symbols;
   s->settled = base + l->settled;
-  s->arena = o->internal ? o->internal : base + l->arena;
-  s->scratch = o->internal ? s->arena + itg_align(mem->arena) : base + l->scratch;
+  s->own_arena = o->internal ? o->internal : l->arena ? base + l->arena : NULL;
+  s->arena_size = mem->arena;
   s->scratch_size = mem->scratch;
   s->threads = threads_of(o);
   s->profile = o->profile;
   s->options = *o;
   s->max_steps = o->max_steps ? o->max_steps : 1000000000;
   for (uint32_t i = 0; i < m->n_symbols; i++) s->symbols[i] = m->symbols[i].high;
-  bind_tensors(s, l, o->weights, mem->arena);
+  bind_tensors(s, l, o->weights);
   for (uint32_t p = l->last_plan; p-- > l->first_plan;)
     if (m->plans[p].main == p) place_io(s, l, p, o->external_io);
 }
@@ -349,6 +359,7 @@ itg_status itg_session_create(const itg_model *m, const itg_options *o, itg_sess
   itg_forks();  // counts from here on
   fill(s, &l, &mem, o);
   bind_steps(s, &l, base + l.attrs);
+  place_internal(s, s->own_arena);
   itg_set_slot_sizes(s);
   itg_reset_states(s);
   s->pool = s->threads > 1 ? o->pool : NULL;
@@ -370,6 +381,21 @@ itg_status itg_session_share(const itg_session *s, const itg_options *options, i
   if (!options) o.memory = o.internal = NULL;
   if (!o.weights) o.weights = s->options.weights;
   return itg_session_create(s->model, &o, out, e);
+}
+
+itg_status itg_set_internal(itg_session *s, void *memory, size_t bytes) {
+  if (!s) return ITG_BAD_INPUT;
+  if (!itg_begin(s)) return ITG_BUSY;
+  const uint64_t needs = itg_align(s->arena_size) + itg_align(s->scratch_size);
+  itg_status status = ITG_OK;
+  s->error.words[0] = 0;
+  if (memory && ((uintptr_t)memory % ITG_ALIGN || bytes < needs))
+    status = itg_fail(&s->error, ITG_BAD_INPUT,
+                      "internal memory must be aligned to 64 and have %llu bytes; it has %zu",
+                      (unsigned long long)needs, bytes);
+  else place_internal(s, memory ? memory : s->own_arena);
+  itg_end(s);
+  return status;
 }
 
 void itg_session_destroy(itg_session *s) {

@@ -34,9 +34,10 @@ struct itg_pool {
   atomic_bool stop;
   claim *claimed;               // per part; at the end of a job all of them hold its number
   uint32_t threads, n_workers;  // wanted, with the caller's; running, without it
-  unsigned forks;               // itg_forks() of the process that started the workers
-  bool shared;                  // between sessions
-  const uint32_t *cpus;         // of the workers, in turn; NULL: any
+  atomic_uint started;   // 2 * itg_forks() of the process while it starts the workers, then 1 more
+  bool shared;           // between sessions
+  uint32_t unpinned;     // workers that the system did not let run on their CPU
+  const uint32_t *cpus;  // of the workers, in turn; NULL: any
   uint32_t n_cpus;
   _Alignas(64) atomic_bool taken;  // by a session, for a step
   _Alignas(64) atomic_uint left;   // parts that are not finished
@@ -132,10 +133,13 @@ static itg_words run_job(itg_pool *p, itg_run_fn run, const itg_call *call, uint
   return atomic_load(&p->words);
 }
 
+static unsigned ready(void) { return 2 * itg_forks() + 1; }  // the value of `started`
+
 itg_words itg_pool_run(itg_pool *p, itg_run_fn run, const itg_call *call, uint32_t parts) {
   if (!p->shared) return run_job(p, run, call, parts);
-  if (atomic_exchange_explicit(&p->taken, true, memory_order_acquire)) {
-    itg_words words = NULL;  // another session has the threads
+  if (atomic_load_explicit(&p->started, memory_order_acquire) != ready() ||
+      atomic_exchange_explicit(&p->taken, true, memory_order_acquire)) {
+    itg_words words = NULL;  // another session has the threads, or starts them
     for (uint32_t k = 0; k < parts; k++) {
       itg_words said = run(call, k, parts);
       if (said) words = said;
@@ -166,38 +170,42 @@ unsigned itg_forks(void) {
   return atomic_load_explicit(&forks, memory_order_relaxed);
 }
 
-static void pin(const itg_pool *p, const worker *w) {
+static bool pin(const itg_pool *p, const worker *w) {
 #if defined(__linux__)
-  if (!p->n_cpus) return;
+  if (!p->n_cpus) return true;
   cpu_set_t set;
   CPU_ZERO(&set);
-  CPU_SET(p->cpus[w->part % p->n_cpus], &set);
-  pthread_setaffinity_np(w->thread, sizeof set, &set);
+  CPU_SET(p->cpus[(w->part - 1) % p->n_cpus], &set);
+  return !pthread_setaffinity_np(w->thread, sizeof set, &set);
+#else
+  return !p->n_cpus;
 #endif
 }
 
 // Starts the workers, or as many as the system allows. Every field is set anew, because a parent's
-// worker may have held the lock when its process was forked.
-static void start_workers(itg_pool *p, uint32_t threads) {
-  *p = (itg_pool){.claimed = p->claimed,
-                  .threads = threads,
-                  .forks = itg_forks(),
-                  .shared = p->shared,
-                  .cpus = p->cpus,
-                  .n_cpus = p->n_cpus};
-  for (uint32_t k = 0; k < threads; k++) atomic_init(&p->claimed[k].job, 0);
+// worker may have held the lock when its process was forked. `started` comes last: sessions of a
+// shared pool that run meanwhile look at it.
+static void start_workers(itg_pool *p) {
+  atomic_init(&p->epoch, 0);
+  atomic_init(&p->stop, false);
+  atomic_init(&p->taken, false);
+  atomic_init(&p->sleeping, 0);
+  atomic_init(&p->caller_sleeps, false);
+  p->n_workers = p->unpinned = 0;
+  for (uint32_t k = 0; k < p->threads; k++) atomic_init(&p->claimed[k].job, 0);
   pthread_mutex_init(&p->lock, NULL);
   pthread_cond_init(&p->wake, NULL);
   pthread_cond_init(&p->done, NULL);
-  for (; p->n_workers < threads - 1; p->n_workers++) {
+  for (; p->n_workers < p->threads - 1; p->n_workers++) {
     worker *w = &p->workers[p->n_workers];
     *w = (worker){.pool = p, .part = p->n_workers + 1};
     if (pthread_create(&w->thread, NULL, work, w)) break;
-    pin(p, w);
+    if (!pin(p, w)) p->unpinned++;
   }
   atomic_uint here = 0;  // all threads are up when this job is done: starting a thread allocates
   const itg_call call = {.scratch = &here};
   run_job(p, arrive, &call, p->n_workers + 1);
+  atomic_store_explicit(&p->started, ready(), memory_order_release);
 }
 
 itg_pool *itg_pool_start(const itg_pool_options *o, bool shared) {
@@ -205,13 +213,12 @@ itg_pool *itg_pool_start(const itg_pool_options *o, bool shared) {
   const uint64_t cpus = itg_align(o->n_cpus * sizeof(uint32_t));
   itg_pool *p = aligned_alloc(ITG_ALIGN, size + o->threads * sizeof(claim) + cpus);
   if (!p) return NULL;
+  *p = (itg_pool){.threads = o->threads, .n_cpus = o->n_cpus, .shared = shared};
   p->claimed = (claim *)(void *)((uint8_t *)p + size);
   uint32_t *listed = (uint32_t *)(void *)((uint8_t *)p + size + o->threads * sizeof(claim));
   for (uint32_t i = 0; i < o->n_cpus; i++) listed[i] = o->cpus[i];
   p->cpus = listed;
-  p->n_cpus = o->n_cpus;
-  p->shared = shared;
-  start_workers(p, o->threads);
+  start_workers(p);
   if (p->n_workers == o->threads - 1) return p;
   itg_pool_destroy(p);
   return NULL;
@@ -230,21 +237,37 @@ itg_status itg_pool_create(const itg_pool_options *options, itg_pool **out, itg_
                       ITG_MAX_CPUS);
   if (!o.threads) o.threads = 1;
   itg_forks();
-  if (!(*out = itg_pool_start(&o, true)))
-    return itg_fail(e, ITG_NO_MEMORY, "cannot start %u threads", o.threads);
+  itg_pool *p = itg_pool_start(&o, true);
+  if (!p) return itg_fail(e, ITG_NO_MEMORY, "cannot start %u threads", o.threads);
+  if (p->unpinned) {
+    itg_pool_destroy(p);
+#if defined(__linux__)
+    return itg_fail(e, ITG_BAD_INPUT,
+                    "a thread cannot be pinned: one of the CPUs does not exist, or this process "
+                    "may not use it; name others, or leave cpus out");
+#else
+    return itg_fail(e, ITG_UNSUPPORTED, "this system does not pin threads to CPUs; leave cpus out");
+#endif
+  }
+  *out = p;
   return ITG_OK;
 }
 
 uint32_t itg_pool_threads(const itg_pool *p) { return p->threads; }
 
 // A child goes on with fewer workers if it cannot start all: the caller computes the other parts.
+// If two sessions of a shared pool run at once, one of them starts the workers, and the other one
+// computes alone until they are there.
 void itg_pool_after_fork(itg_pool *p) {
-  if (p && p->forks != itg_forks()) start_workers(p, p->threads);
+  if (!p) return;
+  unsigned was = atomic_load_explicit(&p->started, memory_order_acquire);
+  if (was / 2 != itg_forks() && atomic_compare_exchange_strong(&p->started, &was, ready() - 1))
+    start_workers(p);
 }
 
 void itg_pool_destroy(itg_pool *p) {
   if (!p) return;
-  if (p->forks == itg_forks()) {  // else the workers are the parent's
+  if (atomic_load(&p->started) == ready()) {  // else the workers are the parent's
     atomic_store(&p->stop, true);
     start_job(p);
     for (uint32_t i = 0; i < p->n_workers; i++) pthread_join(p->workers[i].thread, NULL);

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import onnx
 import pytest
@@ -59,6 +62,28 @@ def test_the_last_plans_are_kept(encoder):
             feeds = feeds_of(ENCODER, {"batch": 1, "seq": s})
             agree(session.run(feeds), want(1, s, feeds), s)
             assert len(session._exact) <= 2
+
+
+def test_plans_that_are_not_kept_are_freed(encoder):
+    alive = weakref.WeakSet()
+    with intaglio.Session(encoder, threads=1, keep=2) as session:
+        for s in (3, 5, *range(6, 18)):
+            for _ in range(4):  # often enough for a plan of its own
+                session.run(feeds_of(ENCODER, {"batch": 1, "seq": s}))
+            session.wait()
+            alive.update(sized.native for sized in session._exact.values())
+        gc.collect()
+        assert len(session._exact) == 2
+        assert len(alive) <= 3  # those, and the one that ran last
+
+
+def test_clones_share_what_they_compile(encoder):
+    with intaglio.Session(encoder, threads=1) as session, session.clone() as other:
+        feeds = feeds_of(ENCODER, {"batch": 1, "seq": 4})
+        agree(session.run(feeds), want(1, 4, feeds), "first")
+        agree(other.run(feeds), want(1, 4, feeds), "second")
+        assert other._now is not session._now
+        assert other._now.model is session._now.model
 
 
 def test_the_calling_convention_of_onnxruntime(encoder):

@@ -147,7 +147,7 @@ def test_plans_of_a_session_share_weights():
     used = block.memory.used_end - RECORD_BYTES
     one = 3 * 96 * 96 * 4
     assert one <= used < 2 * one  # five packages have five times as much
-    addresses = {id(s.native._internal) for s in session._exact.values()}
+    addresses = {id(s.native.settings.internal) for s in session._exact.values()}
     assert len(addresses) == 1
     session.close()
 

@@ -16,7 +16,8 @@ from tests.frontends.onnx_text import model
 import intaglio
 from intaglio import BadInput, Unsupported
 from intaglio.native_session import NativeSession
-from intaglio.runtime import COptions, CView, Model, library
+from intaglio.runtime import CView, Model, library
+from intaglio.session_settings import SessionSettings
 
 R = np.random.default_rng(5)
 Sizes = Mapping[str, int]
@@ -333,7 +334,8 @@ def rows(*shapes: Sequence[int]) -> Any:
 
 def test_c_sets_shapes_and_says_what_is_wrong():
     package = intaglio.compile(ENCODER, dims={"batch": "1..4", "seq": "1..64"})
-    session, lib, view = NativeSession(Model(package, True), COptions(0, 1)), library(), CView()
+    session, lib = NativeSession(Model(package, True), SessionSettings(plan=0)), library()
+    view = CView()
     session.check(lib.itg_set_shapes(session.handle, rows((2, 9), (2, 9))))
     session.check(lib.itg_get_output(session.handle, 0, ctypes.byref(view)))
     assert (view.rank, list(view.shape[:3]), view.bytes) == (3, [2, 9, 32], 2 * 9 * 32 * 4)

@@ -269,6 +269,7 @@ typedef struct itg_options {  // zero means the default
   void *internal;  // NULL: part of `memory`; else itg_memory.internal bytes, aligned to 64, for
                    // intermediate tensors: sessions that never run at the same time may share it
   uint64_t internal_size;
+  uint32_t internal_later;  // 1: no memory for intermediate tensors until itg_set_internal
 } itg_options;
 
 typedef struct itg_memory {
@@ -293,6 +294,11 @@ ITG_API itg_status itg_session_create(const itg_model *model, const itg_options 
 // are those of `session`, with memory that is allocated.
 ITG_API itg_status itg_session_share(const itg_session *session, const itg_options *options,
                                      itg_session **shared, itg_error *error);
+// The intermediate tensors of the next runs lie in `memory`: itg_memory.internal bytes, aligned to
+// 64. Sessions that never run at the same time may share it, so that many sessions need as much as
+// those that run. Outputs of the last run that lie there are lost. NULL: go back to the memory that
+// the session was created with.
+ITG_API itg_status itg_set_internal(itg_session *session, void *memory, size_t bytes);
 // NULL is allowed.
 ITG_API void itg_session_destroy(itg_session *session);
 // The error of the last call on this session; "" if it had none. Never NULL.

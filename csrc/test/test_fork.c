@@ -70,6 +70,54 @@ static void test_idle_session(itg_model *model) {
   }
 }
 
+// Sessions that share threads: those of a child start its threads together, in one of the sessions.
+enum { SHARING = 4 };
+
+static void *run_own(void *session) {
+  float *in = malloc(4 * N), *out = malloc(4 * N);
+  const void *inputs[] = {in};
+  void *outputs[] = {out};
+  for (int i = 0; i < N; i++) in[i] = (float)(i % 1000) - 8;
+  for (int k = 0; k < 5; k++) {
+    memset(out, 0xff, 4 * N);
+    CHECK(itg_run_with(session, inputs, outputs) == ITG_OK);
+    for (int i = 0; i < N; i++) CHECK(out[i] == chain_at(in[i], i, N));
+  }
+  free(in);
+  free(out);
+  return NULL;
+}
+
+static void run_all(itg_session **sessions) {
+  pthread_t threads[SHARING];
+  for (int i = 0; i < SHARING; i++) CHECK(!pthread_create(&threads[i], NULL, run_own, sessions[i]));
+  for (int i = 0; i < SHARING; i++) CHECK(!pthread_join(threads[i], NULL));
+}
+
+static void test_shared_pool(itg_model *model) {
+  const itg_pool_options pool_options = {.threads = 3};
+  itg_options options = {.external_io = 1};
+  itg_error error;
+  itg_session *sessions[SHARING];
+  CHECK(itg_pool_create(&pool_options, &options.pool, &error) == ITG_OK);
+  for (int i = 0; i < SHARING; i++) sessions[i] = create_or_die(model, &options);
+  for (int i = 0; i < 10; i++) {
+    if (i % 2) run_all(sessions);
+    const pid_t pid = fork_or_die();
+    if (!pid) {
+      run_all(sessions);
+      for (int k = 0; k < SHARING; k++) itg_session_destroy(sessions[k]);
+      itg_pool_destroy(options.pool);
+      itg_model_close(model);
+      leave();
+    }
+    run_all(sessions);
+    wait_for(pid);
+  }
+  for (int i = 0; i < SHARING; i++) itg_session_destroy(sessions[i]);
+  itg_pool_destroy(options.pool);
+}
+
 static atomic_bool stop;
 static atomic_uint runs;
 
@@ -106,6 +154,7 @@ int main(void) {
   itg_model *model = open_or_die(file, size);
   alarm(SECONDS);
   test_idle_session(model);
+  test_shared_pool(model);
   test_running_session(model);
   itg_model_close(model);
   free(file);

@@ -64,8 +64,37 @@ static void run(uint32_t threads, uint32_t profile, int64_t n) {
   free(file);
 }
 
+// A thousand shapes in a row, with buffers that the caller has.
+static void resize(uint32_t threads) {
+  enum { N = 50000 };
+  size_t size;
+  uint8_t *file = build_any_chain(N, 2, 1, &size);
+  itg_model *model = open_or_die(file, size);
+  const itg_options options = {.threads = threads, .external_io = 1};
+  itg_session *session = create_or_die(model, &options);
+  float *x = calloc(N, 4), *y = calloc(N, 4);
+  const void *inputs[] = {x};
+  void *outputs[] = {y};
+  uint32_t random = 7;
+  const long before = allocations;
+  for (int i = 0; i < 1000; i++) {
+    random = random * 1664525 + 1013904223;
+    const int64_t shape[1][ITG_MAX_RANK] = {{1 + random % N}};
+    CHECK(itg_set_shapes(session, shape) == ITG_OK);
+    CHECK(itg_run_with(session, inputs, outputs) == ITG_OK && y[shape[0][0] - 1] == 1);
+  }
+  CHECK(allocations == before);
+  itg_session_destroy(session);
+  itg_model_close(model);
+  free(x);
+  free(y);
+  free(file);
+}
+
 int main(void) {
   watch();
+  resize(1);
+  resize(3);
   run(1, 0, 10);
   run(1, 1, 10);
   run(2, 0, 100000);

@@ -49,6 +49,15 @@ static void test_no_session(void) {
   void *outputs[] = {x};
   itg_view view;
   itg_profile profile;
+  itg_error error;
+  itg_session *session = (void *)&view;
+  const int64_t shapes[1][ITG_MAX_RANK] = {{N}};
+  CHECK(itg_session_share(NULL, NULL, &session, &error) == ITG_BAD_INPUT && !session &&
+        itg_session_share(NULL, NULL, NULL, NULL) == ITG_BAD_INPUT);
+  CHECK(itg_set_shapes(NULL, shapes) == ITG_BAD_INPUT &&
+        itg_set_shape(NULL, 0, shapes[0], 1) == ITG_BAD_INPUT && !itg_session_plan(NULL) &&
+        itg_get_input(NULL, 0, &view) == ITG_BAD_INPUT &&
+        itg_set_internal(NULL, NULL, 0) == ITG_BAD_INPUT);
   CHECK(itg_set_input(NULL, 0, x, sizeof x) == ITG_BAD_INPUT &&
         itg_bind_input(NULL, 0, x, sizeof x) == ITG_BAD_INPUT &&
         itg_bind_output(NULL, 0, x, sizeof x) == ITG_BAD_INPUT && itg_run(NULL) == ITG_BAD_INPUT &&
@@ -61,6 +70,25 @@ static void test_no_session(void) {
   itg_reset_states(NULL);
   itg_reset_profile(NULL);
   itg_session_destroy(NULL);
+}
+
+static void test_no_pool(void) {
+  itg_pool *pool = (void *)&pool;
+  itg_error error;
+  CHECK(itg_pool_create(NULL, NULL, &error) == ITG_BAD_INPUT &&
+        !strcmp(error.words, "pool is NULL"));
+  CHECK(itg_pool_create(NULL, NULL, NULL) == ITG_BAD_INPUT);
+  CHECK(itg_pool_create(NULL, &pool, NULL) == ITG_OK && pool);  // one thread: the caller's
+  itg_pool_destroy(pool);
+  const itg_pool_options no_list = {.threads = 2, .n_cpus = 3};
+  CHECK(itg_pool_create(&no_list, &pool, &error) == ITG_OK);
+  itg_pool_destroy(pool);
+  const itg_pool_options many = {.threads = 100000};
+  CHECK(itg_pool_create(&many, &pool, &error) == ITG_BAD_INPUT && !pool);
+  const uint32_t missing[] = {1023};
+  const itg_pool_options pinned = {.threads = 2, .cpus = missing, .n_cpus = 1};
+  CHECK(itg_pool_create(&pinned, &pool, &error) != ITG_OK && !pool && strstr(error.words, "pin"));
+  itg_pool_destroy(NULL);
 }
 
 static void test_no_results(const itg_model *model) {
@@ -108,6 +136,7 @@ int main(void) {
   test_opening(file, size);
   test_no_model();
   test_no_session();
+  test_no_pool();
   test_no_results(model);
   test_no_data(model);
   for (int status = ITG_OK; status <= ITG_NO_PLUGIN; status++)

@@ -128,6 +128,48 @@ static void test_memory_of_the_caller(const itg_model *model) {
   free(weights);
 }
 
+// Sessions that never run at the same time share memory for intermediate tensors.
+static void test_shared_internal_memory(const itg_model *model) {
+  itg_memory m, without;
+  itg_error error;
+  itg_options options = {.internal_later = 1};
+  CHECK(itg_model_memory(model, NULL, &m, &error) == ITG_OK && m.internal >= m.arena + m.scratch);
+  CHECK(itg_model_memory(model, &options, &without, &error) == ITG_OK &&
+        without.session <= m.session - m.internal && without.internal == m.internal);
+  uint8_t *blocks = aligned_alloc(64, 2 * m.internal);
+  options = (itg_options){.internal = blocks, .internal_size = m.internal};
+  itg_session *sessions[3] = {create_or_die(model, &options), create_or_die(model, &options), NULL};
+  options.internal_size--;
+  CHECK(itg_session_create(model, &options, &sessions[2], &error) == ITG_BAD_INPUT &&
+        strstr(error.words, "internal memory must be aligned"));
+  options = (itg_options){.internal_later = 1};
+  sessions[2] = create_or_die(model, &options);
+  float x[N];
+  for (int i = 0; i < N; i++) x[i] = (float)(i - 3);
+  CHECK(itg_set_input(sessions[2], 0, x, sizeof x) == ITG_OK);
+  CHECK(itg_run(sessions[2]) == ITG_BAD_INPUT &&
+        strstr(itg_session_error(sessions[2]), "itg_set_internal"));
+  CHECK(itg_set_internal(sessions[2], blocks, m.internal - 1) == ITG_BAD_INPUT &&
+        strstr(itg_session_error(sessions[2]), "must be aligned"));
+  CHECK(itg_set_internal(sessions[2], blocks + 8, m.internal) == ITG_BAD_INPUT);
+  for (int round = 0; round < 4; round++)
+    for (int k = 0; k < 3; k++) {
+      memset(blocks, 0xff, 2 * m.internal);  // nothing in it outlives a run
+      if (k == 2 || round == 1)
+        CHECK(itg_set_internal(sessions[k], blocks + round % 2 * m.internal, m.internal) == ITG_OK);
+      if (k != 2 && round == 3) CHECK(itg_set_internal(sessions[k], NULL, 0) == ITG_OK);
+      CHECK(itg_set_input(sessions[k], 0, x, sizeof x) == ITG_OK && itg_run(sessions[k]) == ITG_OK);
+      check_outputs(sessions[k], x);
+    }
+  CHECK(itg_set_internal(sessions[2], NULL, 0) == ITG_OK && itg_run(sessions[2]) == ITG_BAD_INPUT);
+  itg_session *shared;  // memory of its own, later
+  CHECK(itg_session_share(sessions[2], NULL, &shared, &error) == ITG_OK &&
+        itg_run(shared) == ITG_BAD_INPUT);
+  itg_session_destroy(shared);
+  for (int k = 0; k < 3; k++) itg_session_destroy(sessions[k]);
+  free(blocks);
+}
+
 static void test_profile(const itg_model *model) {
   itg_options options = {.profile = 1};
   itg_session *session = create_or_die(model, &options);
@@ -206,6 +248,7 @@ int main(void) {
   test_all_bound_at_once(model);
   test_sessions_share_a_model(model);
   test_memory_of_the_caller(model);
+  test_shared_internal_memory(model);
   test_profile(model);
   itg_model_close(model);
   uint8_t *shifted = malloc(size + 1);  // not aligned: copied once, so it may go away

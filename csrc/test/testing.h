@@ -29,7 +29,9 @@ typedef struct builder {
   uint8_t consts[4096];
   itg_file_plugin plugins[8];
   uint8_t attrs[256];
-  size_t n_tensors, n_steps, n_args, n_names, n_consts, n_plugins, n_attrs;
+  itg_file_symbol symbol;  // of axis 0 of all tensors that are not constants
+  itg_file_axis axis;
+  size_t n_tensors, n_steps, n_args, n_names, n_consts, n_plugins, n_attrs, n_symbols;
 } builder;
 
 static inline uint32_t add_name(builder *b, const char *name) {
@@ -115,7 +117,9 @@ static inline uint8_t *build(builder *b, size_t *size) {
                {"ATTR", b->attrs, b->n_attrs},
                {"NAME", b->names, b->n_names},
                {"CNST", b->consts, b->n_consts},
-               {"PLUG", b->plugins, b->n_plugins * sizeof *b->plugins}};
+               {"PLUG", b->plugins, b->n_plugins * sizeof *b->plugins},
+               {"SYMB", &b->symbol, b->n_symbols * sizeof b->symbol},
+               {"AXES", &b->axis, b->n_symbols * sizeof b->axis}};
   enum { N = sizeof parts / sizeof *parts };
   itg_file_section table[N] = {0};
   uint64_t at = (sizeof(itg_file_header) + sizeof table + 63) / 64 * 64;
@@ -136,29 +140,40 @@ static inline uint8_t *build(builder *b, size_t *size) {
   return file;
 }
 
-// y = |x| + w, with `pairs` pairs of negations in between: 2 * pairs + 2 steps.
-static inline uint8_t *build_chain(int64_t n, int pairs, size_t *size) {
+// y = |x| + w, with `pairs` pairs of negations in between: 2 * pairs + 2 steps. If it is open, x
+// may have any number of elements up to n.
+static inline uint8_t *build_any_chain(int64_t n, int pairs, int open, size_t *size) {
   builder *b = calloc(1, sizeof *b);
   b->n_names = 1;
   float w[16];
   for (int i = 0; i < 16; i++) w[i] = (float)i;
   uint32_t x = add_tensor(b, "x", ITG_INPUT, 0, 0, n), y = add_tensor(b, "y", ITG_OUTPUT, 0, 0, n);
-  uint32_t a = add_tensor(b, "", ITG_ARENA, 0, 0, n),
-           c = add_tensor(b, "", ITG_ARENA, 0, 4 * (uint64_t)(n + 15) / 16 * 16, n);
-  uint32_t weights = n <= 16 ? add_const(b, w, n) : add_const(b, w + 1, 1);
+  uint32_t weights = n <= 16 && !open ? add_const(b, w, n) : add_const(b, w + 1, 1);
+  const uint64_t second = 4 * (uint64_t)(n + 15) / 16 * 16;
   b->plan.n_inputs = b->plan.n_outputs = 1;
   b->plan.arena = 8 * (uint64_t)(n + 16);
   b->plan.outputs = 1;
   add_args(b, 2, x, y);
-  add_step(b, "abs", 1, x, 0, a);
-  for (int i = 0; i < pairs; i++) {
-    add_step(b, "neg", 1, a, 0, c);
-    add_step(b, "neg", 1, c, 0, a);
+  uint32_t last = add_tensor(b, "", ITG_ARENA, 0, 0, n);
+  add_step(b, "abs", 1, x, 0, last);
+  for (int i = 0; i < 2 * pairs; i++) {
+    const uint32_t to = add_tensor(b, "", ITG_ARENA, 0, i % 2 ? 0 : second, n);
+    add_step(b, "neg", 1, last, 0, to);
+    last = to;
   }
-  add_step(b, "add", 2, a, weights, y);
+  add_step(b, "add", 2, last, weights, y);
+  if (open) {
+    for (size_t i = 0; i < b->n_tensors; i++) b->tensors[i].dynamic = i != weights;
+    b->symbol = (itg_file_symbol){.name = add_name(b, "n"), .low = 1, .high = n, .multiple = 1};
+    b->n_symbols = 1;
+  }
   uint8_t *file = build(b, size);
   free(b);
   return file;
+}
+
+static inline uint8_t *build_chain(int64_t n, int pairs, size_t *size) {
+  return build_any_chain(n, pairs, 0, size);
 }
 
 static inline float chain_at(float x, int64_t i, int64_t n) {

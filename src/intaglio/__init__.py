@@ -27,17 +27,21 @@ if TYPE_CHECKING:
     from intaglio.errors import BadInput as BadInput
     from intaglio.errors import BadKey as BadKey
     from intaglio.errors import IntaglioError as IntaglioError
+    from intaglio.errors import QueueFull as QueueFull
     from intaglio.errors import RunError as RunError
     from intaglio.errors import Unsupported as Unsupported
     from intaglio.export.onnx import save_onnx as save_onnx
     from intaglio.export.onnx import to_onnx as to_onnx
     from intaglio.frontends import load as load
+    from intaglio.internal_memory import InternalMemory as InternalMemory
     from intaglio.ir import Graph as Graph
     from intaglio.matmul import Matmul as Matmul
+    from intaglio.open_session import open as open
     from intaglio.package import Package as Package
     from intaglio.quant import quantize as quantize
     from intaglio.session import Session as Session
-    from intaglio.session import open as open
+    from intaglio.session_pool import SessionPool as SessionPool
+    from intaglio.thread_pool import ThreadPool as ThreadPool
 
 __version__ = "0.1.0"
 
@@ -54,13 +58,17 @@ _LAZY = {
     "Package": "intaglio.package",
     "quantize": "intaglio.quant",
     "Session": "intaglio.session",
-    "open": "intaglio.session",
+    "open": "intaglio.open_session",
+    "SessionPool": "intaglio.session_pool",
+    "ThreadPool": "intaglio.thread_pool",
+    "InternalMemory": "intaglio.internal_memory",
     "IntaglioError": "intaglio.errors",
     "BadInput": "intaglio.errors",
     "BadFile": "intaglio.errors",
     "BadKey": "intaglio.errors",
     "Unsupported": "intaglio.errors",
     "RunError": "intaglio.errors",
+    "QueueFull": "intaglio.errors",
 }
 __all__ = ["edit", "interpret", *_LAZY]
 

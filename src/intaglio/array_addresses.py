@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from intaglio.ir import Array
+from intaglio.arguments import described
+from intaglio.errors import BadInput
+from intaglio.feeds import array_for, no_such_name
+from intaglio.ir import Array, Type
 from intaglio.native_session import Sized
 
 _Byte = ctypes.c_char
@@ -41,3 +44,38 @@ def leading(buffer: Array, shape: tuple[int, ...]) -> Array:
         if shape == buffer.shape
         else buffer.reshape(-1)[: int(np.prod(shape))].reshape(shape).copy()
     )
+
+
+def output_buffers(
+    sized: Sized,
+    types: Mapping[str, Type],
+    out: Mapping[str, Array] | None,
+    inputs: Sequence[Array],
+) -> dict[str, Array]:
+    """One array per output: from `out`, or a new one."""
+    if not out:
+        return {name: np.empty(shape, dtype) for name, dtype, shape in sized.makes}
+    if not isinstance(out, Mapping):
+        raise BadInput(
+            f"out is {described(out)}; it maps names of outputs to arrays, or is left out: "
+            "the result of `run` has all outputs"
+        )
+    if unknown := [n for n in out if n not in types]:
+        raise no_such_name("output", unknown[0], types)
+    buffers = {}
+    for name, dtype, shape in sized.makes:
+        if name not in out:
+            buffers[name] = np.empty(shape, dtype)
+            continue
+        a = buffers[name] = array_for(name, "out", out[name], types[name].but(shape=shape))
+        if any(np.may_share_memory(a, b) for b in inputs):
+            raise BadInput(f"out['{name}'] shares memory with an input; give it its own")
+    return buffers
+
+
+def as_given(results: dict[str, Array], out: Mapping[str, Array]) -> dict[str, Array]:
+    """The results, with the caller's own objects for arrays that were written in place."""
+    for name, given in out.items():
+        if results[name].shape == tuple(given.shape):
+            results[name] = given
+    return results

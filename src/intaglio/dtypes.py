@@ -66,6 +66,11 @@ def name_of(dtype: Any) -> str:
     return _BY_NUMPY[np.dtype(dtype).newbyteorder("=")]
 
 
+def known(dtype: np.dtype[Any]) -> bool:
+    """Whether a numpy dtype is one of the element types."""
+    return dtype.newbyteorder("=") in _BY_NUMPY
+
+
 def itemsize(name: str) -> int:
     """Bytes that one element takes in memory."""
     return TABLE[name].numpy.itemsize

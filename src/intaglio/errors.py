@@ -7,6 +7,7 @@ IntaglioError
 │   └── BadKey    a key or signature that is missing, or does not fit the package
 ├── Unsupported   the model asks for something that Intaglio does not do
 └── RunError      a running model met data it cannot compute with (an index out of range, say)
+    └── QueueFull a request found no place in the queue of a SessionPool in time
 
 A message is one line: what failed, the value, the rule, the remedy. A remedy that is an option is
 written by `option` as a keyword argument of the API; the command line shows it as its own flag.
@@ -46,6 +47,10 @@ class Unsupported(IntaglioError):
 
 class RunError(IntaglioError):
     """A running model met data that it cannot compute with."""
+
+
+class QueueFull(RunError):
+    """A request found no place in a queue within its time limit."""
 
 
 def option(name: str, value: Any = None) -> str:

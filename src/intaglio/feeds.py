@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes
+from intaglio import dlpack, dtypes
 from intaglio.arguments import described
 from intaglio.errors import BadInput, did_you_mean, option
 from intaglio.ir import Array, Type
@@ -98,15 +99,27 @@ def _fits(t: Type, shape: Sequence[int]) -> bool:
 
 def _array(name: str, given: Any, want: np.dtype[Any], t: Type) -> Array:
     try:
-        a = np.asarray(given)
+        a = _of_other_library(name, given) if dlpack.offers(given) else np.asarray(given)
+    except BadInput:
+        raise
     except Exception as e:  # objects of other libraries decide what they raise
         words = " ".join(str(e).split())
         hint = ".detach().cpu().numpy()" if hasattr(given, "detach") else ""
         remedy = f"give x{hint}" if hint else f"give an array of {want} {t.shape}"
         raise BadInput(f"input '{name}' cannot be read as an array ({words}); {remedy}") from None
-    if a.dtype.kind in "OUSV" and a.dtype != want:
+    if a.dtype.kind in "OUSV" and not dtypes.known(a.dtype):
         raise BadInput(f"input '{name}' is {described(given)}; give an array of {want} {t.shape}")
     return a
+
+
+def _of_other_library(name: str, given: Any) -> Array:
+    """An array by DLPack, without a copy; if it cannot be had so, as numpy reads it."""
+    try:
+        return dlpack.as_array(f"input '{name}'", given)
+    except BadInput:
+        raise
+    except Exception:  # objects of other libraries decide what they raise
+        return np.asarray(given)
 
 
 def _remedy(name: str, x: str, a: Array, t: Type) -> str:
@@ -165,10 +178,13 @@ def _other_shape(name: str, shape: tuple[int, ...], want: tuple[int, ...]) -> st
 
 def array_for(name: str, what: str, given: Any, t: Type) -> Array:
     """An array that a result is written into; BadInput unless it has the type and is writable."""
-    want = dtypes.numpy_of(t.dtype)
-    fits = isinstance(given, np.ndarray) and given.dtype == want and given.shape == t.shape
-    if fits and given.flags.carray:
-        return np.asarray(given)
+    want, a = dtypes.numpy_of(t.dtype), given
+    if dlpack.offers(given):
+        with contextlib.suppress(BufferError, RuntimeError):  # of a library that does not export it
+            a = dlpack.as_array(f"{what}['{name}']", given)
+    fits = isinstance(a, np.ndarray) and a.dtype == want and a.shape == t.shape
+    if fits and a.flags.carray:
+        return np.asarray(a)
     raise BadInput(
         f"{what}['{name}'] is {described(given)}; it must be an array {want}{list(t.shape)}, "
         f"writable and C-contiguous; make it with np.empty({t.shape}, '{want}')"

@@ -9,9 +9,10 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.errors import RunError, Unsupported
 from intaglio.ir import Array
+from intaglio.open_session import open
 from intaglio.package import Package
 from intaglio.padding import Links, Padding, Types, pad
-from intaglio.session import Session, open
+from intaglio.session import Session
 
 TOLERANCE = 1e-3  # of an output's range
 SEEDS = (0, 1)

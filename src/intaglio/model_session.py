@@ -12,27 +12,29 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from intaglio import dtypes
-from intaglio.arguments import default_threads, whole_number
+from intaglio.after_fork import renew_in_child
+from intaglio.arguments import whole_number
 from intaglio.array_addresses import fitting
 from intaglio.errors import BadInput
 from intaglio.feeds import check_inputs
+from intaglio.internal_memory import InternalMemory
 from intaglio.ir import Array, Type
 from intaglio.model_inputs import ModelInputs
 from intaglio.model_plans import Key, ModelPlans
 from intaglio.native_session import NativeSession, Sized, StepProfile
-from intaglio.reserved_memory import ReservedMemory
-from intaglio.runtime import COptions, Model
+from intaglio.runtime import Model
 from intaglio.session import MAX_SHAPES, Session
+from intaglio.session_settings import SessionSettings
+from intaglio.thread_pool import ThreadPool
 
 OWN_PLAN_AFTER = 3  # runs of a shape in the plan for a range, until it gets a plan of its own
-INTERNAL_ROOM = 8  # times the intermediate tensors of a plan that memory is reserved for
-LEAST_INTERNAL_BYTES = 256 << 20  # of address space
 
 
 class ModelSession(Session):
@@ -49,29 +51,33 @@ class ModelSession(Session):
         cache: str | Path | bool | None = None,
         background: bool = True,
         target: str = "cpu",
+        pool: ThreadPool | None = None,
+        internal: InternalMemory | None = None,
         **keywords: Any,
     ):
         self.keep = whole_number("keep", keep, 1)
-        max_steps = whole_number("max_steps", max_steps, 0, (1 << 64) - 1)
-        threads = default_threads(threads)
+        settings = SessionSettings.of(
+            threads, plan=0, profile=profile, max_steps=max_steps, pool=pool, internal=internal
+        )
         self._plans = ModelPlans(model, target, cache, keywords)
-        self._start(threads, bool(profile), max_steps, bool(background))
+        self._start(settings, bool(background))
 
-    def _start(self, threads: int, profile: bool, max_steps: int, background: bool) -> None:
-        self.threads, self._background = threads, background
-        self._settings = COptions(0, threads, profile, 1, max_steps)
+    def _start(self, settings: SessionSettings, background: bool) -> None:
+        self._background = background
+        # All plans have their intermediate tensors in the same place: one runs at a time.
+        self._of_plans = replace(settings, internal=settings.internal or InternalMemory(1))
         self._exact: OrderedDict[Key, Sized] = OrderedDict()  # plans of their own, the newest last
         self._wide: NativeSession | None = None  # the plan for a range of sizes
         self._in_wide: dict[Key, Sized | None] = {}  # None: the shape is outside of the range
         self._uses: dict[Key, int] = {}  # of shapes in the plan for a range
-        self._internal: ReservedMemory | None = None  # for intermediate tensors
         self._pool: ThreadPoolExecutor | None = None
         self._tasks: dict[Any, Future[Any]] = {}  # in the background
         self._tables = threading.RLock()  # of everything above
-        self._begin(None)
+        self._begin(None, settings)
+        renew_in_child(self)
 
-    def _renew_locks(self) -> None:
-        super()._renew_locks()
+    def after_fork(self) -> None:
+        """Begin with new locks. What threads of the parent were compiling is compiled again."""
         self._tables, self._pool, self._tasks = threading.RLock(), None, {}
         self._plans.renew_locks()
 
@@ -104,6 +110,11 @@ class ModelSession(Session):
         return list(self._plans.source.output_names or self.outputs)
 
     @property
+    def internal_bytes(self) -> int:
+        """Bytes of intermediate tensors and scratch memory of the largest plan so far."""
+        return max((n.internal_bytes for n in self._natives()), default=0)
+
+    @property
     def meta(self) -> dict[str, Any]:
         """The metadata of the package that ran last."""
         return {} if self._now is None else self._now.model.meta
@@ -113,31 +124,39 @@ class ModelSession(Session):
         """The inputs whose values decide shapes, as far as known: each value is compiled for."""
         return self._plans.value_inputs
 
-    def clone(self) -> ModelSession:
+    def clone(
+        self,
+        *,
+        threads: int | None = None,
+        pool: ThreadPool | None = None,
+        internal: InternalMemory | None = None,
+    ) -> ModelSession:
         """Another session of the same model, with its own memory and state.
 
-        Both share what they compile, and its weights.
+        Both share what they compile, and its weights. `threads`, `pool` and `internal` are those of
+        this session unless they are given.
         """
         other = object.__new__(ModelSession)
         other.keep, other._plans = self.keep, self._plans
-        o = self._settings
-        other._start(self.threads, bool(o.profile), int(o.max_steps), self._background)
+        other._start(self._settings.but(threads, pool, internal), self._background)
         return other
 
     def close(self) -> None:
-        """Free the memory of all plans. A closed session cannot run."""
+        """Free the memory of all plans, after all submitted requests. A closed session cannot
+        run."""
+        self._requests.close()
         with self._tables:
             pool, self._pool = self._pool, None
             self._closed = True
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
-        with self._lock:
+        with self._turn.lock:
             for native in self._natives():
                 native.close()
 
     def profiles(self) -> list[list[StepProfile]]:
         """The time of each step of every plan that is kept and has run, in no certain order."""
-        with self._lock:
+        with self._turn.lock:
             every = [n.profile() for n in self._natives()]
         return [steps for steps in every if any(s.calls for s in steps)]
 
@@ -240,12 +259,12 @@ class ModelSession(Session):
             return None
         with self._tables:
             if self._wide is None or self._wide.model is not model:
-                self._wide, self._in_wide = self._native_of(model), {}
+                self._wide, self._in_wide = NativeSession(model, self._of_plans), {}
             if key in self._in_wide:
                 return self._in_wide[key]
             native, known = self._wide, self._in_wide
         try:
-            with self._lock:
+            with self._turn.lock:
                 sized = native.sized(key.shapes)
         except BadInput:
             sized = None
@@ -266,22 +285,9 @@ class ModelSession(Session):
             sized = self._exact.get(key)
             if sized is None:  # no other thread was faster
                 self._refuse_closed()
-                sized = self._exact[key] = self._native_of(model).sized()
+                sized = self._exact[key] = NativeSession(model, self._of_plans).sized()
                 _limit(self._exact, self.keep)
         return sized
-
-    def _native_of(self, model: Model) -> NativeSession:
-        """A plan that is ready to run, with its intermediate tensors where those of others are."""
-        o = self._settings
-        options = COptions(o.plan, o.threads, o.profile, o.external_io, o.max_steps)
-        need = model.memory(options).internal
-        if self._internal is None or need > len(self._internal.bytes):
-            try:
-                size = max(INTERNAL_ROOM * need, LEAST_INTERNAL_BYTES)
-                self._internal = ReservedMemory(size)
-            except (OSError, OverflowError, ValueError):
-                return NativeSession(model, options)
-        return NativeSession(model, options, self._internal.bytes)
 
     # ---- in the background ---------------------------------------------------------------------
     def _widen(self) -> None:
@@ -321,7 +327,7 @@ class ModelSession(Session):
 
     def _switch(self, native: NativeSession) -> None:
         """Let another plan run next; states go on."""
-        with self._lock:
+        with self._turn.lock:
             if self._now is not None and native.states:
                 before, kept = self._now.states, self._now.read_states()
                 same = {n: a for n, a in kept.items() if native.states.get(n) == before[n]}

@@ -13,11 +13,13 @@ import numpy as np
 from intaglio import dtypes, native, symint
 from intaglio.custom.callback import take_exception
 from intaglio.errors import BadInput
+from intaglio.internal_memory import InternalMemory
 from intaglio.ir import Array, Type
-from intaglio.runtime import CError, COptions, CProfile, CView, Model, error_of, library
+from intaglio.runtime import CError, CProfile, CView, Model, error_of, library
+from intaglio.session_settings import ANY_PLAN, SessionSettings
 from intaglio.symint import Symbol, Symbols
 
-ANY_PLAN = 0xFFFFFFFF  # ITG_ANY_PLAN
+MAX_LISTED = 8  # plans in a message
 Shape = tuple[int, ...]
 Takes = tuple[str, np.dtype[Any], Shape]  # of an input or output: name, element type, shape
 
@@ -51,22 +53,18 @@ class Sized:
 class NativeSession:
     """The handle of a C session with its own memory. Not for several threads at once."""
 
-    def __init__(self, model: Model, options: COptions, internal: Array | None = None):
-        """`internal` is memory for intermediate tensors, which sessions that never run at the same
-        time may share; without it, the session has its own."""
+    def __init__(self, model: Model, settings: SessionSettings):
         lib, error, handle = library(), CError(), ctypes.c_void_p()
-        self.model, self.options = model, options
-        self._internal = internal  # kept alive
-        if internal is not None:
-            options.internal, options.internal_size = internal.ctypes.data, internal.nbytes
+        self.model, self.settings = model, settings
+        options = ctypes.byref(settings.native())
         status = lib.itg_session_create(
-            model.handle, ctypes.byref(options), ctypes.byref(handle), ctypes.byref(error)
+            model.handle, options, ctypes.byref(handle), ctypes.byref(error)
         )
         if status:
             raise error_of(status, error.words)
         self._handle = handle
         self.close = weakref.finalize(self, lib.itg_session_destroy, handle)
-        every = range(model.plans) if options.plan == ANY_PLAN else [int(options.plan)]
+        every = range(model.plans) if settings.plan == ANY_PLAN else [settings.plan]
         self.plan = every[0]
         pairs = model.states(self.plan)
         inputs, outputs = model.types(True, self.plan), model.types(False, self.plan)
@@ -78,11 +76,13 @@ class NativeSession:
         self.inputs = _merged(self.plan_inputs)
         self.outputs = {n: t for i, (n, t) in enumerate(outputs.items()) if i not in made}
         self.states = {list(inputs)[i]: list(inputs.values())[i] for i, _ in pairs}
-        # Addresses for the runtime; those of states stay null, because the session owns them.
-        self._sources = (ctypes.c_void_p * max(len(inputs), 1))()
-        self._results = (ctypes.c_void_p * max(len(outputs), 1))()
-        self._run = lib.itg_run_with
+        self._counts = len(inputs), len(outputs)
+        self._sources, self._results = self.address_lists()
         self._rows: Any = None  # the shapes that are set; a Sized would be a reference cycle
+        self._call = lib.itg_run_with
+        self._internal_at = 0  # address of the block of internal memory that the session has
+        if settings.internal is not None:
+            settings.internal.reserve(self.internal_bytes)
 
     @property
     def handle(self) -> ctypes.c_void_p:
@@ -100,6 +100,13 @@ class NativeSession:
     def resizable(self) -> bool:
         """Whether inputs may have several shapes."""
         return not all(t.fixed for t in self.inputs.values())
+
+    def listed_shapes(self) -> str:
+        """The first shapes that the package was compiled for, in a message."""
+        return " or ".join(
+            ", ".join(f"'{n}' {t.shape}" for n, t in plan.items())
+            for plan in self.plan_inputs[:MAX_LISTED]
+        )
 
     def sized(self, shapes: Sequence[Shape] | None = None) -> Sized:
         """The arrays for these shapes of the inputs; for the only ones without."""
@@ -133,9 +140,6 @@ class NativeSession:
     # ---- running -------------------------------------------------------------------------------
     def run(self, sized: Sized, sources: list[Any], results: list[Any]) -> None:
         """Run with inputs and outputs at these addresses."""
-        handle = self.handle
-        if sized.rows is not self._rows:
-            self._apply(sized)
         if not self.states:
             self._sources[: len(sources)] = sources
             self._results[: len(results)] = results
@@ -144,8 +148,40 @@ class NativeSession:
                 self._sources[i] = address
             for i, address in zip(self.output_numbers, results, strict=True):
                 self._results[i] = address
-        if status := self._run(handle, self._sources, self._results):
+        self.run_at(sized, self._sources, self._results)
+
+    def address_lists(self) -> tuple[Any, Any]:
+        """Addresses of all inputs and of all outputs for `run_at`, null until they are set.
+
+        Those of states stay null, because the session owns them.
+        """
+        n_inputs, n_outputs = self._counts
+        lists = (ctypes.c_void_p * max(n_inputs, 1))(), (ctypes.c_void_p * max(n_outputs, 1))()
+        return lists
+
+    def run_at(self, sized: Sized, sources: Any, results: Any) -> None:
+        """Run with inputs and outputs at the addresses in these lists of `address_lists`."""
+        handle = self.handle
+        if sized.rows is not self._rows:
+            self._apply(sized)
+        if self.settings.internal is None:
+            status = self._call(handle, sources, results)
+        else:
+            status = self._run_lent(self.settings.internal, sources, results)
+        if status:
             self.check(status)
+
+    def _run_lent(self, internal: InternalMemory, sources: Any, results: Any) -> int:
+        """Run with internal memory that is borrowed for this run; returns the status."""
+        block = internal.take()
+        try:
+            if self._internal_at != block.address:
+                self._internal_at = 0
+                self.check(library().itg_set_internal(self.handle, block.address, block.bytes))
+                self._internal_at = block.address
+            return int(self._call(self.handle, sources, results))
+        finally:
+            internal.give(block)
 
     def output_shapes(self) -> list[Shape]:
         """The true shapes of the outputs of the last run."""
@@ -191,8 +227,13 @@ class NativeSession:
 
     def memory(self) -> dict[str, int]:
         """Bytes by purpose, those of arrays of the caller left out."""
-        m = self.model.memory(self.options)
+        m = self.model.memory(self.settings.native())
         return {n: int(getattr(m, n)) for n in ("weights", "arena", "scratch", "io", "tables")}
+
+    @property
+    def internal_bytes(self) -> int:
+        """Bytes of intermediate tensors and scratch memory."""
+        return int(self.model.memory(self.settings.native()).internal)
 
 
 def _without(names: Collection[str], types: dict[str, Type]) -> dict[str, Type]:

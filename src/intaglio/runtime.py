@@ -76,6 +76,17 @@ class COptions(ctypes.Structure):
         ("pool", ctypes.c_void_p),
         ("internal", ctypes.c_void_p),
         ("internal_size", ctypes.c_uint64),
+        ("internal_later", ctypes.c_uint32),
+    ]
+
+
+class CPoolOptions(ctypes.Structure):
+    """itg_pool_options: how a thread pool is created."""
+
+    _fields_ = [
+        ("threads", ctypes.c_uint32),
+        ("cpus", ctypes.POINTER(ctypes.c_uint32)),
+        ("n_cpus", ctypes.c_uint32),
     ]
 
 
@@ -146,8 +157,11 @@ def library() -> ctypes.CDLL:
         ("itg_set_state", u32, pointer, u32, pointer, size),
         ("itg_reset_states", None, pointer),
         ("itg_model_memory", u32, pointer, pointer, pointer, pointer),
+        ("itg_pool_create", u32, pointer, pointer, pointer),
+        ("itg_pool_destroy", None, pointer),
         ("itg_session_create", u32, pointer, pointer, pointer, pointer),
         ("itg_session_destroy", None, pointer),
+        ("itg_set_internal", u32, pointer, pointer, size),
         ("itg_session_error", ctypes.c_char_p, pointer),
         ("itg_session_steps", u32, pointer),
         ("itg_run_with", u32, pointer, pointer, pointer),

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import os
-import threading
-import weakref
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from intaglio import dtypes
-from intaglio.arguments import default_threads, described, whole_number
-from intaglio.array_addresses import address_of, fitting, leading
+from intaglio.after_fork import Turn
+from intaglio.array_addresses import address_of, as_given, fitting, leading, output_buffers
+from intaglio.bindings import Binding, inputs_in_place
 from intaglio.errors import BadInput, RunError
-from intaglio.feeds import array_for, check_inputs, no_such_name, require_names
+from intaglio.feeds import check_inputs, no_such_name, require_names
+from intaglio.internal_memory import InternalMemory
 from intaglio.ir import Array, Type
-from intaglio.native_session import ANY_PLAN, NativeSession, Sized
+from intaglio.native_session import NativeSession, Sized
 from intaglio.native_session import StepProfile as StepProfile
 from intaglio.package import Package
 from intaglio.package.keys import KeySource, PublicKeySource
 from intaglio.package_source import is_package, open_package
 from intaglio.padding import Padding, pad
-from intaglio.runtime import COptions
+from intaglio.request_queue import RequestQueue
+from intaglio.session_settings import SessionSettings
+from intaglio.thread_pool import ThreadPool
 
 MAX_SHAPES = 256  # sets of input shapes that a session remembers
+MAX_WAITING = 64  # submitted requests of one session that wait for it
+CLOSED = "the session is closed; open the model again"
 
 
 class Session:
@@ -67,24 +71,30 @@ class Session:
         key: KeySource | None = None,
         public_key: PublicKeySource | None = None,
         weights: str | Path | None = None,
+        pool: ThreadPool | None = None,
+        internal: InternalMemory | None = None,
     ):
-        threads = default_threads(threads)
-        plan = ANY_PLAN if plan is None else whole_number("plan", plan, 0, ANY_PLAN - 1)
-        max_steps = whole_number("max_steps", max_steps, 0, (1 << 64) - 1)
+        settings = SessionSettings.of(
+            threads, plan=plan, profile=profile, max_steps=max_steps, pool=pool, internal=internal
+        )
         model = open_package(source, verify, copy, key, public_key, weights)
-        self.threads = threads
-        self._begin(NativeSession(model, COptions(plan, threads, profile, 1, max_steps)))
+        self._begin(NativeSession(model, settings), settings)
 
-    def _begin(self, native: NativeSession | None) -> None:
-        self._now, self._closed = native, False
-        self._lock = threading.Lock()
+    def _begin(self, native: NativeSession | None, settings: SessionSettings) -> None:
+        self._now, self._closed, self._settings = native, False, settings
+        self._turn = Turn()  # one run at a time
+        self._requests = RequestQueue(1, MAX_WAITING, CLOSED)
         self._known: dict[tuple[Any, ...], Sized] = {}  # by the shapes of the inputs
         self._sized = self._padding = None
         if native is not None and not native.resizable:
             self._sized = native.sized()
         elif native is not None:
             self._padding = Padding.of(native.model.meta, native.plan_inputs)
-        _sessions.add(self)
+
+    @property
+    def threads(self) -> int:
+        """How many threads work on one run, with the caller's."""
+        return self._settings.threads
 
     @property
     def inputs(self) -> dict[str, Type]:
@@ -113,6 +123,11 @@ class Session:
         return {name: shape for name, _, shape in sized.makes}
 
     @property
+    def stateful(self) -> bool:
+        """Whether the model keeps state between runs; of a model file, known after the first."""
+        return self._now is not None and bool(self._now.states)
+
+    @property
     def _native(self) -> NativeSession:
         if self._now is None:
             raise BadInput("the session has not run yet: its first inputs decide what is compiled")
@@ -124,8 +139,9 @@ class Session:
         """Run the model and return its outputs by name.
 
         Outputs are written into the arrays in `out`; for names that it lacks, new arrays are made.
-        C-contiguous inputs are read without a copy. While another thread runs this session, the
-        call waits.
+        C-contiguous inputs are read without a copy. Both may be arrays of another library that
+        offers DLPack, such as tensors of PyTorch. While another thread runs this session, the call
+        waits.
 
         Calls as onnxruntime has them work too: `run(None, {"x": a})` and `run(["y"], {"x": a})`
         return a list of arrays.
@@ -139,18 +155,14 @@ class Session:
             arrays = None if sized is None else fitting(sized, inputs)  # alive until the end
             if arrays is None or sized is None:
                 sized, arrays = self._fit(inputs)
-            results = (
-                self._buffers(sized, out, arrays)
-                if out
-                else {name: np.empty(shape, dtype) for name, dtype, shape in sized.makes}
-            )
+            results = output_buffers(sized, self.outputs, out, arrays)
         except MemoryError:
             raise self._no_memory() from None
         if sized.padded is not None:
             return self._run_padded(sized, arrays, results)
         sources = [address_of(a) for a in arrays]
         places = [address_of(a) for a in results.values()]
-        with self._lock:
+        with self._turn.lock:
             sized.native.run(sized, sources, places)
             if sized.varies:  # data decided how large the outputs are
                 shapes = sized.native.output_shapes()
@@ -158,7 +170,35 @@ class Session:
                     name: leading(a, shape)
                     for (name, a), shape in zip(results.items(), shapes, strict=True)
                 }
-        return results
+        return results if not out else as_given(results, out)
+
+    def bind(
+        self, inputs: Mapping[str, Array] | None = None, outputs: Mapping[str, Array] | None = None
+    ) -> Binding:
+        """A binding of these arrays: its `run()` takes no arguments and allocates nothing.
+
+        Arrays are numpy's, or those of a library that offers DLPack, and are used in place. Names
+        that are missing get new arrays; inputs do if the model has fixed shapes.
+        """
+        arrays = inputs_in_place(self.inputs, {} if inputs is None else inputs)
+        sized, used = self._fit(arrays)
+        if sized.padded is not None or len(used) < len(arrays):
+            raise BadInput(
+                "these inputs cannot be bound: the model pads them, or compiles their values in; "
+                "use session.run, or bind a shape that the package was compiled for"
+            )
+        results = output_buffers(sized, self.outputs, outputs, used)
+        return Binding(self._turn, sized, {n: arrays[n] for n in self.inputs}, results)
+
+    def submit(
+        self, inputs: Mapping[str, Array], out: Mapping[str, Array] | None = None
+    ) -> Future[dict[str, Array]]:
+        """`run` in a background thread: a future of the outputs.
+
+        Requests of one session run one after the other, in the order of the calls. The arrays must
+        not change until the future is done. If MAX_WAITING requests wait already, the call waits.
+        """
+        return self._requests.submit(lambda: self.run(inputs, out))
 
     def _run_as_onnxruntime(self, names: Any, inputs: Mapping[str, Array]) -> list[Array]:
         results = self.run(dict(inputs))
@@ -182,22 +222,24 @@ class Session:
         """The session at the shapes of these inputs, and the inputs as arrays in order."""
         checked = check_inputs(self.inputs, inputs)
         arrays = [np.require(a, requirements=["C", "A"]) for a in checked.values()]
-        if self._sized is None or self._native.resizable:
-            self._sized = self._at(tuple(a.shape for a in arrays))
-        return self._sized, arrays
+        sized = self._sized
+        if sized is None or self._native.resizable:  # other threads may run with other shapes
+            self._sized = sized = self._at(tuple(a.shape for a in arrays))
+        return sized, arrays
 
     def _at(self, key: tuple[tuple[int, ...], ...]) -> Sized:
         sized = self._known.get(key)
         if sized is None:
             sized = self._new_size(key)
-            while len(self._known) >= MAX_SHAPES:
-                del self._known[next(iter(self._known))]
-            self._known[key] = sized
+            with self._turn.lock:
+                while len(self._known) >= MAX_SHAPES:
+                    del self._known[next(iter(self._known))]
+                self._known[key] = sized
         return sized
 
     def _new_size(self, key: tuple[tuple[int, ...], ...]) -> Sized:
         try:
-            with self._lock:
+            with self._turn.lock:
                 return self._native.sized(key)
         except BadInput as e:
             larger = None if self._padding is None else self._padding.larger(key)
@@ -205,8 +247,8 @@ class Session:
                 raise
             if larger is None:
                 raise BadInput(
-                    f"{e}; it was compiled for {self._listed_shapes()}; pad the inputs yourself "
-                    "where that is right"
+                    f"{e}; it was compiled for {self._native.listed_shapes()}; pad the inputs "
+                    "yourself where that is right"
                 ) from None
         sized = self._at(tuple(larger))
         assert self._padding is not None
@@ -215,38 +257,10 @@ class Session:
         takes = [(n, d, s) for (n, d, _), s in zip(sized.takes, key, strict=True)]
         return Sized(self._native, takes, makes, padded=larger)
 
-    def _listed_shapes(self) -> str:
-        return " or ".join(
-            ", ".join(f"'{n}' {t.shape}" for n, t in plan.items())
-            for plan in self._native.plan_inputs[:8]
-        )
-
-    def _buffers(
-        self, sized: Sized, out: Mapping[str, Array], inputs: Sequence[Array]
-    ) -> dict[str, Array]:
-        """One array per output: from `out`, or a new one."""
-        if not isinstance(out, Mapping):
-            raise BadInput(
-                f"out is {described(out)}; it maps names of outputs to arrays, or is left out: "
-                "the result of `run` has all outputs"
-            )
-        if unknown := [n for n in out if n not in self.outputs]:
-            raise no_such_name("output", unknown[0], self.outputs)
-        buffers = {}
-        for name, dtype, shape in sized.makes:
-            if name not in out:
-                buffers[name] = np.empty(shape, dtype)
-                continue
-            kind = self.outputs[name].but(shape=shape)
-            a = buffers[name] = array_for(name, "out", out[name], kind)
-            if any(np.may_share_memory(a, b) for b in inputs):
-                raise BadInput(f"out['{name}'] shares memory with an input; give it its own")
-        return buffers
-
     @property
     def state(self) -> dict[str, Array]:
         """Copies of the state that the next run starts with, by name."""
-        with self._lock:
+        with self._turn.lock:
             return self._native.read_states()
 
     @state.setter
@@ -257,7 +271,7 @@ class Session:
         if unknown := [n for n in arrays if n not in states]:
             raise no_such_name("state", unknown[0], states)
         checked = check_inputs({n: states[n] for n in arrays}, arrays)
-        with self._lock:
+        with self._turn.lock:
             self._native.write_states(checked)
 
     @property
@@ -267,27 +281,36 @@ class Session:
 
     def reset(self) -> None:
         """Set every state to its initial value."""
-        with self._lock:
+        with self._turn.lock:
             self._native.reset_states()
 
-    def clone(self) -> Session:
-        """Another session over the same weights, with its own memory and state."""
+    def clone(
+        self,
+        *,
+        threads: int | None = None,
+        pool: ThreadPool | None = None,
+        internal: InternalMemory | None = None,
+    ) -> Session:
+        """Another session over the same weights, with its own memory and state.
+
+        `threads`, `pool` and `internal` are those of this session unless they are given.
+        """
+        settings = self._settings.but(threads, pool, internal)
         other = object.__new__(Session)
-        other.threads = self.threads
-        other._begin(NativeSession(self._native.model, self._native.options))
+        other._begin(NativeSession(self._native.model, settings), settings)
         return other
 
     def profile(self) -> list[StepProfile]:
         """The time of each step of the last shapes, in order; empty unless opened with
         profile=True."""
-        if not self._native.options.profile:
+        if not self._settings.profile:
             return []
-        with self._lock:
+        with self._turn.lock:
             return self._native.profile()
 
     def reset_profile(self) -> None:
         """Set all measured times to zero."""
-        with self._lock:
+        with self._turn.lock:
             self._native.reset_profile()
 
     def memory(self) -> dict[str, int]:
@@ -297,20 +320,22 @@ class Session:
         sizes["io"] = self._io_bytes()
         return sizes
 
+    @property
+    def internal_bytes(self) -> int:
+        """Bytes of intermediate tensors and scratch memory: a block of `InternalMemory`."""
+        return self._native.internal_bytes
+
     def close(self) -> None:
-        """Free the session's memory. A closed session cannot run."""
-        with self._lock:
+        """Free the session's memory, after all submitted requests. A closed session cannot run."""
+        self._requests.close()
+        with self._turn.lock:
             self._closed = True
             if self._now is not None:
                 self._now.close()
 
-    def _renew_locks(self) -> None:
-        """Begin with new locks in a forked process."""
-        self._lock = threading.Lock()
-
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise BadInput("the session is closed; open the model again")
+            raise BadInput(CLOSED)
 
     def __enter__(self) -> Self:
         return self
@@ -328,63 +353,6 @@ class Session:
             f"{self._io_bytes() / (1 << 20):,.0f} MiB; compile the model for a smaller batch or "
             "input"
         )
-
-
-# A thread of the parent may have held a session's lock when its process was forked.
-_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
-
-
-def _renew_locks() -> None:
-    for session in _sessions:
-        session._renew_locks()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)
-
-
-def open(
-    source: str | Path | bytes | Package,
-    threads: int | None = None,
-    *,
-    plan: int | None = None,
-    profile: bool = False,
-    verify: bool = True,
-    max_steps: int = 0,
-    copy: bool = False,
-    key: KeySource | None = None,
-    public_key: PublicKeySource | None = None,
-    weights: str | Path | None = None,
-) -> Session:
-    """Open a package file (or a Package, or its bytes) to run it.
-
-    `threads` defaults to the number of CPUs that this process may use. A package that was compiled
-    for a list of shapes runs all of them; `plan` chooses one. `profile` measures every step.
-    `verify=False` skips the checksum of the weights. `max_steps` limits the number of steps of one
-    run, so that endless loops stop (0: 10^9 steps). A file is mapped: nobody may write into it or
-    shorten it while it is open. `copy=True` reads it into memory instead.
-
-    `key` opens an encrypted package: 32 bytes, the path of a key file, `env:NAME`, or a function
-    that returns the bytes. With `public_key` (32 bytes, or the path of a PEM file), a package
-    without a valid Ed25519 signature of that key is refused.
-
-    `weights` is the weight file of a package without weights, or the folder of its weight files
-    [default: beside the package]. Each is mapped once in a process, whichever packages use it.
-    """
-    session = object.__new__(Session)
-    session.__init__(  # type: ignore[misc]  # __new__ would take a model file
-        source,
-        threads,
-        plan=plan,
-        profile=profile,
-        verify=verify,
-        max_steps=max_steps,
-        copy=copy,
-        key=key,
-        public_key=public_key,
-        weights=weights,
-    )
-    return session
 
 
 def _is_list_of_names(given: object) -> bool:

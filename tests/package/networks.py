@@ -30,6 +30,13 @@ def packages(isa: str = "scalar") -> tuple[bytes, ...]:
     return tuple(package.bytes for package in made)
 
 
+@functools.cache
+def packages_with_ranges(isa: str = "scalar") -> tuple[bytes, ...]:
+    """The network for pictures of many sizes, and for many pictures."""
+    shapes = ((1, 8, "8..24", "8..24"), ("1..3", 8, 16, "8..24"))
+    return tuple(intaglio.compile(network(), isa=isa, shapes={"x": s}).bytes for s in shapes)
+
+
 def network() -> Any:
     onnx = pytest.importorskip("onnx")
     helper, rng = onnx.helper, np.random.default_rng(1)

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 from tests import fuzz_package
-from tests.package.networks import stream
+from tests.package import networks
 
 from intaglio import native
 
 ROOT = Path(__file__).parents[2]
 BUILD = Path(native.library()._name).parent
 # TSan starts no threads after a fork
-TSAN_TESTS = ["test_null", "test_plugin", "test_runtime", "test_threads"]
+TSAN_TESTS = ["test_null", "test_plugin", "test_runtime", "test_shapes", "test_threads"]
 
 
 def run(*command: object, isa: str = "scalar", seconds: int = 200, **options: str) -> str:
     """The output of a program that reads packages from its standard input."""
     done = subprocess.run(
         [str(c) for c in command],
-        input=stream(isa),
+        input=networks.stream(isa),
         capture_output=True,
         timeout=seconds,
         env={**os.environ, **options},
@@ -33,7 +33,7 @@ def run(*command: object, isa: str = "scalar", seconds: int = 200, **options: st
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc and its sanitizers")
-def test_no_data_race():
+def test_no_data_race(tmp_path):
     """Plain C without optimisation: every instruction set shares the work in the same way."""
     folder = ROOT / "build-sanitize-thread"
     quick = ["-DINTAGLIO_ISAS=", "-DINTAGLIO_KERNEL_LEVEL=-O0", "-DCMAKE_BUILD_TYPE=Debug"]
@@ -43,6 +43,10 @@ def test_no_data_race():
     for name in TSAN_TESTS:
         run(folder / name, **stop)
     run(folder / "test_encryption", "threads", **stop)
+    ranges = networks.packages_with_ranges()
+    for i, data in enumerate(ranges):
+        (tmp_path / f"{i}.itg").write_bytes(data)
+    run(folder / "test_shapes", *(tmp_path / f"{i}.itg" for i in range(len(ranges))), **stop)
     assert " refused 0 " in run(folder / "fuzz_driver", 3, **stop)
 
 

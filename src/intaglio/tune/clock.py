@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from intaglio import dtypes, session
+from intaglio import dtypes, open_session
 from intaglio.ir import Array, Type
 from intaglio.package import Package
 
@@ -66,7 +66,7 @@ class _Runner:
 
     def __init__(self, package: Package, threads: int):
         data = bytes(bytearray(package.bytes))  # a copy at another address
-        self.session = session.open(data, threads=threads, profile=True, verify=False)
+        self.session = open_session.open(data, threads=threads, profile=True, verify=False)
         self.source = {name: _sample(t) for name, t in self.session.inputs.items()}
         self.inputs = {name: a.copy() for name, a in self.source.items()}
 
