@@ -33,7 +33,8 @@ pytestmark = pytest.mark.skipif(
 def vendor(what: str, folder: Path) -> dict[str, float | str]:
     """What the vendor's tools did with the files of a folder."""
     command = [str(PYTHON), str(RUNNER), what, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    # nncase writes kmodel_info.txt to the folder where it runs
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
     found: dict[str, float | str] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
 
