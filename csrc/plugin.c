@@ -18,6 +18,14 @@ typedef struct entry {
 static _Atomic(entry *) newest;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of writers
 
+// Entries live as long as the library: models that use them may be opened without the lock.
+__attribute__((destructor)) static void free_entries(void) {
+  for (entry *x = atomic_exchange(&newest, NULL), *next; x; x = next) {
+    next = x->next;
+    free(x);
+  }
+}
+
 uint32_t itg_plugin_abi(void) { return ITG_PLUGIN_ABI; }
 
 // ---- finding ------------------------------------------------------------------------------------
