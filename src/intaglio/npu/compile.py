@@ -9,6 +9,7 @@ import numpy as np
 from intaglio import progress
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node
+from intaglio.npu.chip_layout import ChipLayout
 from intaglio.npu.layers import Network, network
 from intaglio.npu.own.emit import Emitter
 from intaglio.npu.own.isa import Feature, Port, Program
@@ -57,15 +58,22 @@ def _moved(fields: dict[str, object], near: int) -> int:
     return int(np.clip(starts + line - near, 0, line).sum())
 
 
-def build(body: Graph, chip: Chip, grouped: bool = True, cores: int = 1) -> Compiled:
+def build(
+    body: Graph,
+    chip: Chip,
+    grouped: bool = True,
+    cores: int = 1,
+    chip_layout: ChipLayout | None = None,
+) -> Compiled:
     """The program of a graph of NPU ops.
 
     With `grouped` False each layer runs alone, and all maps between layers go through DDR.
+    `chip_layout` is that of an encoder of real commands, which translates the program.
     """
     if not 1 <= cores <= chip.cores:
         raise BadInput(f"{chip.name}: {cores} cores are requested; it has {chip.cores}")
     net = network(body, chip)
-    context = TilingContext.of(net, chip, cores)
+    context = TilingContext.of(net, chip, cores, chip_layout)
     layer_by_layer = _compile(body, net, context, False)
     if not grouped:
         return layer_by_layer

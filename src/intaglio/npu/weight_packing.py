@@ -88,6 +88,24 @@ class Constants:
         """Bytes of packed weights of `channels` channels; sparse weights have whole blocks."""
         return self.block_bytes * channels // self.atoms.outputs
 
+    def chunk_bytes(self, layer: Layer, first: int, blocks: int) -> bytes:
+        """The bytes of a chunk: `blocks` blocks of output channels from block `first` on."""
+        assert layer.node is not None
+        w, scale, bias = (v.data for v in layer.node.inputs[1:4] if v is not None)
+        assert w is not None
+        assert scale is not None
+        assert bias is not None
+        some = slice(first * self.atoms.outputs, (first + blocks) * self.atoms.outputs)
+        blocked = packed(w[some], self.atoms, layer.op == "depthwise")
+        if self.sparse:
+            shaped = blocked.reshape(-1, self.atoms.outputs, self.atoms.inputs)
+            compressed = compress(shaped, self.sparse)
+            assert compressed is not None
+            blocked = compressed
+        factors = scale[:1] if self.one_scale else scale[some]
+        result = blocked.tobytes().ljust(self.params_at(len(w[some])), b"\0")
+        return result + factors.astype(np.float32).tobytes() + bias[some].tobytes()
+
 
 def constants(layer: Layer, chip: Chip) -> Constants | None:
     """The constants of a layer; None if it has none."""
@@ -127,24 +145,6 @@ def sparse_form(w: Array, a: Atoms, chip: Chip) -> int:
         if compress(blocks, form) is not None:
             return form
     return 0
-
-
-def chunk_bytes(layer: Layer, c: Constants, first: int, blocks: int) -> bytes:
-    """The bytes of a chunk: `blocks` blocks of output channels from block `first` on."""
-    assert layer.node is not None
-    w, scale, bias = (v.data for v in layer.node.inputs[1:4] if v is not None)
-    assert w is not None
-    assert scale is not None
-    assert bias is not None
-    some = slice(first * c.atoms.outputs, (first + blocks) * c.atoms.outputs)
-    blocked = packed(w[some], c.atoms, layer.op == "depthwise")
-    if c.sparse:
-        compressed = compress(blocked.reshape(-1, c.atoms.outputs, c.atoms.inputs), c.sparse)
-        assert compressed is not None
-        blocked = compressed
-    factors = scale[:1] if c.one_scale else scale[some]
-    result = blocked.tobytes().ljust(c.params_at(len(w[some])), b"\0")
-    return result + factors.astype(np.float32).tobytes() + bias[some].tobytes()
 
 
 def _round_up(n: int, to: int) -> int:

@@ -21,6 +21,7 @@ class Cursor:
     image: int = 0
     tile: int = 0
     turn: int = 0  # bands before it on this core: double buffers alternate by it
+    planar: bool = False  # maps in internal memory are plain C x H x W
 
     def move(self, turn: int, tile: tuple[int, int]) -> None:
         """Go to a band of an image."""
@@ -47,6 +48,11 @@ class Cursor:
         if fm.input_slot >= 0:
             at = (self.image * fm.channels + r.first) * fm.height + low
             return _nchw("input", fm.input_slot, fm, at, r.channels, high - low)
+        if self.planar:
+            at = (self.image * fm.channels + r.first) * fm.height + low
+            result = _nchw("internal", 0, fm, at, r.channels, high - low)
+            result.offset += self.plan.spilled[fm]
+            return result
         plane = fm.height * fm.row
         at = self.plan.spilled[fm] + self.image * fm.ddr_bytes(fm.height)
         at += r.first // fm.c2 * plane + low * fm.row

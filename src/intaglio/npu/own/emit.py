@@ -12,8 +12,8 @@ from intaglio.npu.own.fields import chunk_channels, convolution_fields, other_fi
 from intaglio.npu.own.hazards import Hazards, Span, span
 from intaglio.npu.own.isa import Feature, Instruction
 from intaglio.npu.tiling.pinning import MemoryPlan
+from intaglio.npu.tiling.placement import Layout
 from intaglio.npu.tiling.tiles import TilingContext
-from intaglio.npu.weight_packing import chunk_bytes
 
 Bands = list[tuple[int, int]]  # image and tile of each
 WEIGHT_ALIGNMENT = 16  # bytes
@@ -29,13 +29,16 @@ class Emitter:
         self.packed: dict[tuple[int, int, int], tuple[int, int]] = {}  # chunk: offset, bytes
         self.hazards = [Hazards() for _ in range(context.cores)]
         self.core = self.barriers = 0
-        self.at = Cursor(plan, plan.layouts[0])
+        self.at = self.cursor(plan.layouts[0])
+
+    def cursor(self, layout: Layout) -> Cursor:
+        return Cursor(self.plan, layout, planar=self.context.chip_layout.planar)
 
     def run(self) -> None:
         """Emit all groups; every core takes a contiguous share of a group's bands."""
         cores = self.context.cores
         for layout in self.plan.layouts:
-            self.at = Cursor(self.plan, layout)
+            self.at = self.cursor(layout)
             group = layout.group
             bands = [(n, t) for n in range(group.images) for t in range(group.tiles)]
             for core in range(cores):
@@ -178,7 +181,7 @@ class Emitter:
         count = min(step, c.blocks - first)
         key = (k, first, count)
         if key not in self.packed:
-            raw = chunk_bytes(self.context.layers[k], c, first, count)
+            raw = c.chunk_bytes(self.context.layers[k], first, count)
             self.packed[key] = self.add_weights(raw)
         self.load_bytes(self.packed[key], blocks[slot % len(blocks)].offset, k)
 
@@ -246,5 +249,10 @@ class Emitter:
             assert c is not None
             reads.append(("sram", (fields["table"], fields["table"] + len(c.table))))
         dst = fields["dst"]
-        result.wait = self.hazards[self.core].add(result.queue, reads, [(dst.space, span(dst))])
+        writes = [(dst.space, span(dst))]
+        block = self.at.layout.scratch.get(layer) if result.queue == "compute" else None
+        if block is not None:
+            result.scratch = block.offset
+            writes.append(("sram", (block.offset, block.offset + block.size)))
+        result.wait = self.hazards[self.core].add(result.queue, reads, writes)
         self.instructions.append(result)

@@ -235,6 +235,7 @@ class Instruction:
     layer: int = 0
     wait: tuple[int, int, int] = (0, 0, 0)
     barrier: int = 0
+    scratch: int = -1  # SRAM for temporary results, which only encoders of real chips use
 
     @property
     def queue(self) -> str:

@@ -34,12 +34,13 @@ class Layout:
     )  # by layer: blocks of output channels loaded at once
     weights: dict[int, list[Block]] = field(default_factory=dict)  # by layer
     tables: dict[int, Block] = field(default_factory=dict)
+    scratch: dict[int, Block] = field(default_factory=dict)  # temporary results, by layer
     peak: int = 0  # most bytes in use at once
     fullest: int = 0  # the layer at which the peak occurs
 
     def blocks(self) -> list[Block]:
         every = [b for bs in [*self.maps.values(), *self.weights.values()] for b in bs]
-        return list(dict.fromkeys([*every, *self.tables.values()]))
+        return list(dict.fromkeys([*every, *self.tables.values(), *self.scratch.values()]))
 
 
 def layout(
@@ -57,6 +58,10 @@ def layout(
     found = tile_layers(context, group.first, group.last, group.tiles, sample)
     result = Layout(group, found.bands, found.live_in, found.live_out, found.rows)
     _maps(context, result, layers, pinned)
+    for k in group.numbers:
+        rows = max((high - low for b in found.bands for low, high in [b.made.get(k, (0, 0))]))
+        if size := context.scratch(k, rows):
+            result.scratch[k] = Block(size, k, k)
     _weights(context, result, capacity)
     result.peak, result.fullest = fullest(result.blocks(), group.first, group.last)
     return result

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from intaglio.npu.chip_layout import ChipLayout
 from intaglio.npu.layers import ChannelRange, FeatureMap, Layer, Network
-from intaglio.npu.weight_packing import Constants, constants
+from intaglio.npu.weight_packing import Constants
 from intaglio.targets.chip import Chip
 
 Rows = dict[FeatureMap, tuple[int, int]]
@@ -30,6 +31,7 @@ class TilingContext:
     layers: list[Layer]
     constants: list[Constants | None]
     cores: int = 1
+    chip_layout: ChipLayout = field(default_factory=ChipLayout)
     traffic_weight: float = TRAFFIC_WEIGHTS[0]
     split_over_cores: bool = False  # use all cores, although each loads the weights for itself
     writers: dict[FeatureMap, list[int]] = field(default_factory=dict)
@@ -38,8 +40,12 @@ class TilingContext:
     tilings: dict[tuple[int, int, int, bool], Tiling] = field(default_factory=dict)  # cache
 
     @classmethod
-    def of(cls, net: Network, chip: Chip, cores: int = 1) -> TilingContext:
-        result = cls(chip, net.layers, [constants(layer, chip) for layer in net.layers], cores)
+    def of(
+        cls, net: Network, chip: Chip, cores: int = 1, chip_layout: ChipLayout | None = None
+    ) -> TilingContext:
+        chip_layout = chip_layout or ChipLayout()
+        constants = [chip_layout.constants(layer, chip) for layer in net.layers]
+        result = cls(chip, net.layers, constants, cores, chip_layout)
         for layer in net.layers:
             result.writers.setdefault(layer.dst.map, []).append(layer.number)
             for r in layer.reads:
@@ -60,6 +66,11 @@ class TilingContext:
         c = self.constants[k]
         align = self.chip.align
         return -(-len(c.table) // align) * align if c else 0
+
+    def scratch(self, k: int, rows: int) -> int:
+        """Bytes of SRAM for temporary results of layer k while it makes `rows` rows."""
+        align = self.chip.align
+        return -(-self.chip_layout.scratch(self.layers[k], rows) // align) * align
 
     def cycles(self, k: int, rows: int) -> float:
         """An estimate for `rows` rows of one image; npu.predict has the finer model."""

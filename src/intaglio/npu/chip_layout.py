@@ -1,0 +1,25 @@
+"""How a chip lays out constants, temporary results and DDR: what tiling has to know of an encoder.
+
+Tiling, placement and the order of instructions are one for all chips. An encoder of real commands
+gives its own ChipLayout, and turns the instructions that come out into the chip's commands.
+"""
+
+from __future__ import annotations
+
+from intaglio.npu.layers import Layer
+from intaglio.npu.weight_packing import Constants, constants
+from intaglio.targets.chip import Chip
+
+
+class ChipLayout:
+    """The layout of Intaglio's own instruction set; encoders of real chips override it."""
+
+    planar = False  # maps between groups lie in DDR as plain C x H x W, not in blocks of channels
+
+    def constants(self, layer: Layer, chip: Chip) -> Constants | None:
+        """The constants of a layer; None if it has none."""
+        return constants(layer, chip)
+
+    def scratch(self, layer: Layer, rows: int) -> int:
+        """Bytes of SRAM that the layer needs while it computes `rows` rows of its result."""
+        return 0
