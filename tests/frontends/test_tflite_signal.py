@@ -28,7 +28,7 @@ def spectrum(shape: tuple[int, ...], length: tuple[int, int], last: str = "COMPL
     return model(tensors, steps, [0], [3])
 
 
-@pytest.mark.parametrize("last", ["COMPLEX_ABS", "REAL", "IMAG"])
+@pytest.mark.parametrize("last", ["COMPLEX_ABS", "REAL", "IMAG", "CAST"])
 @pytest.mark.parametrize(
     ("shape", "length"),
     [((3, 1, 16), (1, 16)), ((2, 8, 16), (8, 16)), ((5, 1, 12), (1, 16)), ((6, 20), (4, 16))],

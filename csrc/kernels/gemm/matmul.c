@@ -1,6 +1,7 @@
 // Matrix product of any element type, packing of matrices into panels, and the checks that packed
 // products share.
 #include "infer.h"
+#include "matrices.h"
 #include "tile.h"
 
 itg_words itg_check_made(int64_t made, itg_tensor *out) {
@@ -142,19 +143,6 @@ itg_words itg_infer_gemm(const itg_call *call, itg_tensor *out) {
 }
 
 // ---- any element type ---------------------------------------------------------------------------
-// numpy's rules: a vector counts as a row on the left and as a column on the right, and the result
-// has no axis for it.
-typedef struct matrices {
-  int64_t m, k, n;
-  bool vector_a, vector_b;
-} matrices;
-
-static matrices matrices_of(const itg_tensor *a, const itg_tensor *b) {
-  bool va = a->rank == 1, vb = b->rank == 1;
-  return (matrices){va ? 1 : a->shape[a->rank - 2], a->shape[a->rank - 1],
-                    vb ? 1 : b->shape[b->rank - 1], va, vb};
-}
-
 itg_words itg_infer_matmul(const itg_call *call, itg_tensor *out) {
   if (call->n_in != 2 || call->n_out != 1 || !call->in[0] || !call->in[1])
     return "takes two inputs and one output";

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from tests.passes.cases.build import RNG, case, f32, num, scalar
 
@@ -66,6 +68,46 @@ case("qlinear_conv_to_floats", linear, Type("i8", (3, 6, 1)))
 case("qlinear_conv_to_floats", linear, Type("i8", (3, 6, 1)), f32(3, 5, 1))
 case("scaled_matmul_integer", lambda x: onnx_way(x, num(1)), f32(2, 6))
 case("scaled_matmul_integer", lambda x: onnx_way(x, num(5)), Type("f32", (3, 2, 6)))
+
+
+def integer_conv(x: Value, w: Value, scales: Value, biased: bool, **window: Any) -> Value:
+    """What onnxruntime's dynamic quantisation makes of a convolution; its weights are u8."""
+    q, s, z = ops.dynamic_quantize_linear(x)
+    sums = ops.conv_integer(q, w, z, constant(np.uint8(119)), **window)
+    s = ops.mul(s, scales)
+    if biased:
+        bias = ops.div(num(len(w.data)), ops.dynamic_quantize_linear(x)[1])
+        bias = ops.cast(ops.floor(bias), dtype="i32")
+        sums = ops.add(sums, ops.reshape(bias, shape=(1, len(w.data), *[1] * (x.type.rank - 2))))
+    made: Value = ops.mul(ops.cast(sums, dtype="f32"), s)
+    return made
+
+
+def unsigned(*shape: int) -> Value:
+    return constant(RNG.integers(0, 256, shape), dtype="u8")
+
+
+def integer_matmul(x: Value, scales: Value) -> Value:
+    q, s, z = ops.dynamic_quantize_linear(x)
+    sums = ops.matmul_integer(q, unsigned(6, 5), z, constant(np.uint8(119)))
+    made: Value = ops.mul(ops.cast(sums, dtype="f32"), ops.mul(s, scales))
+    return made
+
+
+SAME = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
+HALF = {"stride": (2, 2), "pad": (0, 1, 1, 0), "dilation": (1, 1), "groups": 2}
+case(
+    "scaled_conv_integer",
+    lambda x: integer_conv(x, unsigned(5, 3, 3, 3), num(1), True, **SAME),
+    f32(2, 3, 6, 7),
+)
+case(
+    "scaled_conv_integer",
+    lambda x: integer_conv(x, unsigned(6, 4, 3, 2), num(6, 1, 1), False, **HALF),
+    f32(1, 8, 6, 7),
+)
+case("scaled_matmul_with_zeros", lambda x: integer_matmul(x, num(1)), f32(2, 6))
+case("scaled_matmul_with_zeros", lambda x: integer_matmul(x, num(5)), Type("f32", (3, 2, 6)))
 
 
 def layer(x: Value, name: str, gates: int, hidden: int = 6) -> list[Value]:

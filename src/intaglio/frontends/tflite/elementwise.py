@@ -135,6 +135,8 @@ def bitcast(n: TfliteNode) -> Value:
 
 @importer("CAST", stored=True)
 def cast(n: TfliteNode) -> Value:
+    """A complex number becomes its real part."""
     dtype = DTYPES.get(n.option("OutDataType", -1), n.out().dtype)
-    y: Value = ops.cast(n.required(0), dtype=dtype if n.op.options else n.out().dtype)
+    x = n.complex(0).real if n.is_complex(0) else n.required(0)
+    y: Value = ops.cast(x, dtype=dtype if n.op.options else n.out().dtype)
     return y

@@ -109,10 +109,12 @@ class TfliteNode:
         index = self.op.inputs[i] if i < len(self.op.inputs) else -1
         return None if index < 0 else self.tensors[index]
 
+    def is_complex(self, i: int) -> bool:
+        return i < len(self.op.inputs) and self.op.inputs[i] in self.scope.complex
+
     def complex(self, i: int) -> Complex:
         """Operand `i`, a complex tensor."""
-        index = self.op.inputs[i] if i < len(self.op.inputs) else -1
-        found = self.scope.complex.get(index)
+        found = self.scope.complex.get(self.op.inputs[i]) if self.is_complex(i) else None
         if found is None:
             raise BadInput(f"operand {i} is not complex; {self.op.op} needs a complex one")
         return found

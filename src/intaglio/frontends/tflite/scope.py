@@ -30,7 +30,7 @@ from intaglio.frontends.tflite.node import (
 from intaglio.ir import Array, Type, Value, constant
 
 MAX_DEPTH = 16  # of nested graphs
-TAKES_COMPLEX = {"COMPLEX_ABS", "REAL", "IMAG"}
+TAKES_COMPLEX = {"CAST", "COMPLEX_ABS", "REAL", "IMAG"}
 BY_PARTS = {  # ops that treat the real and the imaginary part alike
     *("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SLICE", "STRIDED_SLICE", "CONCATENATION"),
     *("PACK", "UNPACK", "SPLIT", "GATHER", "ADD", "SUB", "NEG", "SUM"),

@@ -21,6 +21,7 @@ from intaglio.targets.cpu.dynamic_quantize import DYNAMIC_PRODUCTS
 from intaglio.targets.cpu.epilogue_fusion import per_channel
 from intaglio.targets.cpu.gemm import gemm
 from intaglio.targets.cpu.grouped_conv import grouped_conv, pack_groups, why_not_grouped
+from intaglio.targets.cpu.integer_products import INTEGER_PRODUCTS
 from intaglio.targets.cpu.packing import PANEL, pack, packed_window
 from intaglio.targets.cpu.pool import pool
 from intaglio.targets.cpu.qgemm import QGEMM
@@ -189,6 +190,7 @@ LOWER: list[Rule] = [
     *INT8,
     qlinear_avg_pool_channels_last,
     *QGEMM,
+    *INTEGER_PRODUCTS,
     *RECURRENT,
     *QRECURRENT,
 ]

@@ -120,13 +120,14 @@ def _dynamic(
     zero: Array,
     by: Array,
     sums: Array,
+    w_zero: Array | None,
 ) -> Array:
     """Images with zero points and scales of their own; the results are f32."""
     y = np.zeros_like(accumulate(x, w, bias, window, 0), np.float32)
     for i in range(len(x)):
         z = int(zero[i])
         less = shifted_zero(z, name_of(x.dtype)) * sums.astype(np.int64)
-        total = accumulate(x[i : i + 1], w, wrapped(bias - less), window, z)
+        total = accumulate(x[i : i + 1], w, wrapped(bias - less), window, z, w_zero)
         y[i] = total[0].astype(np.float32) * (scale * by[i])
     return np.ascontiguousarray(y if residual is None else y + residual)
 
@@ -173,7 +174,7 @@ def qconv(
     window = {"stride": stride, "pad": pad, "dilation": dilation, "groups": groups}
     if zero is not None and by is not None and sums is not None:
         assert scale is not None
-        return _dynamic(x, neutral, bias, scale, residual, window, zero, by, sums)
+        return _dynamic(x, neutral, bias, scale, residual, window, zero, by, sums, w_zero)
     total = accumulate(x, neutral, bias, window, x_zero, w_zero)
     if dtype == "i32":
         return np.ascontiguousarray(total)

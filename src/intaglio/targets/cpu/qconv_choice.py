@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,13 +37,18 @@ def packed_qconv(
     table: Value | None = None,
     *,
     run: str,
+    image_scale: Sequence[Value] = (),
     **attrs: Any,
 ) -> Value:
-    """cpu.qconv with weights [groups, m, c, window..] of i8, or of i16 with at most nine bits."""
+    """cpu.qconv with weights [groups, m, c, window..] of i8, or of i16 with at most nine bits.
+
+    `image_scale` is empty, or zero point and scale of each image, known at run time, and the sums
+    of the weights.
+    """
     made = packed_differences(w, run)
     more = [None if a is None else constant(a) for a in (made.w_zero, made.second_rows)]
     result: Value = qconv(
-        x, constant(made.w), bias, scale, residual, table, *more, run=run, **attrs
+        x, constant(made.w), bias, scale, residual, table, *more, *image_scale, run=run, **attrs
     )
     return result
 
