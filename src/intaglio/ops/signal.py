@@ -10,7 +10,7 @@ from intaglio import dtypes
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array, Node, Type, Value, constant
 from intaglio.ops.cast import cast
-from intaglio.ops.elementwise import add, floats, mul
+from intaglio.ops.elementwise import add, floats, mul, sub
 from intaglio.ops.index import gather
 from intaglio.ops.linear import matmul
 from intaglio.ops.precision import widen
@@ -72,7 +72,10 @@ def _(x: Value, *, axis: int, length: int, inverse: bool = False, onesided: bool
     perm = (*[i for i in range(x.type.rank - 1) if i != axis], axis, last + 1)
     taken = length // 2 + 1 if inverse and onesided else length
     moved = _resized(x if axis == last else transpose(x, perm=perm), taken)
-    if taken * x.shape[-1] * length <= DIRECT_LIMIT or _factor(length) == 1:
+    halves = x.dtype == "f64" and x.shape[-1] == 1 and onesided and not inverse and length > 2
+    if halves and taken * length <= DIRECT_LIMIT:
+        y = _by_halves(moved, length)
+    elif taken * x.shape[-1] * length <= DIRECT_LIMIT or _factor(length) == 1:
         y = _by_matrix(moved, length, inverse, onesided)
     elif inverse and onesided:
         y = part(_by_factors(_mirrored(moved, length), length, True), 0, 1, axis=-1)
@@ -96,6 +99,23 @@ def _by_matrix(x: Value, length: int, inverse: bool, onesided: bool) -> Value:
     y: Array = dft.body(units, axis=1, length=length, inverse=inverse, onesided=onesided)
     matrix = constant(y.reshape(rows, -1).astype(dtypes.numpy_of(x.dtype)))
     return reshape(matmul(reshape(x, shape=(*outer, rows)), matrix), shape=(*outer, *y.shape[1:]))
+
+
+def _by_halves(x: Value, length: int) -> Value:
+    """The first half of the spectrum of a real signal, by two matmuls of half the size.
+
+    Elements n and length - n have the same cosines and opposite sines.
+    """
+    outer, pairs, bins = x.shape[:-2], (length - 1) // 2, length // 2 + 1
+    x = reshape(x, shape=(*outer, length))
+    low = part(x, 1, pairs + 1, axis=-1)
+    high = part(x, length - 1, length - 1 - pairs, axis=-1, step=-1)
+    alone = [part(x, n, n + 1, axis=-1) for n in ([0, length // 2] if length % 2 == 0 else [0])]
+    even = concat(alone[0], add(low, high), *alone[1:], axis=-1)
+    turns = np.outer(np.arange(bins), np.arange(bins)) % length * (2 * np.pi / length)
+    cos, sin = np.cos(turns)[: even.shape[-1]], -np.sin(turns)[1 : pairs + 1]
+    y = matmul(even, constant(cos)), matmul(sub(low, high), constant(sin))
+    return concat(*[reshape(v, shape=(*outer, bins, 1)) for v in y], axis=-1)
 
 
 def _by_factors(x: Value, length: int, inverse: bool) -> Value:
