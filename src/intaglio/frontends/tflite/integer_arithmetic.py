@@ -13,9 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from intaglio import ops
+from intaglio.errors import BadInput
 from intaglio.ir import Array, Value, constant
 
 SMALLEST_SHIFT = -31  # a smaller factor is 0
+LARGEST_SHIFT = 31  # products of a larger factor exceed 64 bits
 
 
 def quantized_multiplier(factor: float) -> tuple[int, int]:
@@ -24,6 +26,11 @@ def quantized_multiplier(factor: float) -> tuple[int, int]:
     m = math.floor(fraction * 2**31 + 0.5)
     if m == 1 << 31:
         m, shift = m // 2, shift + 1
+    if shift > LARGEST_SHIFT:
+        raise BadInput(
+            f"scales differ by a factor of {factor:g}; integer arithmetic takes factors below "
+            f"2^{LARGEST_SHIFT}"
+        )
     return (0, 0) if shift < SMALLEST_SHIFT else (m, shift)
 
 
