@@ -19,7 +19,7 @@ LAYERS = [
     ("formula",),
     ("symint",),
     ("ir", "files", "cpu_isa", "extras", "status"),
-    ("arguments",),
+    ("arguments", "core_mask"),
     ("open_graph", "dlpack"),
     ("ops", "heap", "feeds", "array_files", "reserved_memory"),
     ("native_op",),

@@ -255,6 +255,7 @@ ITG_API itg_status itg_pool_create(const itg_pool_options *options, itg_pool **p
 ITG_API void itg_pool_destroy(itg_pool *pool);
 
 #define ITG_ANY_PLAN 0xffffffffu
+#define ITG_ALL_CORES 0xffffu
 
 typedef struct itg_options {  // zero means the default
   uint32_t plan;              // which main plan to run; ITG_ANY_PLAN: itg_set_shapes chooses
@@ -270,6 +271,8 @@ typedef struct itg_options {  // zero means the default
                    // intermediate tensors: sessions that never run at the same time may share it
   uint64_t internal_size;
   uint32_t internal_later;  // 1: no memory for intermediate tensors until itg_set_internal
+  uint32_t core_mask;  // bit i: NPU programs run on core i; 0: on as many as they were compiled
+                       // for, ITG_ALL_CORES: on all of the chip. Results do not depend on it
 } itg_options;
 
 typedef struct itg_memory {

@@ -22,6 +22,7 @@ from intaglio import dtypes
 from intaglio.after_fork import renew_in_child
 from intaglio.arguments import whole_number
 from intaglio.array_addresses import fitting
+from intaglio.core_mask import CoreMask
 from intaglio.errors import BadInput
 from intaglio.feeds import check_inputs
 from intaglio.internal_memory import InternalMemory
@@ -53,11 +54,18 @@ class ModelSession(Session):
         target: str = "cpu",
         pool: ThreadPool | None = None,
         internal: InternalMemory | None = None,
+        core_mask: CoreMask | None = None,
         **keywords: Any,
     ):
         self.keep = whole_number("keep", keep, 1)
         settings = SessionSettings.of(
-            threads, plan=0, profile=profile, max_steps=max_steps, pool=pool, internal=internal
+            threads,
+            plan=0,
+            profile=profile,
+            max_steps=max_steps,
+            pool=pool,
+            internal=internal,
+            core_mask=core_mask,
         )
         self._plans = ModelPlans(model, target, cache, keywords)
         self._start(settings, bool(background))
@@ -130,15 +138,15 @@ class ModelSession(Session):
         threads: int | None = None,
         pool: ThreadPool | None = None,
         internal: InternalMemory | None = None,
+        core_mask: CoreMask | None = None,
     ) -> ModelSession:
         """Another session of the same model, with its own memory and state.
 
-        Both share what they compile, and its weights. `threads`, `pool` and `internal` are those of
-        this session unless they are given.
+        Both share what they compile, and its weights. What is not given is as in this session.
         """
         other = object.__new__(ModelSession)
         other.keep, other._plans = self.keep, self._plans
-        other._start(self._settings.but(threads, pool, internal), self._background)
+        other._start(self._settings.but(threads, pool, internal, core_mask), self._background)
         return other
 
     def close(self) -> None:

@@ -77,6 +77,7 @@ class COptions(ctypes.Structure):
         ("internal", ctypes.c_void_p),
         ("internal_size", ctypes.c_uint64),
         ("internal_later", ctypes.c_uint32),
+        ("core_mask", ctypes.c_uint32),
     ]
 
 

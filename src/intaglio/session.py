@@ -13,6 +13,7 @@ from intaglio import dtypes
 from intaglio.after_fork import Turn
 from intaglio.array_addresses import address_of, as_given, fitting, leading, output_buffers
 from intaglio.bindings import Binding, inputs_in_place
+from intaglio.core_mask import CoreMask
 from intaglio.errors import BadInput, RunError
 from intaglio.feeds import check_inputs, no_such_name, require_names
 from intaglio.internal_memory import InternalMemory
@@ -73,9 +74,16 @@ class Session:
         weights: str | Path | None = None,
         pool: ThreadPool | None = None,
         internal: InternalMemory | None = None,
+        core_mask: CoreMask | None = None,
     ):
         settings = SessionSettings.of(
-            threads, plan=plan, profile=profile, max_steps=max_steps, pool=pool, internal=internal
+            threads,
+            plan=plan,
+            profile=profile,
+            max_steps=max_steps,
+            pool=pool,
+            internal=internal,
+            core_mask=core_mask,
         )
         model = open_package(source, verify, copy, key, public_key, weights)
         self._begin(NativeSession(model, settings), settings)
@@ -290,12 +298,13 @@ class Session:
         threads: int | None = None,
         pool: ThreadPool | None = None,
         internal: InternalMemory | None = None,
+        core_mask: CoreMask | None = None,
     ) -> Session:
         """Another session over the same weights, with its own memory and state.
 
-        `threads`, `pool` and `internal` are those of this session unless they are given.
+        What is not given is as in this session.
         """
-        settings = self._settings.but(threads, pool, internal)
+        settings = self._settings.but(threads, pool, internal, core_mask)
         other = object.__new__(Session)
         other._begin(NativeSession(self._native.model, settings), settings)
         return other
