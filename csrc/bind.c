@@ -5,6 +5,7 @@
 
 void itg_place(itg_session *s, itg_slot *slot, void *data) {
   slot->data = data;
+  slot->buffer = NULL;
   for (uint32_t i = slot->first; i != ITG_NONE; i = s->next[i])
     s->tensors[i].data = data ? (uint8_t *)data + s->model->tens[i].offset : NULL;
 }
@@ -78,6 +79,33 @@ itg_status itg_bind_input(itg_session *s, uint32_t index, const void *data, size
 
 itg_status itg_bind_output(itg_session *s, uint32_t index, void *data, size_t bytes) {
   return bind(s, false, index, data, bytes);
+}
+
+static itg_status bind_buffer(itg_session *s, bool input, uint32_t index, itg_buffer *b) {
+  itg_slot *slot;
+  uint64_t size;
+  void *data = itg_buffer_data(b, &size);
+  if (!s) return ITG_BAD_INPUT;
+  const itg_slot *slots = input ? s->inputs : s->outputs;
+  const bool there = index < (input ? s->plan->n_inputs : s->plan->n_outputs);
+  const bool enough = there && (!b || size >= slots[index].bytes);
+  itg_status status = find(s, input, index, (size_t)(enough ? slots[index].bytes : size), &slot);
+  if (status) return status;
+  if (b && !input && !itg_buffer_writable(b))
+    return itg_fail(&s->error, ITG_BAD_INPUT,
+                    "output %u: its buffer is read-only; make it with ITG_BUFFER_WRITE", index);
+  if ((status = bind_to(s, input, index, data))) return status;
+  slot->buffer = b;
+  s->buffers |= b != NULL;
+  return ITG_OK;
+}
+
+itg_status itg_bind_input_buffer(itg_session *s, uint32_t index, itg_buffer *buffer) {
+  return bind_buffer(s, true, index, buffer);
+}
+
+itg_status itg_bind_output_buffer(itg_session *s, uint32_t index, itg_buffer *buffer) {
+  return bind_buffer(s, false, index, buffer);
 }
 
 // ---- states -------------------------------------------------------------------------------------

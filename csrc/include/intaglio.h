@@ -332,6 +332,30 @@ ITG_API itg_status itg_run(itg_session *session);
 ITG_API itg_status itg_run_with(itg_session *session, const void *const *inputs,
                                 void *const *outputs);
 
+// Memory of a file descriptor: a memfd, a file, or a dma-buf of a camera, a decoder or a GPU. It is
+// mapped, so that sessions use it in place.
+typedef struct itg_buffer itg_buffer;
+
+enum itg_buffer_flags {  // what sessions may do with it; 0: both
+  ITG_BUFFER_READ = 1,
+  ITG_BUFFER_WRITE = 2,
+};
+
+// Maps `size` bytes of `fd`, from `offset` on. The descriptor may be closed afterwards. If another
+// program shortens the file, a run ends with SIGBUS (seal a memfd with F_SEAL_SHRINK).
+ITG_API itg_status itg_buffer_from_fd(int fd, uint64_t offset, uint64_t size, uint32_t flags,
+                                      itg_buffer **buffer, itg_error *error);
+// Bind other memory to all inputs and outputs that use it first. NULL is allowed.
+ITG_API void itg_buffer_destroy(itg_buffer *buffer);
+// Where it is mapped. `size` may be NULL.
+ITG_API void *itg_buffer_data(const itg_buffer *buffer, uint64_t *size);
+// 1: the descriptor is a dma-buf. Each run then begins and ends its access with DMA_BUF_IOCTL_SYNC.
+ITG_API uint32_t itg_buffer_is_dma(const itg_buffer *buffer);
+// The next runs read or write the buffer in place, as with itg_bind_input and itg_bind_output. It
+// may be larger than the input or output. NULL: go back to the session's own memory.
+ITG_API itg_status itg_bind_input_buffer(itg_session *session, uint32_t index, itg_buffer *buffer);
+ITG_API itg_status itg_bind_output_buffer(itg_session *session, uint32_t index, itg_buffer *buffer);
+
 typedef struct itg_view {
   const void *data;
   uint8_t dtype, rank;
