@@ -3,11 +3,18 @@
 
 #include "runtime.h"
 
+void itg_point(itg_session *s, itg_slot *slot) {
+  for (uint32_t i = slot->first; i != ITG_NONE; i = s->next[i]) {
+    const itg_file_tensor *t = &s->model->tens[i];
+    const uint64_t offset = t->memory == ITG_ARENA ? 0 : t->offset;  // layout.c put it here
+    s->tensors[i].data = slot->data ? (uint8_t *)slot->data + offset : NULL;
+  }
+}
+
 void itg_place(itg_session *s, itg_slot *slot, void *data) {
   slot->data = data;
   slot->buffer = NULL;
-  for (uint32_t i = slot->first; i != ITG_NONE; i = s->next[i])
-    s->tensors[i].data = data ? (uint8_t *)data + s->model->tens[i].offset : NULL;
+  itg_point(s, slot);
 }
 
 // ---- inputs and outputs -------------------------------------------------------------------------
@@ -166,6 +173,7 @@ static itg_status view_of(itg_session *s, bool input, uint32_t index, itg_view *
   const void *data = slot->data ? slot->data : t->data;
   *view = (itg_view){.data = data, .dtype = t->dtype, .rank = t->rank, .bytes = itg_bytes(t)};
   memcpy(view->shape, t->shape, sizeof view->shape);
+  if (input) itg_layout_shape(slot, view->shape);
   return ITG_OK;
 }
 

@@ -97,6 +97,7 @@ typedef struct itg_slot {
   uint32_t first;      // tensor that lies in it; `next` of the session goes on
   uint64_t bytes;      // of a buffer for it, at the present shapes
   itg_buffer *buffer;  // in which `data` lies, or NULL
+  uint8_t layout;      // enum itg_layout, of an input
 } itg_slot;
 
 struct itg_session {
@@ -112,6 +113,7 @@ struct itg_session {
   itg_steps *plans;            // from first_plan on
   itg_slot *inputs, *outputs;  // of the main plan that runs
   itg_slot *all_inputs, *all_outputs;
+  uint32_t n_slots;  // of all inputs
   int64_t *symbols;  // present values, one per row of SYMB
   int64_t *wanted;   // those of shapes that are being matched
   uint8_t *settled;  // one per tensor: a resize gives it its shape
@@ -158,8 +160,11 @@ void itg_choose_plan(itg_session *session, uint32_t main);
 void itg_set_slot_sizes(itg_session *session);
 // bind.c
 void itg_place(itg_session *session, itg_slot *slot, void *data);
+void itg_point(itg_session *session, itg_slot *slot);  // lets its tensors lie where it lies
 void itg_carry_states(itg_session *session);
 itg_status itg_bind_all(itg_session *session, const void *const *inputs, void *const *outputs);
+// layout.c
+void itg_layout_shape(const itg_slot *slot, int64_t *shape);  // from that of the model
 // buffer.c
 bool itg_buffer_writable(const itg_buffer *buffer);
 itg_status itg_check_buffers(itg_session *session);

@@ -319,6 +319,8 @@ static void fill(itg_session *s, const layout *l, const itg_memory *mem, const i
   uint8_t *base = (uint8_t *)s;
   s->first_plan = l->first_plan;
   s->last_plan = l->last_plan;
+  for (uint32_t p = l->first_plan; p < l->last_plan; p++)
+    if (m->plans[p].main == p) s->n_slots += m->plans[p].n_inputs;
   s->tensors = (void *)(base + l->tensors);
   s->args = (void *)(base + l->args);
   s->next = (void *)(base + l->next);
@@ -417,6 +419,8 @@ itg_status itg_set_internal(itg_session *s, void *memory, size_t bytes) {
                       "internal memory must be aligned to 64 and have %llu bytes; it has %zu",
                       (unsigned long long)needs, bytes);
   else place_internal(s, memory ? memory : s->own_arena);
+  for (uint32_t i = 0; !status && i < s->n_slots; i++)
+    if (s->all_inputs[i].layout) itg_point(s, &s->all_inputs[i]);
   itg_end(s);
   return status;
 }

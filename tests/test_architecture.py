@@ -32,6 +32,7 @@ LAYERS = [
     ("thread_pool", "internal_memory"),
     ("session_settings",),
     ("native_session", "package_source"),
+    ("input_layouts",),
     ("array_addresses",),
     ("bindings",),
     ("passes", "session"),

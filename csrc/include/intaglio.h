@@ -311,6 +311,8 @@ ITG_API const char *itg_session_error(const itg_session *session);
 // of states do not matter). They must lie within the ranges of the open dimensions; a session of
 // ITG_ANY_PLAN takes the first plan that fits. Until they are set, shapes are the largest. Set them
 // before inputs are set or bound: buffers have the sizes of itg_get_input and itg_get_output.
+// Inputs are not padded to the next shape of a list, as in Python: where the model masks what is
+// added, pad them yourself and set the shapes of that plan (itg_model_input).
 ITG_API itg_status itg_set_shapes(itg_session *session, const int64_t (*shapes)[ITG_MAX_RANK]);
 // The shape of one input. Open dimensions of other inputs that it shares follow.
 ITG_API itg_status itg_set_shape(itg_session *session, uint32_t index, const int64_t *shape,
@@ -355,6 +357,21 @@ ITG_API uint32_t itg_buffer_is_dma(const itg_buffer *buffer);
 // may be larger than the input or output. NULL: go back to the session's own memory.
 ITG_API itg_status itg_bind_input_buffer(itg_session *session, uint32_t index, itg_buffer *buffer);
 ITG_API itg_status itg_bind_output_buffer(itg_session *session, uint32_t index, itg_buffer *buffer);
+
+// The order of the axes of pictures.
+enum itg_layout {
+  ITG_AS_DECLARED,  // as the shape in itg_info
+  ITG_NHWC,         // the model declares NCHW
+  ITG_NCHW,         // the model declares NHWC
+};
+
+// The layout in which the first steps read an input: ITG_AS_DECLARED, or the one to which they
+// transpose it.
+ITG_API itg_status itg_input_layout(itg_session *session, uint32_t index, uint32_t *layout);
+// The next runs take an input in the layout that itg_input_layout tells, such as a camera's NHWC
+// where the model declares NCHW, and no longer transpose it. Other layouts are refused. Sizes, and
+// the shapes of itg_set_shapes, stay as declared; itg_get_input tells the shape in this layout.
+ITG_API itg_status itg_set_input_layout(itg_session *session, uint32_t index, uint32_t layout);
 
 typedef struct itg_view {
   const void *data;

@@ -23,7 +23,7 @@ from intaglio.after_fork import renew_in_child
 from intaglio.arguments import whole_number
 from intaglio.array_addresses import fitting
 from intaglio.core_mask import CoreMask
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, option
 from intaglio.feeds import check_inputs
 from intaglio.internal_memory import InternalMemory
 from intaglio.ir import Array, Type
@@ -131,6 +131,13 @@ class ModelSession(Session):
     def value_inputs(self) -> tuple[str, ...]:
         """The inputs whose values decide shapes, as far as known: each value is compiled for."""
         return self._plans.value_inputs
+
+    def set_input_layout(self, name: str, layout: str | None) -> None:
+        """Refused: a model is compiled anew for each shape."""
+        raise BadInput(
+            "a session of a model file has the layouts of the model; compile it with "
+            f"{option('input_layout', layout)}, or open a package"
+        )
 
     def clone(
         self,

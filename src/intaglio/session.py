@@ -16,6 +16,7 @@ from intaglio.bindings import Binding, inputs_in_place
 from intaglio.core_mask import CoreMask
 from intaglio.errors import BadInput, RunError
 from intaglio.feeds import check_inputs, no_such_name, require_names
+from intaglio.input_layouts import copy_layouts, read_layout, set_layout
 from intaglio.internal_memory import InternalMemory
 from intaglio.ir import Array, Type
 from intaglio.native_session import NativeSession, Sized
@@ -118,6 +119,23 @@ class Session:
     def output_names(self) -> list[str]:
         """The names of the outputs, in the order of the model."""
         return list(self.outputs)
+
+    def input_layout(self, name: str) -> str | None:
+        """The layout in which the first kernels read a picture: "NHWC", or "NCHW".
+
+        None: as the model declares it, or the input is no picture.
+        """
+        return read_layout(self._native, name)
+
+    def set_input_layout(self, name: str, layout: str | None) -> None:
+        """Take an input as `input_layout` tells, such as a camera's NHWC; None: as declared.
+
+        The session then no longer transposes it. Make bindings anew.
+        """
+        with self._turn.lock:
+            set_layout(self._native, name, layout)
+            self._known.clear()
+            self._sized = None if self._native.resizable else self._native.sized()
 
     def output_shapes(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
         """The shapes of the outputs for these shapes of the inputs, by name.
@@ -306,7 +324,9 @@ class Session:
         """
         settings = self._settings.but(threads, pool, internal, core_mask)
         other = object.__new__(Session)
-        other._begin(NativeSession(self._native.model, settings), settings)
+        native = NativeSession(self._native.model, settings)
+        copy_layouts(self._native, native)
+        other._begin(native, settings)
         return other
 
     def profile(self) -> list[StepProfile]:
