@@ -262,7 +262,7 @@ class ModelSession(Session):
         with self._tables:
             count = self._uses[key] = self._uses.pop(key, 0) + 1
             _limit(self._uses, MAX_SHAPES)
-        if count == OWN_PLAN_AFTER:
+        if count == OWN_PLAN_AFTER and not self._plans.source.is_graph:
             like = {n: _placeholder(a.shape, dtypes.name_of(a.dtype)) for n, a in arrays.items()}
             self._later(key, lambda: self._new(like))
         return key, wide
