@@ -272,10 +272,8 @@ class Session:
             if larger is None and len(self._native.plan_inputs) == 1:
                 raise
             if larger is None:
-                raise BadInput(
-                    f"{e}; it was compiled for {self._native.listed_shapes()}; pad the inputs "
-                    "yourself where that is right"
-                ) from None
+                listed = self._native.listed_shapes()
+                raise BadInput(f"{e}; it was compiled for {listed}") from None
         sized = self._at(tuple(larger))
         assert self._padding is not None
         empty = {name: np.empty(shape, dtype) for name, dtype, shape in sized.makes}
