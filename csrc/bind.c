@@ -3,10 +3,18 @@
 
 #include "runtime.h"
 
+void itg_point(itg_session *s, itg_slot *slot) {
+  for (uint32_t i = slot->first; i != ITG_NONE; i = s->next[i]) {
+    const itg_file_tensor *t = &s->model->tens[i];
+    const uint64_t offset = t->memory == ITG_ARENA ? 0 : t->offset;  // layout.c put it here
+    s->tensors[i].data = slot->data ? (uint8_t *)slot->data + offset : NULL;
+  }
+}
+
 void itg_place(itg_session *s, itg_slot *slot, void *data) {
   slot->data = data;
-  for (uint32_t i = slot->first; i != ITG_NONE; i = s->next[i])
-    s->tensors[i].data = data ? (uint8_t *)data + s->model->tens[i].offset : NULL;
+  slot->buffer = NULL;
+  itg_point(s, slot);
 }
 
 // ---- inputs and outputs -------------------------------------------------------------------------
@@ -80,6 +88,33 @@ itg_status itg_bind_output(itg_session *s, uint32_t index, void *data, size_t by
   return bind(s, false, index, data, bytes);
 }
 
+static itg_status bind_buffer(itg_session *s, bool input, uint32_t index, itg_buffer *b) {
+  itg_slot *slot;
+  uint64_t size;
+  void *data = itg_buffer_data(b, &size);
+  if (!s) return ITG_BAD_INPUT;
+  const itg_slot *slots = input ? s->inputs : s->outputs;
+  const bool there = index < (input ? s->plan->n_inputs : s->plan->n_outputs);
+  const bool enough = there && (!b || size >= slots[index].bytes);
+  itg_status status = find(s, input, index, (size_t)(enough ? slots[index].bytes : size), &slot);
+  if (status) return status;
+  if (b && !input && !itg_buffer_writable(b))
+    return itg_fail(&s->error, ITG_BAD_INPUT,
+                    "output %u: its buffer is read-only; make it with ITG_BUFFER_WRITE", index);
+  if ((status = bind_to(s, input, index, data))) return status;
+  slot->buffer = b;
+  s->buffers |= b != NULL;
+  return ITG_OK;
+}
+
+itg_status itg_bind_input_buffer(itg_session *s, uint32_t index, itg_buffer *buffer) {
+  return bind_buffer(s, true, index, buffer);
+}
+
+itg_status itg_bind_output_buffer(itg_session *s, uint32_t index, itg_buffer *buffer) {
+  return bind_buffer(s, false, index, buffer);
+}
+
 // ---- states -------------------------------------------------------------------------------------
 static const itg_tensor *state_tensor(const itg_session *s, uint32_t i) {
   return s->model->arg_tensors[s->plan->inputs + s->states[i].input];
@@ -138,6 +173,7 @@ static itg_status view_of(itg_session *s, bool input, uint32_t index, itg_view *
   const void *data = slot->data ? slot->data : t->data;
   *view = (itg_view){.data = data, .dtype = t->dtype, .rank = t->rank, .bytes = itg_bytes(t)};
   memcpy(view->shape, t->shape, sizeof view->shape);
+  if (input) itg_layout_shape(slot, view->shape);
   return ITG_OK;
 }
 

@@ -145,6 +145,16 @@ bool itg_begin(itg_session *s) {
 
 void itg_end(itg_session *s) { atomic_store(&s->busy, 0); }
 
+static itg_status run_in_buffers(itg_session *s) {
+  itg_error ignored;
+  itg_status status = itg_check_buffers(s);
+  if (status) return status;
+  status = itg_sync_buffers(s, false, &s->error);
+  if (!status) status = run_all(s);
+  const itg_status ended = itg_sync_buffers(s, true, status ? &ignored : &s->error);
+  return status ? status : ended;
+}
+
 itg_status itg_run(itg_session *s) { return itg_run_with(s, NULL, NULL); }
 
 itg_status itg_run_with(itg_session *s, const void *const *inputs, void *const *outputs) {
@@ -153,7 +163,7 @@ itg_status itg_run_with(itg_session *s, const void *const *inputs, void *const *
   s->error.words[0] = 0;
   itg_pool_after_fork(s->pool);
   itg_status status = itg_bind_all(s, inputs, outputs);
-  if (!status) status = run_all(s);
+  if (!status) status = s->buffers ? run_in_buffers(s) : run_all(s);
   itg_end(s);
   return status;
 }

@@ -92,10 +92,12 @@ typedef struct itg_steps {  // of one plan
 } itg_steps;
 
 typedef struct itg_slot {
-  void *own;       // the session's memory for it, or NULL
-  void *data;      // where it is now
-  uint32_t first;  // tensor that lies in it; `next` of the session goes on
-  uint64_t bytes;  // of a buffer for it, at the present shapes
+  void *own;           // the session's memory for it, or NULL
+  void *data;          // where it is now
+  uint32_t first;      // tensor that lies in it; `next` of the session goes on
+  uint64_t bytes;      // of a buffer for it, at the present shapes
+  itg_buffer *buffer;  // in which `data` lies, or NULL
+  uint8_t layout;      // enum itg_layout, of an input
 } itg_slot;
 
 struct itg_session {
@@ -111,10 +113,12 @@ struct itg_session {
   itg_steps *plans;            // from first_plan on
   itg_slot *inputs, *outputs;  // of the main plan that runs
   itg_slot *all_inputs, *all_outputs;
+  uint32_t n_slots;  // of all inputs
   int64_t *symbols;  // present values, one per row of SYMB
   int64_t *wanted;   // those of shapes that are being matched
   uint8_t *settled;  // one per tensor: a resize gives it its shape
   bool unshaped;     // the last resize failed
+  bool buffers;      // an input or output may lie in an itg_buffer
   uint32_t n_steps, n_states;
   const itg_file_state *states;
   uint8_t *arena, *scratch;  // NULL: not there yet
@@ -156,8 +160,16 @@ void itg_choose_plan(itg_session *session, uint32_t main);
 void itg_set_slot_sizes(itg_session *session);
 // bind.c
 void itg_place(itg_session *session, itg_slot *slot, void *data);
+void itg_point(itg_session *session, itg_slot *slot);  // lets its tensors lie where it lies
 void itg_carry_states(itg_session *session);
 itg_status itg_bind_all(itg_session *session, const void *const *inputs, void *const *outputs);
+// layout.c
+void itg_layout_shape(const itg_slot *slot, int64_t *shape);  // from that of the model
+// buffer.c
+bool itg_buffer_writable(const itg_buffer *buffer);
+itg_status itg_check_buffers(itg_session *session);
+// Begins or ends access by the CPU to the dma-bufs that are bound.
+itg_status itg_sync_buffers(itg_session *session, bool end, itg_error *error);
 // run.c
 itg_status itg_run_plan(itg_session *session, uint32_t plan);
 bool itg_as_planned(const itg_file_tensor *planned, const int64_t *shape);

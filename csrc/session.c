@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "npu/cores.h"
 #include "runtime.h"
 
 static const itg_options no_options;
@@ -200,6 +201,27 @@ static void bind_tensors(itg_session *s, const layout *l, const void *weights) {
     s->args[i] = m->args[i] < m->n_tensors ? &s->tensors[m->args[i]] : NULL;
 }
 
+// ---- cores of an NPU ----------------------------------------------------------------------------
+static bool is_npu_program(const itg_op *op) { return op->infer == itg_infer_npu_run; }
+
+// Refuses a core_mask that the NPU programs of these plans cannot run with.
+static itg_status check_cores(const itg_model *m, const layout *l, uint32_t mask, itg_error *e) {
+  const uint32_t first = m->plans[l->first_plan].first_step;
+  uint32_t programs = 0;
+  for (uint32_t i = first; mask && i < first + l->n_steps; i++) {
+    if (!is_npu_program(m->kernels[i]->op)) continue;
+    programs++;
+    const itg_words wrong = itg_npu_check_cores(m->arg_tensors[m->steps[i].args]->data, mask);
+    if (wrong) return itg_fail(e, ITG_BAD_INPUT, "%s", wrong);
+  }
+  if (mask && !programs)
+    return itg_fail(e, ITG_BAD_INPUT,
+                    "core_mask 0x%x: the package has no NPU program, it runs on the CPU; leave "
+                    "core_mask out, and use threads",
+                    mask);
+  return ITG_OK;
+}
+
 // ---- steps --------------------------------------------------------------------------------------
 static bool in_same_place(const itg_model *m, const itg_file_step *s) {
   return itg_same_place(&m->tens[m->args[s->args]], &m->tens[m->args[s->args + s->n_in]]);
@@ -255,7 +277,7 @@ static itg_step bound_step(itg_session *s, uint32_t plan, const itg_file_step *r
   }
   return (itg_step){
       .call = {(const itg_tensor *const *)(s->args + r->args), s->args + r->args + r->n_in, r->n_in,
-               r->n_out, own, NULL},
+               r->n_out, own, NULL, is_npu_program(kernel->op) ? s->options.core_mask : 0},
       .run = kernel->run,
       .op = kernel->op,
       .record = r,
@@ -297,6 +319,8 @@ static void fill(itg_session *s, const layout *l, const itg_memory *mem, const i
   uint8_t *base = (uint8_t *)s;
   s->first_plan = l->first_plan;
   s->last_plan = l->last_plan;
+  for (uint32_t p = l->first_plan; p < l->last_plan; p++)
+    if (m->plans[p].main == p) s->n_slots += m->plans[p].n_inputs;
   s->tensors = (void *)(base + l->tensors);
   s->args = (void *)(base + l->args);
   s->next = (void *)(base + l->next);
@@ -328,6 +352,7 @@ itg_status itg_session_create(const itg_model *m, const itg_options *o, itg_sess
   if (!m || !out) return itg_fail(e, ITG_BAD_INPUT, "%s is NULL", m ? "session" : "model");
   if (!o) o = &no_options;
   itg_status status = measure(m, o, &l, &mem, e);
+  if (!status) status = check_cores(m, &l, o->core_mask, e);
   if (status) return status;
   if (o->memory && ((uintptr_t)o->memory % ITG_ALIGN || o->memory_size < mem.session))
     return itg_fail(e, ITG_BAD_INPUT,
@@ -394,6 +419,8 @@ itg_status itg_set_internal(itg_session *s, void *memory, size_t bytes) {
                       "internal memory must be aligned to 64 and have %llu bytes; it has %zu",
                       (unsigned long long)needs, bytes);
   else place_internal(s, memory ? memory : s->own_arena);
+  for (uint32_t i = 0; !status && i < s->n_slots; i++)
+    if (s->all_inputs[i].layout) itg_point(s, &s->all_inputs[i]);
   itg_end(s);
   return status;
 }

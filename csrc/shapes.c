@@ -264,10 +264,13 @@ static itg_status refuse(itg_session *s, uint32_t input, const int64_t *shape) {
   char words[160] = "", *to = words, *end = words + sizeof words;
   for (int a = 0; a < m->tens[id].rank && to < end - 24; a++)
     to += snprintf(to, (size_t)(end - to), "%s%lld", a ? "x" : "", (long long)shape[a]);
-  return itg_fail(&s->error, ITG_BAD_INPUT,
-                  "input '%.60s' cannot have the shape %.100s: it is outside of the ranges that "
-                  "the package was compiled for, or contradicts another input",
-                  itg_name(m, m->tens[id].name), *words ? words : "()");
+  const bool listed = s->options.plan == ITG_ANY_PLAN && m->n_mains > 1;
+  return itg_fail(&s->error, ITG_BAD_INPUT, "input '%.60s' cannot have the shape %.60s: %s",
+                  itg_name(m, m->tens[id].name), *words ? words : "()",
+                  listed ? "the package has a list of shapes; pad the inputs yourself to the next "
+                           "larger one where that is right"
+                         : "it is outside of the ranges that the package was compiled for, or "
+                           "contradicts another input");
 }
 
 static uint64_t state_bytes(const itg_session *s) {

@@ -13,6 +13,7 @@ from tests.test_ranges import CONVOLUTIONS, ENCODER, R, agree, feeds_of
 
 import intaglio
 from intaglio import BadInput
+from intaglio.ir import Graph
 from intaglio.model_session import ModelSession
 
 
@@ -177,3 +178,28 @@ def test_wrong_inputs_are_refused(encoder):
             session.run({"ids": np.zeros((1, 4), np.int64), "mask": np.zeros((1, 5), np.int64)})
         with pytest.raises(BadInput, match="dtype"):
             session.run({"ids": np.zeros((1, 4), np.float32), "mask": np.zeros((1, 4), np.int64)})
+
+
+def test_a_graph_with_ranges_has_one_plan_for_all_sizes():
+    x = open_axis_graph({"n": "1..16"})
+    with intaglio.Session(x) as session:
+        for n in (1, 16, 7, 7, 7, 7, 7):
+            a = np.random.default_rng(n).normal(size=(n, 4)).astype(np.float32)
+            np.testing.assert_array_equal(session.run({"x": a})["y"], np.maximum(a, 0))
+        assert session.output_shapes({"x": (3, 4)}) == {"y": (3, 4)}
+        assert session.clone().run({"x": a})["y"].shape == (7, 4)
+        with pytest.raises(BadInput, match=r"n=17; the model was compiled for n=1\.\.16"):
+            session.run({"x": np.zeros((17, 4), np.float32)})
+
+
+def open_axis_graph(dims: dict[str, str]) -> Graph:
+    """A Graph of relu whose first axis is open."""
+    from onnx import TensorProto, helper
+
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ("n", 4)) for name in ("x", "y")
+    ]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "net", ports[:1], ports[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return intaglio.load(model.SerializeToString(), dims=dims)

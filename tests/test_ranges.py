@@ -427,3 +427,28 @@ def test_a_range_of_pictures_in_tflite(tmp_path):
             x = R.standard_normal(shape).astype(np.float32)
             want = intaglio.interpret(intaglio.load(path, shapes={"x": shape}), {"x": x})
             agree(session.run({"x": x}), list(want.values()), shape)
+
+
+ATTENTION = model(
+    """(float[1,seq,32] x) => (float[1,seq,32] y) {
+        s4 = Constant<value_ints = [0, 0, 4, 8]>()  q4 = Reshape(x, s4)
+        qt = Transpose<perm = [0, 2, 1, 3]>(q4)  kt = Transpose<perm = [0, 2, 3, 1]>(q4)
+        d = MatMul(qt, kt)  w = Softmax<axis = -1>(d)  o = MatMul(w, qt)
+        ot = Transpose<perm = [0, 2, 1, 3]>(o)  whole = Constant<value_ints = [0, 0, 32]>()
+        y = Reshape(ot, whole)
+    }"""
+)
+
+
+@pytest.mark.parametrize("most", [256, 600])
+def test_no_length_needs_more_scratch_memory_than_the_longest(most: int):
+    """Attention takes more rows at a time if there are fewer keys."""
+    package = intaglio.compile(ATTENTION, dims={"seq": f"1..{most}"})
+    assert any(s.op == "cpu.attention" for s in package.plan.steps)
+    with intaglio.open(package, 1) as session:
+        for n in range(1, most + 1):
+            assert session.output_shapes({"x": (1, n, 32)}) == {"y": (1, n, 32)}
+        for n in (241, 255):
+            x = np.random.default_rng(n).normal(size=(1, n, 32)).astype(np.float32)
+            want = intaglio.interpret(intaglio.load(ATTENTION, dims={"seq": n}), {"x": x})["y"]
+            np.testing.assert_allclose(session.run({"x": x})["y"], want, atol=1e-4)

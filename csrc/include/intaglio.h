@@ -255,6 +255,7 @@ ITG_API itg_status itg_pool_create(const itg_pool_options *options, itg_pool **p
 ITG_API void itg_pool_destroy(itg_pool *pool);
 
 #define ITG_ANY_PLAN 0xffffffffu
+#define ITG_ALL_CORES 0xffffu
 
 typedef struct itg_options {  // zero means the default
   uint32_t plan;              // which main plan to run; ITG_ANY_PLAN: itg_set_shapes chooses
@@ -270,6 +271,8 @@ typedef struct itg_options {  // zero means the default
                    // intermediate tensors: sessions that never run at the same time may share it
   uint64_t internal_size;
   uint32_t internal_later;  // 1: no memory for intermediate tensors until itg_set_internal
+  uint32_t core_mask;  // bit i: NPU programs run on core i; 0: on as many as they were compiled
+                       // for, ITG_ALL_CORES: on all of the chip. Results do not depend on it
 } itg_options;
 
 typedef struct itg_memory {
@@ -308,6 +311,8 @@ ITG_API const char *itg_session_error(const itg_session *session);
 // of states do not matter). They must lie within the ranges of the open dimensions; a session of
 // ITG_ANY_PLAN takes the first plan that fits. Until they are set, shapes are the largest. Set them
 // before inputs are set or bound: buffers have the sizes of itg_get_input and itg_get_output.
+// Inputs are not padded to the next shape of a list, as in Python: where the model masks what is
+// added, pad them yourself and set the shapes of that plan (itg_model_input).
 ITG_API itg_status itg_set_shapes(itg_session *session, const int64_t (*shapes)[ITG_MAX_RANK]);
 // The shape of one input. Open dimensions of other inputs that it shares follow.
 ITG_API itg_status itg_set_shape(itg_session *session, uint32_t index, const int64_t *shape,
@@ -328,6 +333,45 @@ ITG_API itg_status itg_run(itg_session *session);
 // A list that is NULL leaves its inputs or outputs bound as they are.
 ITG_API itg_status itg_run_with(itg_session *session, const void *const *inputs,
                                 void *const *outputs);
+
+// Memory of a file descriptor: a memfd, a file, or a dma-buf of a camera, a decoder or a GPU. It is
+// mapped, so that sessions use it in place.
+typedef struct itg_buffer itg_buffer;
+
+enum itg_buffer_flags {  // what sessions may do with it; 0: both
+  ITG_BUFFER_READ = 1,
+  ITG_BUFFER_WRITE = 2,
+};
+
+// Maps `size` bytes of `fd`, from `offset` on. The descriptor may be closed afterwards. If another
+// program shortens the file, a run ends with SIGBUS (seal a memfd with F_SEAL_SHRINK).
+ITG_API itg_status itg_buffer_from_fd(int fd, uint64_t offset, uint64_t size, uint32_t flags,
+                                      itg_buffer **buffer, itg_error *error);
+// Bind other memory to all inputs and outputs that use it first. NULL is allowed.
+ITG_API void itg_buffer_destroy(itg_buffer *buffer);
+// Where it is mapped. `size` may be NULL.
+ITG_API void *itg_buffer_data(const itg_buffer *buffer, uint64_t *size);
+// 1: the descriptor is a dma-buf. Each run then begins and ends its access with DMA_BUF_IOCTL_SYNC.
+ITG_API uint32_t itg_buffer_is_dma(const itg_buffer *buffer);
+// The next runs read or write the buffer in place, as with itg_bind_input and itg_bind_output. It
+// may be larger than the input or output. NULL: go back to the session's own memory.
+ITG_API itg_status itg_bind_input_buffer(itg_session *session, uint32_t index, itg_buffer *buffer);
+ITG_API itg_status itg_bind_output_buffer(itg_session *session, uint32_t index, itg_buffer *buffer);
+
+// The order of the axes of pictures.
+enum itg_layout {
+  ITG_AS_DECLARED,  // as the shape in itg_info
+  ITG_NHWC,         // the model declares NCHW
+  ITG_NCHW,         // the model declares NHWC
+};
+
+// The layout in which the first steps read an input: ITG_AS_DECLARED, or the one to which they
+// transpose it.
+ITG_API itg_status itg_input_layout(itg_session *session, uint32_t index, uint32_t *layout);
+// The next runs take an input in the layout that itg_input_layout tells, such as a camera's NHWC
+// where the model declares NCHW, and no longer transpose it. Other layouts are refused. Sizes, and
+// the shapes of itg_set_shapes, stay as declared; itg_get_input tells the shape in this layout.
+ITG_API itg_status itg_set_input_layout(itg_session *session, uint32_t index, uint32_t layout);
 
 typedef struct itg_view {
   const void *data;

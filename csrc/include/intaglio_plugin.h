@@ -48,7 +48,7 @@ typedef struct itg_call {
   uint32_t n_in, n_out;
   const void *attrs;  // the op's attribute struct, 8-byte aligned, of the size that the op declares
   void *scratch;      // 64-byte aligned, as large as the op's scratch function asked for
-  int64_t round;      // of an op flagged ITG_ROUNDS
+  int64_t round;      // of an op flagged ITG_ROUNDS; of an NPU program: core_mask
 } itg_call;
 
 // Output types from input types, attributes and (for shape-like inputs) values: fills dtype, rank

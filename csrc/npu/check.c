@@ -214,6 +214,8 @@ static itg_words check_head(const itg_tensor *code, const itg_tensor *weights, u
   REFUSE(p->version != ITG_NPU_VERSION,
          "the program is of another version of the instruction set; compile it again");
   REFUSE(!p->cores || p->cores > ITG_NPU_CORES, "the program is for no cores, or for more than 16");
+  REFUSE(p->chip_cores && (p->chip_cores < p->cores || p->chip_cores > ITG_NPU_CORES),
+         "the program is for more cores than its chip has");
   REFUSE(p->inputs != n_in || p->outputs != n_out || n_in > 256 || !n_out || n_out > 16,
          "the program has other inputs or outputs than the step");
   REFUSE(p->sram > MOST_SRAM || p->internal > MOST_BYTES || p->near > p->internal,

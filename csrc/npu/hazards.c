@@ -49,49 +49,20 @@ static uint64_t bit_of(const order *o, const itg_npu_region *r, uint32_t core) {
   return (r->space == ITG_NPU_INTERNAL ? shared : o->outputs[r->slot]) + r->at;
 }
 
-// Sets `count` bits, or returns whether all of them are set.
-static bool mark(uint8_t *bits, uint64_t at, uint64_t count, bool set) {
-  bool all = true;
-  while (count) {
-    const uint64_t skip = at % 8, some = 8 - skip < count ? 8 - skip : count;
-    if (some == 8 && count >= 64) {  // whole words
-      const uint64_t words = count / 64;
-      if (set) memset(bits + at / 8, 0xff, words * 8);
-      for (uint64_t w = 0; !set && w < words * 8; w++) all &= bits[at / 8 + w] == 0xff;
-      at += words * 64, count -= words * 64;
-      continue;
-    }
-    const uint8_t mask = (uint8_t)(((1u << some) - 1) << skip);
-    if (set) bits[at / 8] |= mask;
-    all &= (bits[at / 8] & mask) == mask;
-    at += some, count -= some;
-  }
-  return all;
-}
-
-static bool mark_region(order *o, const itg_npu_region *r, uint32_t core, bool set) {
-  uint64_t count[3] = {1, 1, 1}, stride[3] = {0, 0, 0}, at = bit_of(o, r, core);
-  bool all = true;
-  for (int k = 0; k < r->dims; k++) count[k] = r->dim[k].count, stride[k] = r->dim[k].stride;
-  for (uint64_t i = 0; i < count[0]; i++)
-    for (uint64_t j = 0; j < count[1]; j++)
-      for (uint64_t k = 0; k < count[2]; k++)
-        all &= mark(o->written, at + i * stride[0] + j * stride[1] + k * stride[2], r->run, set);
-  return all;
-}
-
 static itg_words check_written(order *o, uint32_t number, const node *n) {
   const uint32_t core = n->record->head.core;
   for (uint32_t k = n->first; k < n->first + n->count; k++) {
     const itg_npu_region *r = &o->regions[k];
     if (!r->write && (r->space == ITG_NPU_SRAM || r->space == ITG_NPU_INTERNAL) &&
-        !mark_region(o, r, core, false))
+        !itg_npu_mark_region(o->written, bit_of(o, r, core), r, false))
       return itg_npu_refuse(number, n->record,
                             "it reads bytes of %s at %llu that nothing has written",
                             memories[r->space], (unsigned long long)r->at);
   }
-  for (uint32_t k = n->first; k < n->first + n->count; k++)
-    if (o->regions[k].write) mark_region(o, &o->regions[k], core, true);
+  for (uint32_t k = n->first; k < n->first + n->count; k++) {
+    const itg_npu_region *r = &o->regions[k];
+    if (r->write) itg_npu_mark_region(o->written, bit_of(o, r, core), r, true);
+  }
   return NULL;
 }
 
@@ -258,7 +229,7 @@ itg_words itg_npu_check_order(const itg_npu_program *p) {
         o.lists[c][k].count = 0;
       }
     wrong = check_all(&o);
-    if (!wrong && p->outputs && !mark(o.written, o.outputs[0], bits - o.outputs[0], false))
+    if (!wrong && p->outputs && !itg_npu_mark(o.written, o.outputs[0], bits - o.outputs[0], false))
       wrong = unwritten;
   }
   free(numbers);

@@ -19,7 +19,7 @@ typedef struct itg_npu_program {
   uint64_t weights;       // bytes of the constants
   uint64_t near;          // the first bytes of `internal` that lie in the chip's shared SRAM
   uint32_t align;         // of every address in SRAM
-  uint32_t reserved;
+  uint32_t chip_cores;    // of the chip; 0: not known
   char chip[16];          // its name
 } itg_npu_program;
 

@@ -105,12 +105,20 @@ int itg_npu_regions_of(const itg_npu_instruction *i, itg_npu_region *to);
 bool itg_npu_touch(const itg_npu_region *a, const itg_npu_region *b);
 // Stores the regions of a feature, at most 3; returns their number.
 int itg_npu_box_regions(const itg_npu_feature *f, bool write, itg_npu_region *to);
+// Sets `count` bits, or returns whether all of them are set.
+bool itg_npu_mark(uint8_t *bits, uint64_t at, uint64_t count, bool set);
+// The same for the bits of a region that begins at bit `at`.
+bool itg_npu_mark_region(uint8_t *bits, uint64_t at, const itg_npu_region *r, bool set);
 
 // Refuses a program if an instruction depends on another that it does not wait for, or reads bytes
 // that were never written.
 itg_words itg_npu_check_order(const itg_npu_program *p);
 itg_words itg_npu_refuse(uint32_t number, const itg_npu_instruction *i, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+// The number of cores that share a program's work with this core_mask (itg_options): those of the
+// mask, at most as many as the program is for. Core c of the program runs on core c % n of them.
+uint32_t itg_npu_cores_of(const itg_npu_program *p, uint32_t core_mask);
 
 // How the simulator computes a product: with packed weights and a padded copy of the input, both in
 // scratch memory outside the modelled memories.

@@ -1,4 +1,6 @@
 // The bytes that an instruction touches, and whether two sets of bytes overlap.
+#include <string.h>
+
 #include "program.h"
 
 static void add_dim(itg_npu_region *r, uint64_t count, uint32_t stride) {
@@ -123,4 +125,35 @@ static bool overlap(const itg_npu_region *a, int i, const itg_npu_region *b, int
 bool itg_npu_touch(const itg_npu_region *a, const itg_npu_region *b) {
   if (a->at >= b->end || b->at >= a->end) return false;
   return overlap(a, 0, b, 0, (int64_t)(b->at - a->at));
+}
+
+// ---- sets of bytes: a bit for each --------------------------------------------------------------
+bool itg_npu_mark(uint8_t *bits, uint64_t at, uint64_t count, bool set) {
+  bool all = true;
+  while (count) {
+    const uint64_t skip = at % 8, some = 8 - skip < count ? 8 - skip : count;
+    if (some == 8 && count >= 64) {  // whole words
+      const uint64_t words = count / 64;
+      if (set) memset(bits + at / 8, 0xff, words * 8);
+      for (uint64_t w = 0; !set && w < words * 8; w++) all &= bits[at / 8 + w] == 0xff;
+      at += words * 64, count -= words * 64;
+      continue;
+    }
+    const uint8_t mask = (uint8_t)(((1u << some) - 1) << skip);
+    if (set) bits[at / 8] |= mask;
+    all &= (bits[at / 8] & mask) == mask;
+    at += some, count -= some;
+  }
+  return all;
+}
+
+bool itg_npu_mark_region(uint8_t *bits, uint64_t at, const itg_npu_region *r, bool set) {
+  uint64_t count[3] = {1, 1, 1}, stride[3] = {0, 0, 0};
+  bool all = true;
+  for (int k = 0; k < r->dims; k++) count[k] = r->dim[k].count, stride[k] = r->dim[k].stride;
+  for (uint64_t i = 0; i < count[0]; i++)
+    for (uint64_t j = 0; j < count[1]; j++)
+      for (uint64_t k = 0; k < count[2]; k++)
+        all &= itg_npu_mark(bits, at + i * stride[0] + j * stride[1] + k * stride[2], r->run, set);
+  return all;
 }

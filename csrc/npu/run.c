@@ -46,17 +46,45 @@ static void step(machine *m, const itg_npu_instruction *i) {
   }
 }
 
+// Fewer cores than the program is for: several of its cores use one memory in turn, each up to its
+// next barrier.
+static void run_in_turn(machine *m) {
+  struct {
+    const itg_npu_instruction *next;
+    uint32_t number;
+  } at[ITG_NPU_CORES];
+  const uint32_t cores = m->program->cores, count = m->program->instructions;
+  uint32_t ended = 0;
+  for (uint32_t c = 0; c < cores; c++) at[c].next = itg_npu_first(m->program), at[c].number = 0;
+  while (ended < cores) {
+    ended = 0;
+    for (uint32_t c = 0; c < cores; c++) {
+      bool barrier = false;
+      m->packed = NULL;  // their weights lie in the memory of another core
+      while (at[c].number < count && !barrier) {
+        const itg_npu_instruction *i = at[c].next;
+        at[c].number++, at[c].next = itg_npu_next(i);
+        if (i->head.core != c) continue;
+        step(m, i);
+        barrier = i->head.op == ITG_NPU_BARRIER;
+      }
+      ended += at[c].number == count;
+    }
+  }
+}
+
 ITG_FN(run, any) {
   if (part) return NULL;  // one thread runs all instructions in order
   machine m = {.call = call, .program = call->in[0]->data};
+  const uint32_t cores = itg_npu_cores_of(m.program, (uint32_t)call->round);
+  const uint64_t each = (m.program->sram + ITG_NPU_SLACK + 63) / 64 * 64;
   uint8_t *at = call->scratch;
-  for (uint32_t c = 0; c < m.program->cores; c++) {
-    m.sram[c] = at;
-    at += (m.program->sram + ITG_NPU_SLACK + 63) / 64 * 64;
-  }
-  m.internal = at;
+  for (uint32_t c = 0; c < m.program->cores; c++) m.sram[c] = at + c % cores * each;
+  m.internal = at += cores * each;
   m.scratch = at + (m.program->internal + 63) / 64 * 64;
   const itg_npu_instruction *i = itg_npu_first(m.program);
-  for (uint32_t n = 0; n < m.program->instructions; n++, i = itg_npu_next(i)) step(&m, i);
+  if (cores < m.program->cores) run_in_turn(&m);
+  else
+    for (uint32_t n = 0; n < m.program->instructions; n++, i = itg_npu_next(i)) step(&m, i);
   return NULL;
 }

@@ -134,6 +134,11 @@ class ModelInputs:
         types = self.types
         return types is None or bool(self.unranked) or not all(t.fixed for t in types.values())
 
+    @property
+    def is_graph(self) -> bool:
+        """Whether the model is a Graph, which has the shapes and ranges that it was loaded with."""
+        return isinstance(self.model, Graph)
+
     # ---- loading -------------------------------------------------------------------------------
     def load(self, **more: Any) -> Graph:
         """The graph, with options in addition to those of the session."""
@@ -166,7 +171,8 @@ class ModelInputs:
     def _refuse_graph(self, more: Mapping[str, Any]) -> None:
         if more:
             raise BadInput(
-                "a Graph has the shapes that it was loaded with; give the model file instead"
+                "a Graph has the shapes and ranges that it was loaded with; give the model file "
+                "instead"
             )
 
     # ---- ranges --------------------------------------------------------------------------------

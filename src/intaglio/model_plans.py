@@ -65,6 +65,9 @@ class ModelPlans:
         self._models: weakref.WeakValueDictionary[Any, Model] = weakref.WeakValueDictionary()
         self._turns: weakref.WeakValueDictionary[Any, _Turn] = weakref.WeakValueDictionary()
         self.renew_locks()
+        if self.source.is_graph and self.source.may_vary:  # one plan for the ranges that it has
+            self._ranges_fail = True
+            self.wide = self._once("graph", lambda: Binding({}))
 
     def renew_locks(self) -> None:
         """Begin with new locks, as a forked process must."""
@@ -117,6 +120,8 @@ class ModelPlans:
 
     def by_shape(self, arrays: Mapping[str, Array]) -> Model | None:
         """A plan for these shapes, whatever the values; None if values decide shapes too."""
+        if self.source.is_graph and self.wide is not None:
+            return self.wide
         key = self.key_of(arrays)
         try:
             return self._once(key, functools.partial(self._binding, key, arrays))

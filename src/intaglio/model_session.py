@@ -22,7 +22,8 @@ from intaglio import dtypes
 from intaglio.after_fork import renew_in_child
 from intaglio.arguments import whole_number
 from intaglio.array_addresses import fitting
-from intaglio.errors import BadInput
+from intaglio.core_mask import CoreMask
+from intaglio.errors import BadInput, option
 from intaglio.feeds import check_inputs
 from intaglio.internal_memory import InternalMemory
 from intaglio.ir import Array, Type
@@ -53,11 +54,18 @@ class ModelSession(Session):
         target: str = "cpu",
         pool: ThreadPool | None = None,
         internal: InternalMemory | None = None,
+        core_mask: CoreMask | None = None,
         **keywords: Any,
     ):
         self.keep = whole_number("keep", keep, 1)
         settings = SessionSettings.of(
-            threads, plan=0, profile=profile, max_steps=max_steps, pool=pool, internal=internal
+            threads,
+            plan=0,
+            profile=profile,
+            max_steps=max_steps,
+            pool=pool,
+            internal=internal,
+            core_mask=core_mask,
         )
         self._plans = ModelPlans(model, target, cache, keywords)
         self._start(settings, bool(background))
@@ -124,21 +132,28 @@ class ModelSession(Session):
         """The inputs whose values decide shapes, as far as known: each value is compiled for."""
         return self._plans.value_inputs
 
+    def set_input_layout(self, name: str, layout: str | None) -> None:
+        """Refused: a model is compiled anew for each shape."""
+        raise BadInput(
+            "a session of a model file has the layouts of the model; compile it with "
+            f"{option('input_layout', layout)}, or open a package"
+        )
+
     def clone(
         self,
         *,
         threads: int | None = None,
         pool: ThreadPool | None = None,
         internal: InternalMemory | None = None,
+        core_mask: CoreMask | None = None,
     ) -> ModelSession:
         """Another session of the same model, with its own memory and state.
 
-        Both share what they compile, and its weights. `threads`, `pool` and `internal` are those of
-        this session unless they are given.
+        Both share what they compile, and its weights. What is not given is as in this session.
         """
         other = object.__new__(ModelSession)
         other.keep, other._plans = self.keep, self._plans
-        other._start(self._settings.but(threads, pool, internal), self._background)
+        other._start(self._settings.but(threads, pool, internal, core_mask), self._background)
         return other
 
     def close(self) -> None:
@@ -247,7 +262,7 @@ class ModelSession(Session):
         with self._tables:
             count = self._uses[key] = self._uses.pop(key, 0) + 1
             _limit(self._uses, MAX_SHAPES)
-        if count == OWN_PLAN_AFTER:
+        if count == OWN_PLAN_AFTER and not self._plans.source.is_graph:
             like = {n: _placeholder(a.shape, dtypes.name_of(a.dtype)) for n, a in arrays.items()}
             self._later(key, lambda: self._new(like))
         return key, wide

@@ -73,7 +73,8 @@ class NativeSession:
         self.plan_inputs = [_without(states, model.types(True, p)) for p in every]
         self.input_numbers = [i for i in range(len(inputs)) if i not in carried]
         self.output_numbers = [i for i in range(len(outputs)) if i not in made]
-        self.inputs = _merged(self.plan_inputs)
+        self.inputs = dict(_merged(self.plan_inputs))
+        self.perms: dict[str, tuple[int, ...]] = {}  # of inputs that are given in another layout
         self.outputs = {n: t for i, (n, t) in enumerate(outputs.items()) if i not in made}
         self.states = {list(inputs)[i]: list(inputs.values())[i] for i, _ in pairs}
         self._counts = len(inputs), len(outputs)
@@ -115,8 +116,9 @@ class NativeSession:
             result = Sized(self, _takes(self.inputs, types), [])
         else:
             rows = ((ctypes.c_int64 * native.MAX_RANK) * max(len(self._sources), 1))()
-            for i, shape in zip(self.input_numbers, shapes, strict=True):
-                rows[i][: len(shape)] = list(shape)
+            for i, name, shape in zip(self.input_numbers, self.inputs, shapes, strict=True):
+                order = np.argsort(self.perms[name]) if name in self.perms else range(len(shape))
+                rows[i][: len(shape)] = [shape[k] for k in order]
             result = Sized(self, _takes(self.inputs, shapes), [], rows)
         self._apply(result)
         view, outputs = CView(), self.model.types(False, self.plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from intaglio.core_mask import CoreMask
 from intaglio.internal_memory import InternalMemory
 from intaglio.package import Package
 from intaglio.package.keys import KeySource, PublicKeySource
@@ -25,6 +26,7 @@ def open(
     weights: str | Path | None = None,
     pool: ThreadPool | None = None,
     internal: InternalMemory | None = None,
+    core_mask: CoreMask | None = None,
 ) -> Session:
     """Open a package file (or a Package, or its bytes) to run it.
 
@@ -32,7 +34,8 @@ def open(
     `intaglio.ThreadPool`, the session uses the threads of that pool, `threads` of them at most.
     With `internal`, an `intaglio.InternalMemory`, it borrows memory for its intermediate tensors
     for each run. A package that was compiled for a list of shapes runs all of them; `plan` chooses
-    one. `profile` measures every step.
+    one. `profile` measures every step. `core_mask` chooses the NPU cores that run a package for a
+    chip: `(0, 2)`, `"0,2"`, bits as in RKNN (5), or `"all"`; results do not depend on it.
     `verify=False` skips the checksum of the weights. `max_steps` limits the number of steps of one
     run, so that endless loops stop (0: 10^9 steps). A file is mapped: nobody may write into it or
     shorten it while it is open. `copy=True` reads it into memory instead.
@@ -58,5 +61,6 @@ def open(
         weights=weights,
         pool=pool,
         internal=internal,
+        core_mask=core_mask,
     )
     return session

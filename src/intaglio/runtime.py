@@ -77,6 +77,7 @@ class COptions(ctypes.Structure):
         ("internal", ctypes.c_void_p),
         ("internal_size", ctypes.c_uint64),
         ("internal_later", ctypes.c_uint32),
+        ("core_mask", ctypes.c_uint32),
     ]
 
 
@@ -162,6 +163,8 @@ def library() -> ctypes.CDLL:
         ("itg_session_create", u32, pointer, pointer, pointer, pointer),
         ("itg_session_destroy", None, pointer),
         ("itg_set_internal", u32, pointer, pointer, size),
+        ("itg_input_layout", u32, pointer, u32, pointer),
+        ("itg_set_input_layout", u32, pointer, u32, u32),
         ("itg_session_error", ctypes.c_char_p, pointer),
         ("itg_session_steps", u32, pointer),
         ("itg_run_with", u32, pointer, pointer, pointer),

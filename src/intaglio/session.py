@@ -13,8 +13,10 @@ from intaglio import dtypes
 from intaglio.after_fork import Turn
 from intaglio.array_addresses import address_of, as_given, fitting, leading, output_buffers
 from intaglio.bindings import Binding, inputs_in_place
+from intaglio.core_mask import CoreMask
 from intaglio.errors import BadInput, RunError
 from intaglio.feeds import check_inputs, no_such_name, require_names
+from intaglio.input_layouts import copy_layouts, read_layout, set_layout
 from intaglio.internal_memory import InternalMemory
 from intaglio.ir import Array, Type
 from intaglio.native_session import NativeSession, Sized
@@ -73,9 +75,16 @@ class Session:
         weights: str | Path | None = None,
         pool: ThreadPool | None = None,
         internal: InternalMemory | None = None,
+        core_mask: CoreMask | None = None,
     ):
         settings = SessionSettings.of(
-            threads, plan=plan, profile=profile, max_steps=max_steps, pool=pool, internal=internal
+            threads,
+            plan=plan,
+            profile=profile,
+            max_steps=max_steps,
+            pool=pool,
+            internal=internal,
+            core_mask=core_mask,
         )
         model = open_package(source, verify, copy, key, public_key, weights)
         self._begin(NativeSession(model, settings), settings)
@@ -110,6 +119,23 @@ class Session:
     def output_names(self) -> list[str]:
         """The names of the outputs, in the order of the model."""
         return list(self.outputs)
+
+    def input_layout(self, name: str) -> str | None:
+        """The layout in which the first kernels read a picture: "NHWC", or "NCHW".
+
+        None: as the model declares it, or the input is no picture.
+        """
+        return read_layout(self._native, name)
+
+    def set_input_layout(self, name: str, layout: str | None) -> None:
+        """Take an input as `input_layout` tells, such as a camera's NHWC; None: as declared.
+
+        The session then no longer transposes it. Make bindings anew.
+        """
+        with self._turn.lock:
+            set_layout(self._native, name, layout)
+            self._known.clear()
+            self._sized = None if self._native.resizable else self._native.sized()
 
     def output_shapes(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
         """The shapes of the outputs for these shapes of the inputs, by name.
@@ -246,10 +272,8 @@ class Session:
             if larger is None and len(self._native.plan_inputs) == 1:
                 raise
             if larger is None:
-                raise BadInput(
-                    f"{e}; it was compiled for {self._native.listed_shapes()}; pad the inputs "
-                    "yourself where that is right"
-                ) from None
+                listed = self._native.listed_shapes()
+                raise BadInput(f"{e}; it was compiled for {listed}") from None
         sized = self._at(tuple(larger))
         assert self._padding is not None
         empty = {name: np.empty(shape, dtype) for name, dtype, shape in sized.makes}
@@ -290,14 +314,17 @@ class Session:
         threads: int | None = None,
         pool: ThreadPool | None = None,
         internal: InternalMemory | None = None,
+        core_mask: CoreMask | None = None,
     ) -> Session:
         """Another session over the same weights, with its own memory and state.
 
-        `threads`, `pool` and `internal` are those of this session unless they are given.
+        What is not given is as in this session.
         """
-        settings = self._settings.but(threads, pool, internal)
+        settings = self._settings.but(threads, pool, internal, core_mask)
         other = object.__new__(Session)
-        other._begin(NativeSession(self._native.model, settings), settings)
+        native = NativeSession(self._native.model, settings)
+        copy_layouts(self._native, native)
+        other._begin(native, settings)
         return other
 
     def profile(self) -> list[StepProfile]:

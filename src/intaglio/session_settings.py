@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from intaglio.arguments import default_threads, whole_number
+from intaglio.core_mask import CoreMask, mask_bits
 from intaglio.internal_memory import InternalMemory, require_internal
 from intaglio.runtime import COptions
 from intaglio.thread_pool import ThreadPool, require_pool
@@ -22,6 +23,7 @@ class SessionSettings:
     max_steps: int = 0
     pool: ThreadPool | None = None
     internal: InternalMemory | None = None
+    core_mask: int = 0  # bits
 
     @classmethod
     def of(
@@ -33,6 +35,7 @@ class SessionSettings:
         max_steps: int = 0,
         pool: ThreadPool | None = None,
         internal: InternalMemory | None = None,
+        core_mask: CoreMask | None = None,
     ) -> SessionSettings:
         """Checked settings. With a pool, `threads` limits how many of its threads are used."""
         pool = require_pool(pool)
@@ -46,13 +49,20 @@ class SessionSettings:
             whole_number("max_steps", max_steps, 0, (1 << 64) - 1),
             pool,
             require_internal(internal),
+            mask_bits(core_mask),
         )
 
     def but(
-        self, threads: int | None, pool: ThreadPool | None, internal: InternalMemory | None
+        self,
+        threads: int | None,
+        pool: ThreadPool | None,
+        internal: InternalMemory | None,
+        core_mask: CoreMask | None = None,
     ) -> SessionSettings:
         """These settings with what is not None changed."""
         changed = replace(self, internal=require_internal(internal) or self.internal)
+        if core_mask is not None:
+            changed = replace(changed, core_mask=mask_bits(core_mask))
         if threads is None and pool is None:
             return changed
         other = SessionSettings.of(threads, pool=self.pool if pool is None else pool)
@@ -64,4 +74,5 @@ class SessionSettings:
         if self.pool is not None:
             options.pool = self.pool.handle
         options.internal_later = self.internal is not None
+        options.core_mask = self.core_mask
         return options

@@ -5,6 +5,7 @@
 enum {
   ITG_KEYS = 512,         // keys of a block: only their scores are kept
   ITG_SCORES = 12 << 10,  // floats of scores at a time
+  ITG_ROWS = 126,         // most rows of a block
   ITG_FEW = 3,            // rows up to which packing keys and values does not pay
 };
 
@@ -15,12 +16,16 @@ typedef struct itg_attention {  // block sizes, and floats of each array in a th
 } itg_attention;
 
 static inline int64_t itg_whole(int64_t n) { return (n + 15) / 16 * 16; }
+static inline int64_t itg_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+// Fewer keys allow more rows in a block. `total` has room for the most rows, so that an attention
+// with fewer rows or keys never needs more: sessions reserve it for their largest shapes.
 static inline itg_attention itg_attention_of(const itg_attrs_attention *a) {
-  itg_attention s = {.keys = a->keys < ITG_KEYS ? a->keys : ITG_KEYS};
+  itg_attention s = {.keys = itg_least(a->keys, ITG_KEYS)};
   const bool few = a->rows <= ITG_FEW;
+  const int64_t most = itg_least(a->rows, ITG_ROWS);
   s.stride = itg_whole(s.keys);
-  s.rows = ITG_SCORES / (s.stride ? s.stride : 1) / 7 * 7;
+  s.rows = itg_least(ITG_SCORES / (s.stride ? s.stride : 1) / 7 * 7, ITG_ROWS);
   if (s.rows < 7) s.rows = 7;
   if (s.rows > a->rows) s.rows = a->rows;
   s.packed_keys = few ? 0 : itg_whole(a->keys) * a->size;
@@ -30,7 +35,10 @@ static inline itg_attention itg_attention_of(const itg_attrs_attention *a) {
   s.sums = s.keys < a->keys ? itg_whole(s.rows * a->value_size) : 0;
   s.states =
       itg_whole(3 * s.rows) + s.stride;  // top, total and mask of each row; a line of the mask
-  s.total = itg_whole(s.packed_keys) + itg_whole(s.packed_values) + s.scores + s.queries + s.sums +
-            s.states;
+  s.total = itg_whole(s.packed_keys) + itg_whole(s.packed_values) +
+            itg_least(most * s.stride, ITG_SCORES + 7 * s.stride) +
+            (few ? 0 : most * itg_whole(a->size)) +
+            (s.keys < a->keys ? itg_whole(most * a->value_size) : 0) + itg_whole(3 * most) +
+            s.stride;
   return s;
 }

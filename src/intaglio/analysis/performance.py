@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from intaglio.core_mask import CoreMask, chosen_cores, mask_bits
 from intaglio.errors import BadInput, option
 from intaglio.npu.own import isa
 from intaglio.npu.predict import vendor
@@ -80,6 +81,7 @@ class Performance:
     parts: list[Part] = field(default_factory=list, repr=False)  # in execution order
     batch: int = 1  # samples per run
     chip_cores: int = 1  # cores of the chip
+    core_numbers: tuple[int, ...] = (0,)  # cores that run it
     name: str = ""  # name of the model
 
     @property
@@ -143,6 +145,7 @@ class Performance:
             "fps",
             "bytes",
             "chip_cores",
+            "core_numbers",
             "all_cores",
             "mac_use",
         )
@@ -166,8 +169,8 @@ class Performance:
 
     def _events(self) -> Iterator[dict[str, Any]]:
         yield _metadata_event("process_name", 0, 0, "CPU")
-        for core in range(self.cores):
-            yield _metadata_event("process_name", core + 1, 0, f"NPU core {core}")
+        for core, number in enumerate(self.core_numbers):
+            yield _metadata_event("process_name", core + 1, 0, f"NPU core {number}")
             for q, queue in enumerate(isa.QUEUES):
                 yield _metadata_event("thread_name", core + 1, q, queue)
         for part in self.parts:
@@ -221,12 +224,14 @@ def performance(
     clock: float | None = None,
     ddr: float | None = None,
     serial: bool = False,
+    core_mask: CoreMask | None = None,
 ) -> Performance:
     """Predict how fast a package runs on the chip that it was compiled for.
 
     `clock` (MHz) and `ddr` (bytes per nanosecond) replace the chip's figures. Other memory sizes,
-    cores, batches and types need another program: compile for them. With `serial` each layer
-    starts when the one before it has ended.
+    batches and types, and more cores, need another program: compile for them. With `serial` each
+    layer starts when the one before it has ended. `core_mask` chooses the cores that run it, as
+    that of `intaglio.open` does.
     """
     meta = package.meta
     if "npu" not in meta or "partition" not in meta:
@@ -244,14 +249,16 @@ def performance(
     steps = [s for s in package.plan.steps if s.op == "npu.run"]
     programs = [s.inputs[0].data for s in steps if s.inputs[0] and s.inputs[0].data is not None]
     partition = Partition.from_dict(meta["partition"])
-    cores = max((int(np.frombuffer(p, isa.PROGRAM, 1)["cores"][0]) for p in programs), default=1)
+    compiled = max((int(np.frombuffer(p, isa.PROGRAM, 1)["cores"][0]) for p in programs), default=1)
+    chosen = chosen_cores(mask_bits(core_mask), compiled, found.name, found.cores)
     result = Performance(
         found.name,
         found.clock,
         found.ddr,
-        cores,
+        len(chosen),
         estimates=list(found.estimates),
         chip_cores=found.cores,
+        core_numbers=chosen,
         name=package.plan.name,
     )
     on_cpu, now = list(partition.on_cpu), 0.0
@@ -262,7 +269,8 @@ def performance(
             result.cpu_milliseconds += long / 1e3
         else:
             number = len(result.busy)
-            line = timeline(vendor.serial(programs[number]) if serial else programs[number], found)
+            program = vendor.serial(programs[number]) if serial else programs[number]
+            line = timeline(program, found, on=len(chosen))
             layers, loads, long = (
                 meta["npu"][number]["layers"],
                 line.loads(),

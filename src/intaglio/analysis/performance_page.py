@@ -59,7 +59,7 @@ def picture(p: Performance, width: int = 1000) -> str:
         )
     for number, (core, q) in enumerate(lanes):
         y, queue = LANE * number + 8, isa.QUEUES[q] if core >= 0 else "CPU"
-        words = f"core {core} {queue}" if core >= 0 else "CPU"
+        words = f"core {p.core_numbers[core]} {queue}" if core >= 0 else "CPU"
         parts.append(
             f'<text class="soft" x="{LEFT - 8}" y="{y + 13}" text-anchor="end">{words}</text>'
         )

@@ -47,11 +47,12 @@ class WhatIf:
     batch: int | None = None
     dtype: str | None = None  # int8, int16, fp16, ...: the type of the products
     sparse: str | None = None  # "2:4 in", "2:4 out", "4:16": prune the weights to this form
+    core_mask: str | None = None  # the cores that run it: "0,1"
 
     @property
     def recompiles(self) -> bool:
         """Does it need another program?"""
-        return replace(self, clock=None, ddr=None) != WhatIf()
+        return replace(self, clock=None, ddr=None, core_mask=None) != WhatIf()
 
     def check(self) -> None:
         """BadInput if a figure is impossible on every chip."""
@@ -85,7 +86,7 @@ class Model:
     def compiled(self, target: str, what: WhatIf) -> tuple[Package, Chip]:
         """The package and its chip; cached, since clock and DDR speed do not change the program."""
         what.check()
-        key = (target, replace(what, clock=None, ddr=None))
+        key = (target, replace(what, clock=None, ddr=None, core_mask=None))
         if key not in self._made:
             chip = chips.load(target)
             if what.sram is not None:
@@ -116,7 +117,12 @@ class Model:
         size = size_of(dtype)
         ddr = None if what.ddr is None else what.ddr / size
         found = performance(
-            package, chip=chip, clock=what.clock, ddr=ddr, serial=self._is_serial(chip)
+            package,
+            chip=chip,
+            clock=what.clock,
+            ddr=ddr,
+            serial=self._is_serial(chip),
+            core_mask=what.core_mask,
         )
         found.batch = what.batch or 1
         return found if size == 1 else _in_elements(found, dtype, size)

@@ -30,11 +30,18 @@ from intaglio.cli import key_options, model_files, options, progress_line, runs_
     help="Duration of each measurement.",
 )
 @click.option("--layers", is_flag=True, help="Show the time of every step.")
+@runs_on.core_mask
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @key_options.package_options
 @options.model_options
 def command(
-    model: str, threads: str, seconds: float, layers: bool, as_json: bool, **model_options: Any
+    model: str,
+    threads: str,
+    seconds: float,
+    layers: bool,
+    core_mask: str | None,
+    as_json: bool,
+    **model_options: Any,
 ) -> None:
     """Measure the latency of MODEL (a package or a model file) on random inputs.
 
@@ -53,8 +60,9 @@ def command(
     with progress_line.shown():
         for i, n in enumerate(counts):
             progress.report(f"measuring for {seconds:g} s, thread count", i, len(counts))
-            rows.append(_measure(package, n, seconds, layers, model_files.run_sizes(model_options)))
-    chip, predicted = runs_on.chip_of(package), runs_on.predicted_ms(package)
+            sizes = model_files.run_sizes(model_options)
+            rows.append(_measure(package, n, seconds, layers, sizes, core_mask))
+    chip, predicted = runs_on.chip_of(package), runs_on.predicted_ms(package, core_mask)
     if as_json:
         where = {"simulated": chip is not None, "predicted_ms": predicted}
         click.echo(json.dumps([row | where for row in rows], indent=1))
@@ -73,12 +81,17 @@ def command(
 
 
 def _measure(
-    package: Any, threads: int, seconds: float, layers: bool, sizes: dict[str, int]
+    package: Any,
+    threads: int,
+    seconds: float,
+    layers: bool,
+    sizes: dict[str, int],
+    core_mask: str | None,
 ) -> dict[str, Any]:
     import intaglio
     from intaglio.analysis import choices, summary
 
-    with intaglio.open(package, threads=threads, profile=layers) as session:
+    with intaglio.open(package, threads, profile=layers, core_mask=core_mask) as session:
         feeds = options.read_feeds([], session.inputs, "random", sizes=sizes)
         session.run(feeds)
         session.reset_profile()

@@ -79,11 +79,11 @@ def load_package(path: str) -> Any:
     return Package.load(path, **key_options.given_keys())
 
 
-def open_model(path: str, threads: int | None, model_options: dict[str, Any]) -> Any:
+def open_model(path: str, settings: dict[str, Any], model_options: dict[str, Any]) -> Any:
     """A Session for a package, or for a model that is compiled first."""
     import intaglio
 
-    return intaglio.open(read_package(path, model_options), threads=threads)
+    return intaglio.open(read_package(path, model_options), **settings)
 
 
 def output_path(model: str, given: str | None) -> Path:

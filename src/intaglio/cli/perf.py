@@ -28,8 +28,8 @@ COMPARED = ("milliseconds", "fps", "bytes")  # figures in JSON of the chip witho
 
 
 GROUPS = {  # of --help
-    "Chips": "--target --chips --by-layer --as-vendor",
-    "Assumptions": "--clock --ddr --sram --cores --batch --dtype --sparse --sweep --payoff",
+    "Chips": "--target --chips --cores --core-mask --by-layer --as-vendor",
+    "Assumptions": "--clock --ddr --sram --batch --dtype --sparse --sweep --payoff",
     "Output": "--json --html --svg --trace",
     **key_options.GROUP,
 }
@@ -45,6 +45,7 @@ GROUPS = {  # of --help
 @click.option(
     "--cores", type=int, default=1, show_default=True, help="Number of cores that share the work."
 )
+@runs_on.core_mask
 @click.option("--batch", type=int, metavar="N", help="Assume a batch of N samples.")
 @click.option("--dtype", metavar="TYPE", help="Assume products in int8, int16, fp16, ...")
 @click.option("--sparse", metavar="FORM", help="Assume pruned weights: 2:4 in, 4:16, ...")
@@ -82,6 +83,7 @@ def command(
     ddr: float | None,
     sram: int | None,
     cores: int,
+    core_mask: str | None,
     batch: int | None,
     dtype: str | None,
     sparse: str | None,
@@ -105,6 +107,7 @@ def command(
     intaglio perf model.itg                             time of each layer
     intaglio perf model.onnx --target rk3588            compiles it first
     intaglio perf model.onnx --chips rk3588,k230        compares chips
+    intaglio perf model.itg --core-mask 0,1             on two of its cores
     intaglio perf model.itg --clock 600 --ddr 6.4       another clock and memory
     intaglio perf model.onnx --target rk3588 --batch 4 --dtype fp16
     intaglio perf model.onnx --target rk3588 --sweep cores=1,2,3 --svg cores.svg
@@ -112,7 +115,7 @@ def command(
     """
     from intaglio.analysis.whatif import WhatIf
 
-    what = WhatIf(clock, ddr, sram, cores, batch, dtype, sparse)
+    what = WhatIf(clock, ddr, sram, cores, batch, dtype, sparse, core_mask)
     what.check()
     refuse_unwritable(html, svg, trace)
     source = _Source(model, by_layer, as_vendor, options.load_arguments(**model_options))
@@ -193,7 +196,7 @@ class _Source:
                 "a package is compiled already; --target, --sram, --cores, --batch, --dtype, "
                 "--sparse, --by-layer and --as-vendor need the model file"
             )
-        found = performance(self.package, clock=what.clock, ddr=what.ddr)
+        found = performance(self.package, clock=what.clock, ddr=what.ddr, core_mask=what.core_mask)
         found.name = Path(self.path).stem
         return found
 

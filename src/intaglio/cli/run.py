@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from intaglio.cli import key_options, kmodel, model_files, options, run_pictures
+from intaglio.cli import key_options, kmodel, model_files, options, run_pictures, runs_on
 from intaglio.errors import BadInput
 from intaglio.files import write_atomically
 from intaglio.ir import Array
@@ -61,6 +61,7 @@ GROUPS = {  # of --help
     is_flag=True,
     help="Print the outputs as JSON; for pictures one object on each line.",
 )
+@runs_on.core_mask
 @key_options.package_options
 @options.model_options
 def command(
@@ -73,6 +74,7 @@ def command(
     threads: int | None,
     steps: int | None,
     as_json: bool,
+    core_mask: str | None,
     **given: Any,
 ) -> None:
     """Run MODEL on INPUTS. A model file is compiled first.
@@ -92,9 +94,12 @@ def command(
     intaglio run keywords.tflite frames.npy --steps 50 -o scores.npz
     """
     asked, model_options = run_pictures.split_options(given)
+    settings = {"threads": threads, "core_mask": core_mask}
     if kmodel.is_kmodel(model):
         if steps or run_pictures.are_pictures(sources):
             raise BadInput(f"{model} is a kmodel, which reads arrays of bytes: give FILE.npy")
+        if core_mask is not None:
+            raise BadInput(f"{model} is a kmodel for one core; leave out --core-mask")
         labels = run_pictures.refuse_for_arrays(asked)
         outputs, types = kmodel.run(model, sources, fill, seed)
         _show(outputs, types, out, top, labels, as_json)
@@ -103,11 +108,11 @@ def command(
         if fill or steps:
             flag = "--fill" if fill else "--steps"
             raise BadInput(f"{flag} is for arrays; leave it out with pictures")
-        run_pictures.run(model, sources, asked, model_options, threads, top, out, as_json)
+        run_pictures.run(model, sources, asked, model_options, settings, top, out, as_json)
         return
     labels = run_pictures.refuse_for_arrays(asked)
     loaded = {**model_options, **run_pictures.load_options(asked)}
-    with model_files.open_model(model, threads, loaded) as session:
+    with model_files.open_model(model, settings, loaded) as session:
         sizes = model_files.run_sizes(model_options)
         feeds = options.read_feeds(sources, session.inputs, fill, seed, sizes)
         outputs = _several(session, feeds, steps) if steps else session.run(feeds)

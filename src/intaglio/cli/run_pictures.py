@@ -135,7 +135,7 @@ def run(
     specs: Sequence[str],
     asked: dict[str, Any],
     model_options: dict[str, Any],
-    threads: int | None,
+    settings: dict[str, Any],
     top: int | None,
     out: str | None,
     as_json: bool,
@@ -148,7 +148,7 @@ def run(
         raise BadInput("-o holds the outputs of one picture, several are given; give one")
     if asked["draw"] and not source.many and not _is_folder(asked["draw"]):
         refuse_unwritable(asked["draw"])
-    session, preprocessing = _open(model, threads, asked, model_options)
+    session, preprocessing = _open(model, settings, asked, model_options)
     drawings = Drawings(asked["draw"], source)
     with session:
         sizes = model_files.run_sizes(model_options)
@@ -171,7 +171,7 @@ def run(
 
 
 def _open(
-    model: str, threads: int | None, asked: dict[str, Any], model_options: dict[str, Any]
+    model: str, settings: dict[str, Any], asked: dict[str, Any], model_options: dict[str, Any]
 ) -> tuple[Session, dict[str, Any]]:
     """The session, and preprocessing to do outside of it: a package has its own inside."""
     outside: dict[str, Any] = {}
@@ -183,7 +183,7 @@ def _open(
         model_options = {**model_options, "mean": None, "std": None}
     else:
         model_options = {**model_options, **load_options(asked)}
-    return model_files.open_model(model, threads, model_options), outside
+    return model_files.open_model(model, settings, model_options), outside
 
 
 def _predictor(

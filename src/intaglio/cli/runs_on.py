@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 from intaglio.errors import IntaglioError
 
 if TYPE_CHECKING:
@@ -14,6 +16,12 @@ TARGETS = (
     "in a simulator on this PC, not on the chip; `intaglio perf` predicts its speed."
 )
 PREDICTED = "predicted from figures of the chip, not measured on it"
+
+core_mask = click.option(
+    "--core-mask",
+    metavar="CORES",
+    help="NPU cores that run it: 0, 0,2, ..., all [default: as many as it was compiled for].",
+)
 
 
 def chip_of(package: Package) -> str | None:
@@ -31,13 +39,13 @@ def words(package: Package) -> str:
     return f"runs on the processor; for {cpu}"
 
 
-def predicted_ms(package: Package) -> float | None:
+def predicted_ms(package: Package, core_mask: str | None = None) -> float | None:
     """The predicted time on the chip; None for a CPU, or if the package has no report."""
     from intaglio.analysis.performance import performance
 
     if chip_of(package) is None:
         return None
     try:
-        return performance(package).milliseconds
+        return performance(package, core_mask=core_mask).milliseconds
     except IntaglioError:  # a stripped package
         return None

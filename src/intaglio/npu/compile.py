@@ -125,6 +125,7 @@ def _compile(body: Graph, net: Network, context: TilingContext, grouped: bool) -
         instructions=emitter.instructions,
         near=min(chip.shared, memory_plan.internal),
         align=chip.align,
+        chip_cores=chip.cores,
     )
     weights = np.frombuffer(bytes(emitter.weights), np.uint8)
     return Compiled(program, weights, net, context, memory_plan)

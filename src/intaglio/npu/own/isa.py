@@ -41,10 +41,11 @@ PROGRAM = np.dtype(
         ("weights", "<u8"),  # bytes of constants
         ("near", "<u8"),  # leading bytes of `internal` that are in the chip's shared SRAM
         ("align", "<u4"),  # alignment of addresses in SRAM
-        ("reserved", "<u4"),
+        ("chip_cores", "<u4"),  # cores of the chip; 0: not known
         ("chip", "S16"),
     ]
 )
+COUNTS = ("cores", "sram", "internal", "weights", "near", "align", "chip_cores")  # of PROGRAM
 PORT = np.dtype([("dtype", "u1"), ("rank", "u1"), ("reserved", "u1", (6,)), ("shape", "<i8", (8,))])
 HEAD = np.dtype(
     [
@@ -275,11 +276,12 @@ class Program:
     instructions: list[Instruction] = field(default_factory=list)
     near: int = 0
     align: int = 1
+    chip_cores: int = 0  # 0: not known
 
     def encode(self) -> Array:
         """The bytes of the program, as a row of u8."""
         head = np.zeros((), PROGRAM)
-        for name in ("cores", "sram", "internal", "weights", "near", "align"):
+        for name in COUNTS:
             head[name] = getattr(self, name)
         head["magic"], head["version"], head["chip"] = MAGIC, VERSION, self.chip.encode()
         head["inputs"], head["outputs"] = len(self.inputs), len(self.outputs)
@@ -312,7 +314,7 @@ class Program:
             ports.append(Port(_dtype(row["dtype"]), shape))
             at += PORT.itemsize
         n = int(head["inputs"])
-        named = {k: int(head[k]) for k in ("cores", "sram", "internal", "weights", "near", "align")}
+        named = {k: int(head[k]) for k in COUNTS}
         chip = bytes(head["chip"]).decode("ascii", "replace")
         instructions = list(_read(raw, at, int(head["instructions"])))
         return cls(

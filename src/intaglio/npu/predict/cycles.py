@@ -65,8 +65,11 @@ class Costs:
         return len(self.op)
 
 
-def costs(program: isa.Program | Array, chip: Chip) -> Costs:
-    """The costs of a program's instructions on `chip`."""
+def costs(program: isa.Program | Array, chip: Chip, cores: int | None = None) -> Costs:
+    """The costs of a program's instructions on `chip`, of which `cores` cores share the work.
+
+    Without `cores` they are as many as the program was compiled for.
+    """
     data = program.encode() if isinstance(program, isa.Program) else program
     head, at, codes, batch = _walk(data)
     n = len(at)
@@ -92,8 +95,9 @@ def costs(program: isa.Program | Array, chip: Chip) -> Costs:
                 name, rows, chip, constant, batch_padding
             )
             result.idle[which] = constant["launch"]
-    cores = int(core.max(initial=0)) + 1
-    result.work[queue == 1] *= 1 + constant["alone"] * (cores - 1) / batch
+    compiled = int(core.max(initial=0)) + 1
+    sharing = compiled if cores is None else min(cores, compiled)
+    result.work[queue == 1] *= 1 + constant["alone"] * (sharing - 1) / batch
     _add_layer_overhead(result, constant["layer"])
     return result
 

@@ -11,6 +11,7 @@ from intaglio.errors import BadFile
 from intaglio.ir import Array
 from intaglio.npu.own import isa
 from intaglio.npu.predict.cycles import Costs, constants, costs
+from intaglio.npu.predict.on_cores import on_cores
 from intaglio.targets.chip import Chip
 
 BOUNDS = ("compute", "bandwidth", "launch")
@@ -116,9 +117,16 @@ class Timeline:
         return {isa.NAMES[k]: float(sums[k]) for k in isa.NAMES if (c.op == k).any()}
 
 
-def timeline(program: isa.Program | Array, chip: Chip, needs: Costs | None = None) -> Timeline:
-    """Schedule a program's instructions on `chip`; `needs` replaces their costs."""
-    result = costs(program, chip) if needs is None else needs
+def timeline(
+    program: isa.Program | Array, chip: Chip, needs: Costs | None = None, on: int | None = None
+) -> Timeline:
+    """Schedule a program's instructions on `chip`; `needs` replaces their costs.
+
+    With `on` they run on so many cores, at most as many as the program was compiled for.
+    """
+    result = costs(program, chip, on) if needs is None else needs
+    if on is not None:
+        result = on_cores(result, on)
     start, end = _run(result)
     cores = int(result.core.max(initial=0)) + 1
     return Timeline(chip, result, start, end, cores)

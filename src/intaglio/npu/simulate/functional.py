@@ -6,7 +6,7 @@ also checks for hazards between queues; this one does not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,29 @@ from intaglio.npu.own.isa import ELTWISE, POOLS, Feature, Instruction, Program
 from intaglio.npu.sparse_weights import expand
 
 
-def run(program: Program, weights: Array, inputs: Sequence[Array]) -> list[Array]:
-    """The outputs of a program."""
-    machine = Machine(program, weights, inputs)
-    for instruction in program.instructions:
+def run(
+    program: Program, weights: Array, inputs: Sequence[Array], cores: int | None = None
+) -> list[Array]:
+    """The outputs of a program; on `cores` cores if these are fewer than it is for."""
+    fewer = cores is not None and cores < program.cores
+    machine = Machine(program, weights, inputs, cores if fewer else None)
+    for instruction in in_turn(program) if fewer else program.instructions:
         machine.step(instruction)
     return [
         raw.view(dtypes.numpy_of(port.dtype)).reshape(port.shape)
         for raw, port in zip(machine.memory["output"], program.outputs, strict=True)
     ]
+
+
+def in_turn(program: Program) -> Iterator[Instruction]:
+    """The instructions core by core between barriers, as fewer cores run them."""
+    parts: dict[tuple[int, int], list[Instruction]] = {}
+    passed = [0] * program.cores
+    for i in program.instructions:
+        parts.setdefault((passed[i.core], i.core), []).append(i)
+        passed[i.core] += i.op == "barrier"
+    for key in sorted(parts):
+        yield from parts[key]
 
 
 def _size(dtype: str, shape: Sequence[int]) -> int:
@@ -36,8 +50,11 @@ def _size(dtype: str, shape: Sequence[int]) -> int:
 class Machine:
     """The memories of a chip as bytes, and the effect of each instruction on them."""
 
-    def __init__(self, program: Program, weights: Array, inputs: Sequence[Array]):
-        self.sram = [np.zeros(program.sram, np.uint8) for _ in range(program.cores)]
+    def __init__(
+        self, program: Program, weights: Array, inputs: Sequence[Array], cores: int | None = None
+    ):
+        own = [np.zeros(program.sram, np.uint8) for _ in range(cores or program.cores)]
+        self.sram = [own[k % len(own)] for k in range(program.cores)]  # fewer cores share theirs
         raw = [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in inputs]
         self.memory: dict[str, list[Array]] = {
             "weights": [weights],
