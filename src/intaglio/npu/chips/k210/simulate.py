@@ -41,6 +41,8 @@ class Machine:
             "kpu": self.ram,
         }
         self.ports: dict[tuple[str, int], Array] = {}
+        self._native: dict[int, tuple[layer.Layer, native_layer.NativeLayer]] = {}
+        self._scratch = np.empty(0, np.uint8)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs of one inference."""
@@ -115,12 +117,36 @@ class Machine:
         )
 
     def _conv(self, command: Conv) -> None:
-        what = layer.read(command.words)
-        maps = self._download(what.src, (command.batches, *what.in_shape))
-        results = np.stack([convolve(what, command, x) for x in maps])
-        self._upload(results, what.dst, results.shape)
+        if command.batches == 1 and native_layer.available():
+            what = self._conv_in_ram(command)
+        else:
+            what = layer.read(command.words)
+            maps = self._download(what.src, (command.batches, *what.in_shape))
+            self._upload(
+                np.stack([convolve(what, command, x) for x in maps]),
+                what.dst,
+                (command.batches, *what.out_shape),
+            )
         if command.output is not None:
-            self.bytes(command.output)[: results.size] = results.reshape(-1)
+            shape = (command.batches, *what.out_shape)
+            results = self._download(what.dst, shape).reshape(-1)
+            self.bytes(command.output)[: results.size] = results
+
+    def _conv_in_ram(self, command: Conv) -> layer.Layer:
+        """Execute a layer by C, from RAM to RAM."""
+        if id(command) not in self._native:  # the function keeps its commands
+            self._native[id(command)] = prepare(command)
+        what, native = self._native[id(command)]
+        if len(self._scratch) < native.scratch:
+            self._scratch = np.empty(native.scratch, np.uint8)
+        base = self.ram.ctypes.data
+        x, y = base + what.src * ram.LINE, base + what.dst * ram.LINE
+        size = ram.lines(*what.in_shape) * ram.LINE
+        if what.depthwise and abs(what.src - what.dst) * ram.LINE < size:
+            copy = np.frombuffer(self.ram, np.uint8, size, what.src * ram.LINE).copy()
+            x = copy.ctypes.data
+        native.run(x, y, self._scratch.ctypes.data)
+        return what
 
     def _copy(self, command: Copy) -> None:
         source, target = self.bytes(command.source), self.bytes(command.target)
@@ -134,12 +160,25 @@ class Machine:
         write[...] = read
 
 
-def convolve(what: layer.Layer, command: Conv, x: Array) -> Array:
-    """The result of a layer for one map."""
+def _operands(what: layer.Layer, command: Conv) -> tuple[Array, Norm, Curve]:
     shape = what.weight_shape
     w = np.frombuffer(command.weights, np.uint8, int(np.prod(shape))).reshape(shape)
-    norm, curve = Norm.unpack(command.norm[: 8 * what.out_channels]), Curve.unpack(command.curve)
-    return compute(x, w, norm, curve, what.pad, what.terms, what.depthwise, what.pool)
+    return w, Norm.unpack(command.norm[: 8 * what.out_channels]), Curve.unpack(command.curve)
+
+
+def convolve(what: layer.Layer, command: Conv, x: Array) -> Array:
+    """The result of a layer for one map."""
+    operands = _operands(what, command)
+    return compute(x, *operands, what.pad, what.terms, what.depthwise, what.pool)
+
+
+def prepare(command: Conv) -> tuple[layer.Layer, native_layer.NativeLayer]:
+    """A layer with its weights packed for C, which works in the KPU's RAM."""
+    what = layer.read(command.words)
+    last = what.pad, what.terms, what.depthwise, what.pool
+    places = native_layer.in_ram(what.in_shape), native_layer.in_ram(what.out_shape)
+    operands = _operands(what, command)
+    return what, native_layer.NativeLayer(what.in_shape, *operands, *last, places)
 
 
 def compute(
@@ -154,8 +193,7 @@ def compute(
 ) -> Array:
     """A layer's result [O, H, W] for a map [C, H, W]."""
     if native_layer.available():
-        made = native_layer.run(x, w, norm, curve, pad, terms, depthwise)
-        return arithmetic.pool(made, pool)
+        return native_layer.run(x, w, norm, curve, pad, terms, depthwise, pool)
     acc = arithmetic.sums(x, w, pad, terms, depthwise)
     return arithmetic.pool(arithmetic.activate(arithmetic.normalize(acc, norm), curve), pool)
 
