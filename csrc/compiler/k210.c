@@ -1,6 +1,7 @@
 // Layers of the K210: packing of weights, and the limits within which f64 is exact.
 #include "k210.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -36,8 +37,7 @@ static void pack(const itg_k210_layer *l) {
     for (int64_t t = 0; t < terms; t++) {
       const int8_t less = (int8_t)(w[t] - 128);
       const int64_t c = t / taps, tap = t % taps, group = o / ITG_K210_BLOCK * fours + c / 4;
-      if (l->depthwise)
-        l->weights[(o * l->kernel + tap % l->kernel) * 4 + tap / l->kernel] = less;
+      if (l->depthwise) l->weights[(o * l->kernel + tap % l->kernel) * 4 + tap / l->kernel] = less;
       else
         l->weights[((group * taps + tap) * ITG_K210_BLOCK + o % ITG_K210_BLOCK) * 4 + c % 4] = less;
     }
@@ -60,6 +60,13 @@ static int choose_segments(itg_k210_layer *l, double low, double high) {
     l->factor[l->segments] =
         l->curve_mul[i] ? (double)l->curve_mul[i] / (double)(1LL << l->curve_shift[i]) : 0;
     l->bias[l->segments++] = (double)l->curve_bias[i];
+  }
+  l->lowest = -INFINITY;
+  if (l->segments == 2 && l->factor[0] == 0 && l->bias[0] == l->bias[1]) {  // like ReLU
+    l->start[0] = l->start[1];
+    l->factor[0] = l->factor[1];
+    l->lowest = 0;
+    l->segments = 1;
   }
   return 1;
 }
@@ -90,8 +97,8 @@ void itg_k210_prepare(itg_k210_layer *l) {
     const double last = (a < b ? a : b) - 1, next = (a < b ? b : a) + 1;
     // products below 2^52; results below 2^46, whose products with a slope are beyond 255 if f64
     // does not hold them
-    l->exact[o] = far * (magnitude(mul) + 1) < 4503599627370496.0 && last > -70368744177664.0 &&
-                  next < 70368744177664.0;
+    l->exact[o] = (far + magnitude(l->of_w[o])) * (magnitude(mul) + 1) < 4503599627370496.0 &&
+                  last > -70368744177664.0 && next < 70368744177664.0;
     if (!l->exact[o]) continue;
     low = last < low ? last : low;
     high = next > high ? next : high;
@@ -99,8 +106,9 @@ void itg_k210_prepare(itg_k210_layer *l) {
   if (!choose_segments(l, low, high)) memset(l->exact, 0, (size_t)l->outputs);
 }
 
-#define K210_FORM(isa)                                                                          \
-  void itg_k210_layer_##isa(const itg_k210_layer *layer, const uint8_t *x, uint8_t *y, void *scratch);
+#define K210_FORM(isa)                                                                 \
+  void itg_k210_layer_##isa(const itg_k210_layer *layer, const uint8_t *x, uint8_t *y, \
+                            void *scratch);
 K210_FORM(scalar)
 K210_FORM(avx2)
 K210_FORM(avx512)

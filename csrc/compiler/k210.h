@@ -8,7 +8,7 @@ enum {
   ITG_K210_SLACK = 1024,  // bytes that are read or written beyond the end of a map
 };
 
-typedef struct itg_k210_map {          // of bytes; byte (c, y, x) of it lies at
+typedef struct itg_k210_map {         // of bytes; byte (c, y, x) of it lies at
   int64_t groups, block, pitch, row;  // c / groups * block + c % groups * pitch + y * row + x
 } itg_k210_map;
 
@@ -20,11 +20,12 @@ typedef struct itg_k210_layer {
   const int64_t *mul, *shift, *add;
   const int64_t *curve_start, *curve_mul, *curve_shift, *curve_bias;
   // filled in by itg_k210_prepare
-  int8_t *weights;                 // itg_k210_weights() bytes
-  double *of_w, *scale;            // one per output
-  uint8_t *exact;                  // one per output: f64 holds all its numbers
+  int8_t *weights;       // itg_k210_weights() bytes
+  double *of_w, *scale;  // one per output
+  uint8_t *exact;        // one per output: f64 holds all its numbers
   double start[ITG_K210_SEGMENTS], factor[ITG_K210_SEGMENTS], bias[ITG_K210_SEGMENTS];
-  int64_t segments;                // that these outputs reach
+  double lowest;     // of result less start, if there is one segment
+  int64_t segments;  // that these outputs reach
   int64_t channels, height, width, outputs, kernel, depthwise, pad;
   int64_t arg_x, shr_x, arg_w, shr_w, arg_add;
   int64_t pool, size, stride, column;  // pool: 0 pick, 1 max, 2 mean
@@ -33,12 +34,12 @@ typedef struct itg_k210_layer {
 
 // Sizes of the computed map, before max and mean pooling.
 typedef struct itg_k210_sizes {
-  int64_t step;              // pixels from one computed result to the next
-  int64_t high, wide;        // computed results
-  int64_t rows, pitch;       // of a plane: the pixels whose line and column have the same rest by step
-  int64_t phases;            // planes along one axis
-  int64_t plane, run;        // bytes of a plane; results from the first to the last, with the unused
-  int64_t fours;             // groups of four channels
+  int64_t step;         // pixels from one computed result to the next
+  int64_t high, wide;   // computed results
+  int64_t rows, pitch;  // of a plane: the pixels whose line and column have the same rest by step
+  int64_t phases;       // planes along one axis
+  int64_t plane, run;   // bytes of a plane; results from the first to the last, with the unused
+  int64_t fours;        // groups of four channels
 } itg_k210_sizes;
 
 static inline itg_k210_sizes itg_k210_sizes_of(const itg_k210_layer *l) {

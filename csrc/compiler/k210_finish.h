@@ -31,7 +31,9 @@ enum { DL = 8 };
 #define vd_mul _mm512_mul_pd
 #define vd_floor(a) _mm512_roundscale_pd(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)
 #define vd_round(a) _mm512_roundscale_pd(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
-#define vd_clamp(a) _mm512_min_pd(_mm512_max_pd(a, _mm512_setzero_pd()), _mm512_set1_pd(255))
+#define vd_madd _mm512_fmadd_pd
+#define vd_max _mm512_max_pd
+#define vd_min _mm512_min_pd
 typedef __mmask8 vd_mask;
 #define vd_above(a, b) _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ)
 #define vd_pick(m, a, b) _mm512_mask_mov_pd(b, m, a)
@@ -49,7 +51,9 @@ enum { DL = 4 };
 #define vd_mul _mm256_mul_pd
 #define vd_floor _mm256_floor_pd
 #define vd_round(a) _mm256_round_pd(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
-#define vd_clamp(a) _mm256_min_pd(_mm256_max_pd(a, _mm256_setzero_pd()), _mm256_set1_pd(255))
+#define vd_madd _mm256_fmadd_pd
+#define vd_max _mm256_max_pd
+#define vd_min _mm256_min_pd
 typedef __m256d vd_mask;
 #define vd_above(a, b) _mm256_cmp_pd(a, b, _CMP_GT_OQ)
 #define vd_pick(m, a, b) _mm256_blendv_pd(b, a, m)
@@ -69,7 +73,9 @@ enum { DL = 1 };
 #define vd_mul(a, b) ((a) * (b))
 #define vd_floor floor
 #define vd_round rint
-#define vd_clamp(a) ((a) < 0 ? 0 : (a) > 255 ? 255 : (a))
+#define vd_madd(a, b, c) ((a) * (b) + (c))  // all three are exact
+#define vd_max(a, b) ((a) > (b) ? (a) : (b))
+#define vd_min(a, b) ((a) < (b) ? (a) : (b))
 typedef int vd_mask;
 #define vd_above(a, b) ((a) > (b))
 #define vd_pick(m, a, b) ((m) ? (a) : (b))
@@ -86,13 +92,24 @@ INLINE void finish(const itg_k210_layer *l, int64_t output, const int32_t *sums,
     }
     return;
   }
-  const vd of_w = vd_set(l->of_w[output]), scale = vd_set(l->scale[output]);
-  const vd add = vd_set((double)l->add[output]);
+  const vd scale = vd_set(l->scale[output]), of_w = vd_set(l->of_w[output] * l->scale[output]);
+  const vd most = vd_set(255);  // results are not below zero
   const int64_t segments = l->segments;
+  if (segments == 1 && !from_x) {
+    const vd add = vd_set((double)l->add[output] - l->start[0]), lowest = vd_set(l->lowest);
+    const vd factor = vd_set(l->factor[0]), bias = vd_set(l->bias[0]);
+    for (int j = 0; j < n; j += DL) {
+      const vd v = vd_add(vd_floor(vd_madd(vd_sums(sums + j), scale, of_w)), add);
+      const vd made = vd_add(vd_round(vd_mul(vd_max(v, lowest), factor)), bias);
+      vd_bytes(y + j, vd_min(made, most));
+    }
+    return;
+  }
+  const vd add = vd_set((double)l->add[output]), lowest = vd_set(l->lowest);
   for (int j = 0; j < n; j += DL) {
-    vd acc = vd_add(vd_sums(sums + j), of_w);
+    vd acc = vd_sums(sums + j);
     if (from_x) acc = vd_add(acc, vd_load(from_x + j));
-    const vd v = vd_add(vd_floor(vd_mul(acc, scale)), add);
+    const vd v = vd_add(vd_floor(vd_madd(acc, scale, of_w)), add);
     vd start = vd_set(l->start[0]), factor = vd_set(l->factor[0]), bias = vd_set(l->bias[0]);
     for (int64_t i = 1; i < segments; i++) {
       const vd next = vd_set(l->start[i]);
@@ -101,7 +118,7 @@ INLINE void finish(const itg_k210_layer *l, int64_t output, const int32_t *sums,
       factor = vd_pick(above, vd_set(l->factor[i]), factor);
       bias = vd_pick(above, vd_set(l->bias[i]), bias);
     }
-    const vd made = vd_add(vd_round(vd_mul(vd_sub(v, start), factor)), bias);
-    vd_bytes(y + j, vd_clamp(made));
+    const vd line = vd_mul(vd_max(vd_sub(v, start), lowest), factor);
+    vd_bytes(y + j, vd_min(vd_add(vd_round(line), bias), most));
   }
 }

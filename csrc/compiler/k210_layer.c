@@ -219,16 +219,15 @@ static void convolve(const itg_k210_layer *l, const itg_k210_sizes *s, const uin
 static void depthwise(const itg_k210_layer *l, const itg_k210_sizes *s, const uint8_t *x,
                       uint8_t *y, const work *m) {
   int64_t taps[3] = {0};
-  for (int64_t dx = 0; dx < l->kernel; dx++)
-    taps[dx] = 4 * (dx % s->step * s->run + dx / s->step);
+  for (int64_t dx = 0; dx < l->kernel; dx++) taps[dx] = 4 * (dx % s->step * s->run + dx / s->step);
   for (int64_t c = 0; c < l->outputs; c++) {
     copy_planes(l, s, channel(l, x, c), m->planes);
     for (int64_t px = 0; px < s->phases; px++) {
       const uint8_t *from[4];
       for (int64_t dy = 0; dy < 4; dy++) {
         const int64_t line = dy < l->kernel ? dy : 0;
-        from[dy] = m->planes + (line % s->step * s->phases + px) * s->plane +
-                   line / s->step * s->pitch;
+        from[dy] =
+            m->planes + (line % s->step * s->phases + px) * s->plane + line / s->step * s->pitch;
       }
       interleave(from, s->run, m->packed + 4 * px * s->run);
     }

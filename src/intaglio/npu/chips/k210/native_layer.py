@@ -30,6 +30,7 @@ class _Layer(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in f"{GIVEN} {MADE}".split()),
         *((name, ctypes.c_double * SEGMENTS) for name in ("start", "factor", "bias")),
+        ("lowest", ctypes.c_double),
         *((name, ctypes.c_int64) for name in NUMBERS.split()),
         ("in_map", ctypes.c_int64 * 4),
         ("out_map", ctypes.c_int64 * 4),
