@@ -12,7 +12,7 @@ import numpy as np
 
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
-from intaglio.npu.chips.k210 import simulate
+from intaglio.npu.chips.k210 import kpu
 from intaglio.npu.chips.k210.arithmetic import POOLS, Terms
 from intaglio.npu.chips.k210.fields import SEGMENTS, Curve, Norm
 from intaglio.ops.registry import op
@@ -72,7 +72,7 @@ def conv(
     """A layer of the KPU: convolution, batch norm, curve, pooling (arithmetic.py)."""
     terms = Terms(arg_x, 0, arg_w, 0, arg_add)
     last = Norm(*norm), Curve(*curve), pad, terms, depthwise, pool
-    return np.stack([simulate.compute(one, w, *last) for one in x])
+    return np.stack([kpu.compute(one, w, *last) for one in x])
 
 
 def _linear(
