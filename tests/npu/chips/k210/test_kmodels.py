@@ -140,14 +140,13 @@ def outcome(data, given):
     return None
 
 
-@pytest.mark.parametrize("version", [5, 3])
-def test_mutated_files_are_refused_or_run(version):
-    """300 mutations of two files each: an IntaglioError of one line, or outputs."""
-    rng = np.random.default_rng(version)
-    for seed in (3, 4):
-        made = compile_kmodel(random_cnn(seed), version)
-        given, refused = feeds(made), 0
-        for _ in range(300):
+def mutate(version, count, seed):
+    """Mutations of two files: an IntaglioError of one line, or outputs; how many are refused."""
+    rng, refused = np.random.default_rng(seed), 0
+    for net in (3, 4):
+        made = compile_kmodel(random_cnn(net), version)
+        given = feeds(made)
+        for _ in range(count // 2):
             data = bytearray(made.data)
             for at in rng.integers(0, len(data), int(rng.integers(1, 4))):
                 data[at] = int(rng.integers(0, 256))
@@ -156,7 +155,18 @@ def test_mutated_files_are_refused_or_run(version):
             words = outcome(bytes(data), given)
             refused += words is not None
             assert "\n" not in (words or "")
-        assert refused > 20
+    return refused
+
+
+@pytest.mark.parametrize("version", [5, 3])
+def test_mutated_files_are_refused_or_run(version):
+    assert mutate(version, 600, version) > 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [5, 3])
+def test_many_mutated_files_are_refused_or_run(version):
+    assert mutate(version, 5000, 100 + version) > 400
 
 
 # ---- refusals ------------------------------------------------------------------------------------

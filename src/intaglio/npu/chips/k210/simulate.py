@@ -68,7 +68,7 @@ def _ports(function: Function, sources: list[Array], targets: list[Array]) -> Po
         if len(wanted) != len(given):
             raise BadFile(f"kmodel: a call has {len(given)} {place}s; {len(wanted)} are needed")
         for port, view in zip(wanted, given, strict=True):
-            if view.nbytes != port.range.size:
+            if view.nbytes < port.range.size:
                 raise BadFile(
                     f"kmodel: a call gives {view.nbytes} bytes to an {place}; "
                     f"{port.range.size} are needed"

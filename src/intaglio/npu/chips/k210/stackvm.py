@@ -231,15 +231,13 @@ class StackVm:
         return np.ndarray(shape, kind, where.memory.data, where.offset, steps)
 
     def _operand(self) -> Array:
-        """Pop a tensor that a call passes, as bytes."""
+        """Pop a tensor that a call passes, as bytes; the called function knows its strides."""
         strides, shape = self.shape(self.integer()), self.shape(self.integer())
         dtype, where = self.integer(), self.address()
         view = self.view(where, dtype & 0xFF, shape, strides)
-        if not view.flags.c_contiguous or where.memory is None:
-            raise Unsupported(
-                f"kmodel: a call passes {shape} with strides {strides}; dense is known"
-            )
-        return where.memory[where.offset : where.offset + view.nbytes]
+        assert where.memory is not None
+        last = sum((d - 1) * s for d, s in zip(shape, strides, strict=True))
+        return where.memory[where.offset : where.offset + (last + 1) * view.itemsize]
 
 
 def function_code(module: Module, function: Function) -> bytes:

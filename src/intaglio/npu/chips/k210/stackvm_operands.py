@@ -23,7 +23,7 @@ def source(vm: StackVm, f: Fields, where: Address, number: str = "") -> Array:
 
 def store(vm: StackVm, f: Fields, where: Address, made: Array) -> None:
     """Write a result to an address."""
-    dtype: int = f.get("dtype_to", f.get("dtype", FLOAT))
+    dtype = int(f["dtype_to"] if "dtype_to" in f else f.get("dtype", FLOAT))
     vm.view(where, dtype, made.shape, vm.shape(f["rto"]), write=True)[...] = made
 
 
