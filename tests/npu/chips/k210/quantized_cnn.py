@@ -32,8 +32,11 @@ class Cnn:
     def _out(self) -> tuple[Value, Value]:
         return self.of(Value(Type(self.dtype, ())))
 
-    def conv(self, x: Value, outputs: int, kernel=3, stride=1, depthwise=False, pad=None) -> Value:
-        deep = 1 if depthwise else x.shape[1]
+    def conv(
+        self, x: Value, outputs: int, kernel=3, stride=1, depthwise=False, pad=None, groups=1
+    ) -> Value:
+        groups = outputs if depthwise else groups
+        deep = x.shape[1] // groups
         w = self.rng.integers(-127, 128, (outputs, deep, kernel, kernel)).astype(np.int8)
         spread = 1 / (73 * np.sqrt(w[0].size) * self.rng.uniform(0.5, 2, outputs))
         y = self._out()
@@ -48,7 +51,7 @@ class Cnn:
             stride=(stride, stride),
             pad=(kernel // 2,) * 4 if pad is None else pad,
             dilation=(1, 1),
-            groups=outputs if depthwise else 1,
+            groups=groups,
         )
         self.quant[made] = y
         return made
@@ -130,3 +133,21 @@ def joined_outputs() -> Graph:
     net.quant[again] = net.of(a)
     deep = net.conv(joined, 11, 3, depthwise=True)
     return net.graph(a, joined, net.conv(again, 4, 1), deep)
+
+
+def large_linear(numbers: int) -> Graph:
+    """A linear layer that reads so many numbers."""
+    high = next(h for h in (16, 8, 7, 5, 4) if numbers % h == 0 and numbers // h >= 4)
+    wide = next((w for w in (64, 32, 16, 8, 4) if numbers // high % w == 0), numbers // high)
+    net = Cnn(numbers, (1, 3, high, wide))
+    x = net.conv(net.input, numbers // high // wide)
+    flat = ops.reshape(x, shape=(1, numbers, 1, 1))
+    net.quant[flat] = net.of(x)
+    return net.graph(net.conv(flat, 37, 1, pad=(0, 0, 0, 0)))
+
+
+def grouped(channels: int, outputs: int, groups: int, kernel: int) -> Graph:
+    """A convolution in groups, with a stride of 2 after it."""
+    net = Cnn(groups, (1, channels, 12, 20))
+    x = net.conv(net.conv(net.input, channels), outputs, kernel, groups=groups)
+    return net.graph(net.conv(x, outputs, 3, 2, groups=1 if outputs % 2 else outputs // 2))

@@ -7,9 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.npu.chips.k210.mobilenets import mobilenet_v1, mobilenet_v2
-from tests.npu.chips.k210.quantized_cnn import Cnn, joined_outputs, random_cnn
+from tests.npu.chips.k210.quantized_cnn import (
+    Cnn,
+    grouped,
+    joined_outputs,
+    large_linear,
+    random_cnn,
+)
 
 import intaglio
+from intaglio import ops
 from intaglio.errors import BadFile, BadInput, IntaglioError, Unsupported
 from intaglio.npu.chips.k210 import disassembly, kmodel3, kmodel5
 from intaglio.npu.chips.k210.compile import compile_kmodel, read
@@ -91,6 +98,35 @@ def golden_networks():
     net = Cnn(2, (1, 4, 20, 40), "u8")
     x = net.max_pool(net.table(net.conv(net.input, 6)))
     yield "pool and table", net.graph(net.conv(x, 5, 3, 2, pad=(0, 0, 1, 1)))
+
+
+def close_to_neutral(graph, made, most=4, seed=0):
+    """The file's meaning is that of the neutral graph, within a few units."""
+    bytes_ = list(intaglio.interpret(made.graph, feeds(made, seed)).values())
+    signed = graph.inputs[0].dtype == "i8"
+    x = next(iter(feeds(made, seed).values())).astype(np.int16) - (128 if signed else 0)
+    x = x.astype(np.int8 if signed else np.uint8).reshape(graph.inputs[0].shape)
+    for v, y in zip(intaglio.interpret(graph, {"x": x}).values(), bytes_, strict=True):
+        more = 128 if v.dtype == np.int8 else 0
+        assert np.abs(v.astype(int).reshape(-1) + more - y.reshape(-1)).max() <= most
+
+
+@pytest.mark.parametrize("numbers", [1024, 1025, 1280, 1288, 9216])
+def test_linear_layers_of_many_numbers(numbers):
+    """More than 1024 numbers are the pixels of 3x3 windows: one command, with exact sums."""
+    graph = large_linear(numbers)
+    made = check(graph, numbers)
+    assert not made.lowered.after
+    close_to_neutral(graph, made, 1, numbers)
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "groups", "kernel"),
+    [(8, 8, 2, 3), (12, 6, 3, 1), (6, 12, 6, 3), (20, 40, 4, 3), (5, 5, 5, 1)],
+)
+def test_convolutions_in_groups(channels, outputs, groups, kernel):
+    graph = grouped(channels, outputs, groups, kernel)
+    close_to_neutral(graph, check(graph), 1)
 
 
 def streams():
@@ -199,11 +235,26 @@ def test_ops_in_the_middle_are_named_with_their_reason():
 
 
 def test_ops_after_the_last_layer_are_left_to_the_caller():
-    made = compile_kmodel(mobilenet_v2(128, 20))
-    (node, why), *_ = made.lowered.after
+    net = Cnn(0, (1, 4, 16, 16))
+    made = compile_kmodel(net.graph(net.conv(net.conv(net.input, 8), 4, 5)))
+    ((node, why),) = made.lowered.after
     assert node.op == "qlinear_conv"
-    assert "1280 numbers at once; the KPU does at most 1024" in why
-    assert made.lowered.outputs[0].shape == (1, 1280, 1, 1)
+    assert "its kernel is 5x5" in why
+    assert made.lowered.outputs[0].shape == (1, 8, 16, 16)
+
+
+def test_linear_layers_of_too_many_numbers_are_named():
+    net = Cnn(0, (1, 4, 56, 48))
+    x = ops.reshape(net.conv(net.input, 4), shape=(1, 4 * 56 * 48, 1, 1))
+    net.quant[x] = net.of(net.input)
+    words = refusal(net.graph(net.conv(x, 10, 1, pad=(0, 0, 0, 0))))
+    assert "it reads 10752 numbers at once; the KPU does at most 9216" in words
+
+
+def test_the_whole_mobilenet_v2_is_in_the_file():
+    made = check(mobilenet_v2(128, 20))
+    assert not made.lowered.after
+    assert made.lowered.outputs[0].shape == (1, 20, 1, 1)
 
 
 def test_other_files_are_refused():

@@ -12,7 +12,7 @@ from intaglio.npu.chips.k210 import ram
 from intaglio.npu.chips.k210.arithmetic import Terms
 from intaglio.npu.chips.k210.arrange import ON_KPU, Home, TooLarge
 from intaglio.npu.chips.k210.fields import Curve, Norm
-from intaglio.npu.chips.k210.layer import MIN_EXTENT, Layer
+from intaglio.npu.chips.k210.layer import MIN_EXTENT, Layer, linear_window
 from intaglio.npu.chips.k210.memory import Buffer, lowest, place
 from intaglio.npu.chips.k210.model import (
     Command,
@@ -30,6 +30,7 @@ from intaglio.npu.chips.k210.split import fitted
 
 ALIGN = 64  # of buffers in main memory
 PADDED = MIN_EXTENT * MIN_EXTENT  # pixels of the map that holds one pixel of a linear layer
+WINDOW_CENTRE = MIN_EXTENT + 1  # the pixel in the middle of its top left 3x3
 
 Later = Callable[[], Command]  # makes a command once all addresses are known
 Where = Callable[[], Range]
@@ -187,13 +188,15 @@ class Emitter:
         src: int,
     ) -> None:
         """One command of the KPU."""
-        a = node.attrs
+        a = dict(node.attrs)
         _, w, norm, curve = (None if v is None else v.data for v in node.inputs)
         assert w is not None
         assert norm is not None
         assert curve is not None
         if source is not None and not source.dense and not a.get("depthwise", False):
             w, shape = _with_gaps(w, source, -a["arg_x"]), (source.room, *shape[1:])
+        if node.op == "k210.linear" and w.shape[1] > shape[0]:
+            w, a["arg_add"] = _in_windows(w, shape[0], -a["arg_x"]), 9 * a["arg_add"]
         args = a.get("arg_x", 0), 0, a.get("arg_w", 0), 0, a.get("arg_add", 0)
         layer = Layer(
             (shape[0], shape[1], shape[2]),
@@ -228,10 +231,20 @@ class Emitter:
         assert x is not None
         shape, made = main_shapes(node)
         src, dst = self.spaces[node]
-        self.spread(self.main[x], shape[0], src)
-        padded = self.buffer(math.prod(made), self.step)
+        numbers, first = x.shape[1], 0  # the pixel of the result
+        where = self.main[x]
+        if numbers == shape[0]:
+            self.spread(where, numbers, src)
+        else:
+            first = WINDOW_CENTRE
+            if x.producer is None:  # parts of an input have no address of their own
+                where = self.buffer(numbers, self.step)
+                self.copied(self.main[x], where, numbers)
+            self.spread_windows(where, numbers, src)
+        padded = self.buffer(math.prod(made) + first, self.step)
         self._layer(node, shape, None, dst, padded, src)
-        self.gather(padded, self._place(out), made[0])
+        size = math.prod(made)
+        self.gather(lambda: _inside(padded(), first, size), self._place(out), made[0])
 
     def _place(self, v: Value) -> Where:
         """Where a value goes in main memory."""
@@ -269,6 +282,30 @@ class Emitter:
         whole = (1, channels, MIN_EXTENT, MIN_EXTENT)
         self.commands.append(lambda: Upload(target(), line, whole))
 
+    def spread_windows(self, where: Where, numbers: int, line: int) -> None:
+        """Upload numbers as the top left 3x3 pixels of maps of 4x4."""
+        channels = -(-numbers // 9)
+        target = self.buffer(channels * PADDED, self.step)
+        whole, rest = numbers // 9, numbers % 9
+        parts = [(0, (1, whole, 3, 3)), (9 * whole, (1, 1, rest // 3, 3))]
+        parts.append((numbers - rest % 3, (1, 1, 1, rest % 3)))
+        for first, shape in parts:
+            if not math.prod(shape):
+                continue
+            c, row = first // 9, first % 9 // 3
+            to = c * PADDED + row * MIN_EXTENT
+            self.commands.append(
+                lambda first=first, to=to, shape=shape: Copy(  # type: ignore[misc]
+                    _inside(where(), first, math.prod(shape)),
+                    _inside(target(), to, channels * PADDED - to),
+                    shape,
+                    (numbers, 9, 3, 1),
+                    (channels * PADDED, PADDED, MIN_EXTENT, 1),
+                )
+            )
+        whole_map = (1, channels, MIN_EXTENT, MIN_EXTENT)
+        self.commands.append(lambda: Upload(target(), line, whole_map))
+
     def gather(self, where: Where, target: Where, channels: int) -> None:
         """The first pixels of maps of 4x4."""
         shape, dense = (1, channels, 1, 1), (channels, 1, 1, 1)
@@ -285,8 +322,8 @@ def main_shapes(node: Node) -> tuple[tuple[int, int, int], tuple[int, int, int]]
     x, out = node.inputs[0], node.outputs[0]
     assert x is not None
     if node.op == "k210.linear":
-        side = MIN_EXTENT
-        return (x.shape[1], side, side), (out.shape[1], side, side)
+        side, channels = MIN_EXTENT, linear_window(x.shape[1])[0]
+        return (channels, side, side), (out.shape[1], side, side)
     sides = rectangle(x.shape[1])
     assert sides is not None
     return (math.prod(x.shape[2:]), *sides), (1, *sides)
@@ -329,3 +366,10 @@ def _with_gaps(w: Array, home: Home, zero: int) -> Array:
     wide = np.full((len(w), home.room, *w.shape[2:]), zero, np.uint8)
     wide[:, home.channels] = w
     return wide
+
+
+def _in_windows(w: Array, channels: int, zero: int) -> Array:
+    """The weights of a linear layer as 3x3 windows; numbers that are missing have no weight."""
+    wide = np.full((len(w), 9 * channels), zero, np.uint8)
+    wide[:, : w.shape[1]] = w.reshape(len(w), -1)
+    return wide.reshape(len(w), channels, 3, 3)

@@ -11,8 +11,9 @@ from typing import Any
 
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Value
-from intaglio.npu.chips.k210.emit import Emitter, Where
-from intaglio.npu.chips.k210.model import CpuLayer, Kmodel, Port, Range
+from intaglio.npu.chips.k210.emit import PADDED, Emitter, Where
+from intaglio.npu.chips.k210.layer import MIN_EXTENT
+from intaglio.npu.chips.k210.model import CpuLayer, Kmodel, Port, Range, Upload
 
 DMA_BYTES = 8  # the KPU writes to main memory in such units
 
@@ -90,6 +91,26 @@ class Emitter3(Emitter):
                 {"main_in": where().start, "kpu_out": line, "channels": channels},
             )
         )
+
+    def spread_windows(self, where: Where, numbers: int, line: int) -> None:
+        """Upload numbers as the top left 3x3 pixels of maps of 4x4: a concat of their rows."""
+        channels = -(-numbers // 9)
+        target = self.buffer(channels * PADDED, self.step)
+
+        def layer() -> CpuLayer:
+            start, items = where().start, []
+            for first in range(0, 9 * channels, 3):
+                have = min(max(numbers - first, 0), 3)  # what fills the rest has no weight
+                items.append((start + min(first, numbers - have), have))
+                items.append((start, MIN_EXTENT - have + (MIN_EXTENT if first % 9 == 6 else 0)))
+            items = [item for item in items if item[1]]
+            rest = struct.pack(f"<{2 * len(items)}I", *(n for item in items for n in item))
+            fields = {"main_out": target().start, "count": len(items), "rest": rest}
+            return CpuLayer("quantized_concat", fields)
+
+        self.commands.append(layer)
+        whole = (1, channels, MIN_EXTENT, MIN_EXTENT)
+        self.commands.append(lambda: Upload(target(), line, whole))
 
     def gather(self, where: Where, target: Where, channels: int) -> None:
         """The first pixels of maps of 4x4."""

@@ -203,9 +203,9 @@ class Lowering:
         """A tensor whose numbers are the channels of one pixel."""
         value = self._whole(x)
         n, channels = value.shape[0], value.type.size // value.shape[0]
-        if channels > layer.MAX_CHANNELS:
+        if channels > layer.MAX_NUMBERS:
             raise Refused(
-                f"it reads {channels} numbers at once; the KPU does at most {layer.MAX_CHANNELS}"
+                f"it reads {channels} numbers at once; the KPU does at most {layer.MAX_NUMBERS}"
             )
         shape = (n, channels, 1, 1)
         return value if value.shape == shape else neutral.reshape(value, shape=shape)

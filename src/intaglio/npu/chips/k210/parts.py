@@ -12,7 +12,7 @@ from intaglio.ir import Array, Value, constant
 from intaglio.npu.chips.k210 import ops
 from intaglio.npu.chips.k210.arithmetic import Terms
 from intaglio.npu.chips.k210.fields import Curve, Norm
-from intaglio.npu.chips.k210.layer import max_outputs
+from intaglio.npu.chips.k210.layer import linear_window, max_outputs
 from intaglio.npu.chips.k210.requantize import Function, requantize
 
 WEIGHT_ZERO = 128  # of weights that were i8
@@ -145,7 +145,7 @@ def linear(
     norm, curve = requantize(scale, bias, largest_sums(w, x_zero, WEIGHT_ZERO), function)
     terms = Terms.of_zero_points(x_zero, WEIGHT_ZERO, 1)
     attrs = {"arg_x": terms.arg_x, "arg_w": terms.arg_w, "arg_add": terms.arg_add}
-    most, parts = max_outputs(w.shape[1], 1), []
+    most, parts = max_outputs(*linear_window(w.shape[1])), []
     for first in range(0, len(w), even_share(len(w), most)):
         chosen = slice(first, first + even_share(len(w), most))
         part = Norm(norm.mul[chosen], norm.shift[chosen], norm.add[chosen])
