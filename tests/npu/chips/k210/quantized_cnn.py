@@ -83,6 +83,14 @@ class Cnn:
         self.quant[made] = self.of(x)
         return made
 
+    def upsample(self, x: Value, times=2) -> Value:
+        """Every pixel several times in both directions."""
+        shape = tuple(times * d for d in x.shape[2:])
+        how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        made = ops.resize(x, axes=(2, 3), shape=shape, scales=(float(times),) * 2, **how)
+        self.quant[made] = self.of(x)
+        return made
+
     def graph(self, *outputs: Value) -> Graph:
         return Graph([self.input], list(outputs), [f"y{i}" for i in range(len(outputs))])
 
@@ -151,3 +159,32 @@ def grouped(channels: int, outputs: int, groups: int, kernel: int) -> Graph:
     net = Cnn(groups, (1, channels, 12, 20))
     x = net.conv(net.conv(net.input, channels), outputs, kernel, groups=groups)
     return net.graph(net.conv(x, outputs, 3, 2, groups=1 if outputs % 2 else outputs // 2))
+
+
+def odd_sizes(seed: int) -> Graph:
+    """Convolutions with a stride of 2 over maps of odd sizes, and a residual beside them."""
+    rng = np.random.default_rng(seed)
+    high, wide = (int(2 * n + rng.integers(2)) for n in rng.integers(4, 40, 2))
+    net = Cnn(seed, (1, int(rng.integers(1, 9)), high | 1, wide))
+    x = net.conv(net.input, int(rng.integers(2, 20)), 3, 2 if seed % 2 and high > 16 else 1)
+    if seed % 3 == 0:
+        halved = net.conv(x, x.shape[1], 3, 2, depthwise=True)
+        return net.graph(net.conv(halved, 7, 1))
+    left, right = net.conv(x, 9, 3, 2), net.conv(x, 9, 1, 2, pad=(0, 0, 0, 0))
+    return net.graph(net.add(left, right), x)
+
+
+def upsampling(seed: int) -> Graph:
+    """A map that grows 2 or 4 times, joined with a larger one, as in detectors."""
+    rng = np.random.default_rng(seed)
+    times = 2 if seed % 2 else 4
+    high, wide = (4 * times * int(n) for n in rng.integers(1, 5, 2))
+    net = Cnn(seed, (1, 3, high, wide))
+    first = small = net.conv(net.input, int(rng.integers(1, 9)))
+    for _ in range(times // 2):
+        small = net.max_pool(small)
+    grown = net.upsample(net.conv(small, int(rng.integers(1, 12))), times)
+    joined = ops.concat(grown, first, axis=1)
+    net.quant[joined] = net.of(grown)
+    more = net.upsample(joined)
+    return net.graph(net.conv(more, 5), more) if seed % 3 == 0 else net.graph(net.conv(more, 5))

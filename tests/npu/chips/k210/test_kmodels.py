@@ -12,7 +12,9 @@ from tests.npu.chips.k210.quantized_cnn import (
     grouped,
     joined_outputs,
     large_linear,
+    odd_sizes,
     random_cnn,
+    upsampling,
 )
 
 import intaglio
@@ -129,6 +131,18 @@ def test_convolutions_in_groups(channels, outputs, groups, kernel):
     close_to_neutral(graph, check(graph), 1)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_strides_over_odd_sizes(seed):
+    graph = odd_sizes(seed)
+    close_to_neutral(graph, check(graph))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_upsampling(seed):
+    graph = upsampling(seed)
+    close_to_neutral(graph, check(graph))
+
+
 def streams():
     found = {}
     for name, graph in golden_networks():
@@ -218,8 +232,8 @@ def test_what_the_kpu_cannot_do_is_named():
     assert "its padding is (0, 0, 0, 0)" in refusal(
         net.graph(net.conv(net.input, 4, 3, pad=(0, 0, 0, 0)))
     )
-    net = Cnn(0, (1, 4, 15, 15))
-    assert "it halves a map of 15x15" in refusal(net.graph(net.conv(net.input, 4, 3, 2)))
+    net = Cnn(0, (1, 4, 12, 12))
+    assert "maps grow 2 or 4 times" in refusal(net.graph(net.upsample(net.input, 3)))
     net = Cnn(0, (1, 4, 300, 300))
     assert "at most 256x512" in refusal(net.graph(net.conv(net.input, 4)))
     net = Cnn(0, (1, 64, 100, 100))
@@ -241,6 +255,13 @@ def test_ops_after_the_last_layer_are_left_to_the_caller():
     assert node.op == "qlinear_conv"
     assert "its kernel is 5x5" in why
     assert made.lowered.outputs[0].shape == (1, 8, 16, 16)
+
+
+def test_outputs_have_names_of_their_own():
+    graph = odd_sizes(29)  # its sum is too small a map for the KPU: both operands are outputs
+    made = check(graph)
+    names = [p.name for p in made.lowered.outputs]
+    assert len(set(names)) == len(names) == 3
 
 
 def test_linear_layers_of_too_many_numbers_are_named():

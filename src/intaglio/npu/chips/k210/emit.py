@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -14,42 +13,28 @@ from intaglio.npu.chips.k210.arrange import ON_KPU, Home, TooLarge
 from intaglio.npu.chips.k210.fields import Curve, Norm
 from intaglio.npu.chips.k210.layer import MIN_EXTENT, Layer, linear_window
 from intaglio.npu.chips.k210.memory import Buffer, lowest, place
-from intaglio.npu.chips.k210.model import (
-    Command,
-    Conv,
-    Copy,
-    Function,
-    Kmodel,
-    Module,
-    Port,
-    Range,
-    Upload,
-)
+from intaglio.npu.chips.k210.model import Conv, Function, Kmodel, Module, Port, Range, Upload
+from intaglio.npu.chips.k210.movements import Movements, Where, inside
 from intaglio.npu.chips.k210.operands import name_of, rectangle
 from intaglio.npu.chips.k210.split import fitted
 
 ALIGN = 64  # of buffers in main memory
-PADDED = MIN_EXTENT * MIN_EXTENT  # pixels of the map that holds one pixel of a linear layer
 WINDOW_CENTRE = MIN_EXTENT + 1  # the pixel in the middle of its top left 3x3
 
-Later = Callable[[], Command]  # makes a command once all addresses are known
-Where = Callable[[], Range]
 
-
-class Emitter:
+class Emitter(Movements):
     """Emits the commands of one graph."""
 
     version = 5
 
     def __init__(self, graph: Graph):
+        super().__init__()
         self.graph = graph
         self.plan = fitted(graph)
-        self.commands: list[Later] = []
         self.buffers: list[Buffer] = []
         self.main: dict[Value, Where] = {}  # dense copies in main memory
         self.copies: dict[Value, list[Where]] = {}  # other places where they are needed too
         self.scratch: list[Buffer] = []  # the KPU's RAM for layers on main memory
-        self.step = 0
 
     def model(self) -> Kmodel:
         """The whole model."""
@@ -90,9 +75,9 @@ class Emitter:
             self._to_main(v, self.output_place(i, where))
             at += -(-where.size // ALIGN) * ALIGN
         for node in self.plan.nodes:
-            x = node.inputs[0]
-            if node.op in READ_MAIN and x is not None and x not in self.main:
-                self._to_main(x, self.buffer(x.type.bytes, *self._span(x)))
+            for x in node.inputs if node.op in READ_MAIN else ():
+                if x is not None and x.data is None and x not in self.main:
+                    self._to_main(x, self.buffer(x.type.bytes, *self._span(x)))
         return inputs, outputs
 
     def output_place(self, index: int, where: Range) -> Where:
@@ -112,7 +97,7 @@ class Emitter:
         for x in n.inputs:
             assert x is not None
             size = x.type.bytes
-            self._to_main(x, lambda o=offset, s=size: _inside(where(), o, s))  # type: ignore[misc]
+            self._to_main(x, lambda o=offset, s=size: inside(where(), o, s))  # type: ignore[misc]
             offset += size
 
     def _span(self, v: Value) -> tuple[int, int]:
@@ -166,6 +151,8 @@ class Emitter:
             self._mean(node)
         elif node.op == "k210.linear":
             self._linear(node)
+        elif node.op in ENLARGE:
+            self._enlarge(node)
 
     def _copy(self, v: Value) -> None:
         """Copy a value to all places of main memory that need it."""
@@ -244,7 +231,20 @@ class Emitter:
         padded = self.buffer(math.prod(made) + first, self.step)
         self._layer(node, shape, None, dst, padded, src)
         size = math.prod(made)
-        self.gather(lambda: _inside(padded(), first, size), self._place(out), made[0])
+        self.gather(lambda: inside(padded(), first, size), self._place(out), made[0])
+
+    def _enlarge(self, node: Node) -> None:
+        """Make a larger map in main memory, and upload it."""
+        x, *fill = (v for v in node.inputs if v is not None)
+        out, home = node.outputs[0], self.plan.homes[node.outputs[0]]
+        target = self.buffer(out.type.bytes, self.step)
+        if fill:
+            self.bordered(self.main[x], self.main[fill[0]], target, x.shape, out.shape)
+        else:
+            self.upsampled(self.main[x], target, x.shape)
+        self.commands.append(lambda: Upload(target(), home.start, out.shape))
+        if out in self.main:
+            self.copied(target, self.main[out], out.type.bytes)
 
     def _place(self, v: Value) -> Where:
         """Where a value goes in main memory."""
@@ -256,65 +256,10 @@ class Emitter:
         """Where a layer writes to main memory."""
         return where
 
-    # ---- movements in main memory ----------------------------------------------------------------
-    def copied(self, where: Where, target: Where, size: int) -> None:
-        """Copy bytes."""
-        shape, strides = (1, 1, 1, size), (size, size, size, 1)
-        self.commands.append(lambda: Copy(where(), target(), shape, strides, strides))
-
-    def transposed(self, where: Where, rows: int, columns: int) -> Where:
-        """A copy of a matrix with rows and columns exchanged."""
-        target = self.buffer(rows * columns, self.step)
-        shape = (1, 1, columns, rows)
-        strides = (
-            (rows * columns, rows * columns, 1, columns),
-            (rows * columns, rows * columns, rows, 1),
-        )
-        self.commands.append(lambda: Copy(where(), target(), shape, *strides))
-        return target
-
-    def spread(self, where: Where, channels: int, line: int) -> None:
-        """Upload one pixel as the first pixel of a map of 4x4."""
-        target = self.buffer(channels * PADDED, self.step)
-        shape, dense = (1, channels, 1, 1), (channels, 1, 1, 1)
-        apart = (channels * PADDED, PADDED, MIN_EXTENT, 1)
-        self.commands.append(lambda: Copy(where(), target(), shape, dense, apart))
-        whole = (1, channels, MIN_EXTENT, MIN_EXTENT)
-        self.commands.append(lambda: Upload(target(), line, whole))
-
-    def spread_windows(self, where: Where, numbers: int, line: int) -> None:
-        """Upload numbers as the top left 3x3 pixels of maps of 4x4."""
-        channels = -(-numbers // 9)
-        target = self.buffer(channels * PADDED, self.step)
-        whole, rest = numbers // 9, numbers % 9
-        parts = [(0, (1, whole, 3, 3)), (9 * whole, (1, 1, rest // 3, 3))]
-        parts.append((numbers - rest % 3, (1, 1, 1, rest % 3)))
-        for first, shape in parts:
-            if not math.prod(shape):
-                continue
-            c, row = first // 9, first % 9 // 3
-            to = c * PADDED + row * MIN_EXTENT
-            self.commands.append(
-                lambda first=first, to=to, shape=shape: Copy(  # type: ignore[misc]
-                    _inside(where(), first, math.prod(shape)),
-                    _inside(target(), to, channels * PADDED - to),
-                    shape,
-                    (numbers, 9, 3, 1),
-                    (channels * PADDED, PADDED, MIN_EXTENT, 1),
-                )
-            )
-        whole_map = (1, channels, MIN_EXTENT, MIN_EXTENT)
-        self.commands.append(lambda: Upload(target(), line, whole_map))
-
-    def gather(self, where: Where, target: Where, channels: int) -> None:
-        """The first pixels of maps of 4x4."""
-        shape, dense = (1, channels, 1, 1), (channels, 1, 1, 1)
-        apart = (channels * PADDED, PADDED, MIN_EXTENT, 1)
-        self.commands.append(lambda: Copy(where(), target(), shape, apart, dense))
-
 
 MAIN_LAYERS = ("k210.global_mean", "k210.linear")
-READ_MAIN = (*MAIN_LAYERS, "reshape")
+ENLARGE = ("k210.upsample", "k210.border")  # read main memory, write the KPU's RAM
+READ_MAIN = (*MAIN_LAYERS, *ENLARGE, "reshape")
 
 
 def main_shapes(node: Node) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
@@ -355,10 +300,6 @@ def _joined(v: Value) -> bool:
     if n is not None and n.op == "reshape" and n.inputs[0] is not None:
         return _joined(n.inputs[0])
     return n is not None and n.op == "concat"
-
-
-def _inside(r: Range, offset: int, size: int) -> Range:
-    return Range(r.place, r.start + offset, size, r.dtype)
 
 
 def _with_gaps(w: Array, home: Home, zero: int) -> Array:

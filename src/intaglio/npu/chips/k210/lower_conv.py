@@ -54,8 +54,9 @@ def conv(lowering: Lowering, node: Node) -> None:
     window = _window(node, lowering._map(x).shape, weights) | {"depthwise": depthwise}
     function, last = lowering.follow(node, ys, yz)
     given = scale, added, function, zero
+    even = lowering.evened(x, zero, name_of(node)) if window["odd"] else None
     if window["depthwise"]:
-        source = lowering._whole(x)
+        source = even or lowering._whole(x)
         made = parts.convolution(source, weights, *given, depthwise=True, origin=name_of(node))
         pick = TOP_LEFT if window["stride"] == 2 else 0
         if window["shift"]:
@@ -67,7 +68,7 @@ def conv(lowering: Lowering, node: Node) -> None:
     if found.pick and weights.shape[2] == 1 and not mode and _alone(x):
         source, mode = found.value, found.pick
     else:
-        source = lowering._whole(x)
+        source = even or lowering._whole(x)
     if window["shift"]:
         higher = parts.shifted_up(source, zero, name_of(node))
         source = neutral.concat(source, higher, axis=1)
@@ -106,15 +107,16 @@ def _window(node: Node, shape: tuple[int, ...], w: Array) -> dict[str, Any]:
     stride, pad = tuple(a["stride"]), tuple(a["pad"])
     if stride not in ((1, 1), (2, 2)):
         raise Refused(f"its stride is {stride}; the KPU does 1 and 2")
-    if stride == (2, 2) and (height % 2 or width % 2):
-        raise Refused(f"it halves a map of {height}x{width}; the KPU halves even sizes")
-    shift = stride == (2, 2) and kernel == [3, 3] and pad == SAME_OF_EVEN
+    odd = stride == (2, 2) and bool(height % 2 or width % 2)
+    if odd and (why := layer.why_not((channels, height + height % 2, width + width % 2))):
+        raise Refused(why)
+    shift = stride == (2, 2) and kernel == [3, 3] and pad == SAME_OF_EVEN and not odd
     if pad != ((0,) * 4 if kernel == [1, 1] else SAME) and not shift:
         raise Refused(
             f"its padding is {pad}; the KPU pads a {kernel[0]}x{kernel[0]} kernel by "
             f"{kernel[0] // 2} on all sides"
         )
-    return {"stride": stride[0], "shift": shift}
+    return {"stride": stride[0], "shift": shift, "odd": odd}
 
 
 def _over_groups(w: Array, groups: int) -> Array:

@@ -103,6 +103,22 @@ def shifted_up(x: Value, pad: int, origin: str = "") -> Value:
     return node.outputs[0]
 
 
+def bordered(x: Value, value: int, origin: str = "") -> Value:
+    """`x` with an even number of rows and columns; new pixels are `value`."""
+    channels = x.shape[1]
+    w = np.zeros((channels, 1, 3, 3), np.uint8)
+    ones = np.ones(channels)
+    norm, curve = requantize(ones, np.zeros(channels), 255 * ones, Function(value))
+    attrs = {"arg_x": 0, "arg_w": 0, "arg_add": 0, "pad": 0, "pool": 0, "depthwise": True}
+    fill = ops.conv.node(x, constant(w), *constants(norm, curve), **attrs, origin=origin)
+    return ops.border.node(x, fill.outputs[0], origin=origin).outputs[0]
+
+
+def upsampled(x: Value, origin: str = "") -> Value:
+    """Every pixel of `x` twice in both directions."""
+    return ops.upsample.node(x, origin=origin).outputs[0]
+
+
 def added(
     a: Value,
     b: Value,
