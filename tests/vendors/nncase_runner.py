@@ -53,8 +53,13 @@ def compile_one(path):
     options.quant_type = "uint8"
     options.w_quant_type = "uint8"
     options.dump_ir = options.dump_asm = False
+    samples = np.load(path.with_suffix(".in.npy"))
+    if samples.dtype == np.uint8:  # the file reads pictures, and scales them itself
+        options.preprocess, options.swapRB = True, False
+        options.input_shape = list(samples.shape[1:])
+        options.input_layout = options.output_layout = "NCHW"
+        options.input_range, options.mean, options.std = [0, 1], [0.5] * 3, [0.25] * 3
     compiler = nncase.Compiler(options)
-    samples = np.load(path.with_suffix(".in.npy")).astype(np.float32)
     start = time.perf_counter()
     compiler.import_onnx(path.read_bytes(), nncase.ImportOptions())
     ptq = nncase.PTQTensorOptions()

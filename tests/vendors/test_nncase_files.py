@@ -50,6 +50,8 @@ def save(folder: Path, name: str, nodes: list, constants: dict, output: str, siz
     model = onnx.shape_inference.infer_shapes(model)
     (folder / f"{name}.onnx").write_bytes(model.SerializeToString())
     samples = RNG.uniform(-1, 1, (3, 1, 3, size, size)).astype(np.float32)
+    if name.startswith("pictures"):
+        samples = RNG.integers(0, 256, samples.shape).astype(np.uint8)
     np.save(folder / f"{name}.in.npy", samples)
 
 
@@ -130,6 +132,35 @@ def small_network(folder: Path, name: str, tail: tuple[list, dict]) -> None:
     save(folder, name, nodes + tail[0], constants | tail[1], "y", SIZE)
 
 
+def detector(folder: Path) -> None:
+    """A detector with two heads, in the manner of YOLOv3-tiny."""
+    nodes, constants, x, channels = [], {}, "x", 3
+    kept = {}
+    for i, outputs in enumerate((8, 16, 32, 64, 64)):
+        constants |= weights(f"n{i}", outputs, channels, 3)
+        nodes += [conv(x, f"n{i}"), node("LeakyRelu", f"n{i}", f"a{i}", alpha=0.1)]
+        window = {"kernel_shape": [2, 2], "strides": [2, 2]}
+        if i == 4:
+            window = {"kernel_shape": [2, 2], "strides": [1, 1], "auto_pad": "SAME_UPPER"}
+        nodes.append(node("MaxPool", f"a{i}", f"p{i}", **window))
+        kept[i], x, channels = f"a{i}", f"p{i}", outputs
+    resize = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}
+    nodes += [
+        conv(x, "h", 1),
+        conv(x, "s", 1),
+        node("Resize", "s roi scales", "u", **resize, nearest_mode="floor"),
+        node("Concat", f"u {kept[3]}", "j", axis=1),
+        conv("j", "k", 1),
+        node("Flatten", "h", "hf"),
+        node("Flatten", "k", "kf"),
+        node("Concat", "hf kf", "c", axis=1),
+        node("Sigmoid", "c", "y"),
+    ]
+    constants |= weights("h", 18, 64, 1) | weights("s", 16, 64, 1) | weights("k", 18, 80, 1)
+    constants |= {"roi": np.zeros(0, np.float32), "scales": np.array([1, 1, 2, 2], np.float32)}
+    save(folder, "detector", nodes, constants, "y", 128)
+
+
 def mobilenet(folder: Path, size: int = 128) -> None:
     """MobileNetV2 with random weights."""
     nodes, constants, x, count = [], {}, "x", 0
@@ -188,11 +219,20 @@ def compare(folder: Path) -> None:
                     theirs = all_of_theirs[i].reshape(ours.shape)
                     limit = 1e-5 * max(1.0, float(np.abs(theirs).max()))
                     assert np.abs(ours - theirs).max() <= limit, name
+                    if ours.dtype == np.uint8:
+                        assert np.array_equal(ours, theirs), name
 
 
 def test_small_networks_of_nncase_give_its_outputs(tmp_path):
     for name, tail in tails().items():
         small_network(tmp_path, name, tail)
+    for name in ("classify", "upsample"):
+        small_network(tmp_path, f"pictures_{name}", tails()[name])
+    compare(tmp_path)
+
+
+def test_a_detector_of_nncase_gives_its_outputs(tmp_path):
+    detector(tmp_path)
     compare(tmp_path)
 
 

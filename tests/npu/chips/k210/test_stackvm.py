@@ -271,7 +271,7 @@ def test_inspection_shows_the_code():
     chip = machine(code, x.shape, x.shape)
     text = "\n".join(disassembly.lines(chip.model))
     assert "tensor.unary" in text
-    assert "kind=tanh" in text
+    assert "dtype=f32 shape=2x2 strides=2x1 strides_to=2x1 kind=tanh" in text
     assert "stshape" not in text
     assert "stshape" in "\n".join(disassembly.lines(chip.model, True))
     assert disassembly.facts(chip.model)["modules"][0]["functions"][0]["code"][-1]["kind"] == 15

@@ -23,7 +23,7 @@ from intaglio.npu.chips.k210.model import (
 )
 from intaglio.npu.chips.k210.simulate import input_names, output_names
 from intaglio.npu.chips.k210.stackvm import function_code
-from intaglio.npu.chips.k210.stackvm_code import instructions
+from intaglio.npu.chips.k210.stackvm_code import instructions, listing
 
 
 def lines(model: Kmodel, words: bool = False) -> Iterator[str]:
@@ -55,9 +55,11 @@ def _function(
             real = _real(about[i]) if main and i < len(about) else ""
             yield f"{title:11} {name}  {_port(port)}{real}"
     if module.kind == "stackvm":
-        code = list(instructions(function_code(module, function)))
+        code = list(listing(function_code(module, function)))
         yield f"function    {number}: {len(code)} instructions for the CPU"
-        yield from (f"  {i.at:5}  {i}" for i in code if words or i.name.startswith("tensor."))
+        for instruction, text in code:
+            if words or instruction.name.startswith("tensor."):
+                yield f"  {instruction.at:5}  {text}"
         if not words:
             yield "            (tensor functions only; --asm shows all instructions)"
         return

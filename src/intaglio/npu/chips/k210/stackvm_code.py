@@ -7,12 +7,13 @@ An instruction is a byte and its numbers, without padding; a tensor function has
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from intaglio.errors import BadFile
+from intaglio.npu.chips.k210.kmodel5 import DTYPES
 
 TENSOR = 0x5E
 MAX_CODE = 1 << 24  # bytes of a function
@@ -88,6 +89,7 @@ UNARIES = (
     *("round", "rsqrt", "sign", "sin", "sqrt", "square", "tanh"),
 )
 PAD_MODES = ("constant", "reflect", "symmetric", "edge")
+NAMES = {"rto": "strides_to", "rstride": "strides", "rstride2": "strides2"}  # of registers
 KINDS = {"binary": BINARIES, "unary": UNARIES, "reduce": REDUCTIONS, "reduce_window2d": REDUCTIONS}
 
 
@@ -100,12 +102,19 @@ class Instruction:
     name: str  # tensor functions: "tensor." and a name
     numbers: dict[str, Any]
 
-    def __str__(self) -> str:
+    def text(self, registers: Mapping[int, str]) -> str:
+        """The instruction with the names of numbers, and the contents of shape registers."""
         kinds = KINDS.get(self.name.removeprefix("tensor."), ())
-        words = [
-            f"{k}={kinds[v] if k == 'kind' and v < len(kinds) else v}"
-            for k, v in self.numbers.items()
-        ]
+        words = []
+        for key, value in self.numbers.items():
+            shown = str(value)
+            if key == "kind" and value < len(kinds):
+                shown = kinds[value]
+            elif key.startswith("dtype") and value < len(DTYPES):
+                shown = DTYPES[value]
+            elif key.startswith("r") and key not in ("register", "rank", "rpaddings", "ratio"):
+                shown, key = registers.get(value, f"register {value}"), NAMES.get(key, key[1:])
+            words.append(f"{key}={shown}")
         return f"{self.name:22} {' '.join(words)}".rstrip()
 
 
@@ -159,3 +168,23 @@ def instructions(code: bytes) -> Iterator[Instruction]:
         numbers = dict(zip(form.keys, form.packed.unpack_from(code, first), strict=True))
         yield Instruction(at, end, form.name, numbers)
         at = end
+
+
+def listing(code: bytes) -> Iterator[tuple[Instruction, str]]:
+    """The instructions of a function as text; shapes are those that were last pushed."""
+    pushed: list[int] = []
+    registers: dict[int, str] = {}
+    for i in instructions(code):
+        yield i, i.text(registers)
+        if i.name == "ldc_i4":
+            pushed.append(i.numbers["imm"])
+        elif i.name in ("ldc_i4_0", "ldc_i4_1"):
+            pushed.append(int(i.name[-1]))
+        elif i.name == "stshape":
+            rank = i.numbers["rank"]
+            known = len(pushed) >= rank
+            dims = pushed[len(pushed) - rank :]
+            registers[i.numbers["register"]] = "x".join(map(str, dims)) if known else "?"
+            pushed = []
+        else:
+            pushed = []
