@@ -1,196 +1,125 @@
-// Products are summed up in f32, 256 at a time: such a sum of products of bytes is below 2^24, so
-// it is exact. Batch norm and curve are computed in f64 where all numbers are below 2^52, else in
-// i64.
+// Layers of the K210: packing of weights, and the limits within which f64 is exact.
 #include "k210.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define CLONES __attribute__((target_clones("avx512f", "avx2,fma", "default")))
-#else
-#define CLONES
-#endif
+#include "built.h"
 
-enum { PIXELS = 16, AT_ONCE = 4, EXACT = 256 };  // a tile; outputs of a tile; products of a f32 sum
-
-typedef float floats __attribute__((vector_size(PIXELS * sizeof(float))));
-
-static const double MAGIC = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds, halves to even
-
-// The curve, and the segments that are ever reached.
-typedef struct {
-  double start[ITG_K210_SEGMENTS], factor[ITG_K210_SEGMENTS], bias[ITG_K210_SEGMENTS];
-  int used;
-  int whole;  // f64 is exact
-} lines;
-
-static lines prepare_curve(const itg_k210_layer *l) {
-  lines c = {.used = 1, .whole = 1};
-  for (int i = 0; i < ITG_K210_SEGMENTS; i++) {
-    c.start[i] = (double)l->curve_start[i];
-    c.factor[i] = (double)l->curve_mul[i] / (double)(1LL << l->curve_shift[i]);
-    c.bias[i] = (double)l->curve_bias[i];
-    if (l->curve_mul[i] < 0 || (!i && l->curve_mul[i]) || l->curve_shift[i] > 60) c.whole = 0;
-    if (i && l->curve_start[i] < (1LL << 35) - 1) c.used = i + 1;
-  }
-  return c;
+static int64_t terms_of(const itg_k210_layer *l) {
+  return (l->depthwise ? 1 : l->channels) * l->kernel * l->kernel;
 }
 
-static uint8_t one_byte(const itg_k210_layer *l, int64_t output, int64_t acc) {
-  // numbers beyond the chip's 36 bits wrap, as they do in numpy
-  int64_t v = (int64_t)((uint64_t)acc * (uint64_t)l->mul[output]) >> l->shift[output];
-  v = (int64_t)((uint64_t)v + (uint64_t)l->add[output]);
-  int i = ITG_K210_SEGMENTS - 1;
-  while (i && v <= l->curve_start[i]) i--;
-  uint64_t above = (uint64_t)v - (uint64_t)l->curve_start[i];
-  int64_t product = (int64_t)(above * (uint64_t)l->curve_mul[i]), shift = l->curve_shift[i];
-  int64_t whole = product >> shift, rest = product & ((1LL << shift) - 1);
-  int64_t half = shift ? 1LL << (shift - 1) : 1;
-  if (shift && (rest > half || (rest == half && (whole & 1)))) whole += product < 0 ? -1 : 1;
-  int64_t y = whole + l->curve_bias[i];
-  return (uint8_t)(y < 0 ? 0 : y > 255 ? 255 : y);
+uint64_t itg_k210_weights(const itg_k210_layer *l) {
+  const int64_t taps = l->kernel * l->kernel;
+  const int64_t blocks = (l->outputs + ITG_K210_BLOCK - 1) / ITG_K210_BLOCK;
+  if (l->depthwise) return (uint64_t)(l->outputs * l->kernel * 4);
+  return (uint64_t)(blocks * ITG_K210_BLOCK * itg_k210_sizes_of(l).fours * taps * 4);
 }
 
-// Whether a number of a tile is as large as `most`.
-static inline __attribute__((always_inline)) int beyond(const double *x, double most) {
-  int64_t found = 0;
-  for (int j = 0; j < PIXELS; j++) found |= (x[j] >= most) | (x[j] <= -most);
-  return found != 0;
+uint64_t itg_k210_scratch(const itg_k210_layer *l) {
+  const itg_k210_sizes s = itg_k210_sizes_of(l);
+  const int64_t planes = s.phases * s.phases * s.plane;
+  const int64_t packed = l->depthwise ? s.phases * s.run * 4 : s.fours * planes * 4;
+  const int64_t of_x = s.run * 8, results = ITG_K210_BLOCK * s.run;
+  return (uint64_t)(4 * planes + packed + of_x + results + 4 * 2 * ITG_K210_SLACK);
 }
 
-// Batch norm and curve of a tile of one output.
-static inline __attribute__((always_inline)) void finish(const itg_k210_layer *l, const lines *c,
-                                                         int64_t output, const double *acc,
-                                                         uint8_t *y, int64_t count) {
-  double mul = (double)l->mul[output];
-  if (!c->whole || beyond(acc, 4503599627370496.0 / (mul < 0 ? -mul : mul + !mul))) {
-    for (int64_t j = 0; j < count; j++) y[j] = one_byte(l, output, (int64_t)acc[j]);
-    return;
-  }
-  double scale = mul / (double)(1LL << l->shift[output]), add = (double)l->add[output];
-  double v[PIXELS], r[PIXELS];
-  for (int j = 0; j < PIXELS; j++) {
-    double t = acc[j] * scale, near = (t + MAGIC) - MAGIC;
-    v[j] = (near > t ? near - 1 : near) + add;
-    r[j] = (((v[j] - c->start[0]) * c->factor[0] + MAGIC) - MAGIC) + c->bias[0];
-  }
-  if (beyond(v, 68719476736.0)) {  // 2^36
-    for (int64_t j = 0; j < count; j++) y[j] = one_byte(l, output, (int64_t)acc[j]);
-    return;
-  }
-  for (int i = 1; i < c->used; i++) {
-    double start = c->start[i], factor = c->factor[i], bias = c->bias[i];
-    for (int j = 0; j < PIXELS; j++) {
-      double s = (((v[j] - start) * factor + MAGIC) - MAGIC) + bias;
-      r[j] = v[j] > start ? s : r[j];
-    }
-  }
-  uint8_t bytes[PIXELS];
-  for (int j = 0; j < PIXELS; j++) {
-    double y0 = r[j] < 0 ? 0 : r[j];
-    bytes[j] = (uint8_t)(int32_t)(y0 > 255 ? 255 : y0);
-  }
-  memcpy(y, bytes, (size_t)count);
-}
-
-// Sums of a tile: AT_ONCE rows of weights times the map at the offsets of the terms.
-static inline __attribute__((always_inline)) void tile(const int64_t *offsets, int64_t terms,
-                                                       const float *weights, const float *map,
-                                                       double sums[AT_ONCE][PIXELS]) {
-  memset(sums, 0, sizeof(double) * AT_ONCE * PIXELS);
-  for (int64_t first = 0; first < terms; first += EXACT) {
-    int64_t last = first + EXACT < terms ? first + EXACT : terms;
-    floats a = {0}, b = {0}, c = {0}, d = {0}, x;
-    for (int64_t t = first; t < last; t++) {
-      const float *w = weights + AT_ONCE * t;
-      memcpy(&x, map + offsets[t], sizeof x);
-      a += w[0] * x;
-      b += w[1] * x;
-      c += w[2] * x;
-      d += w[3] * x;
-    }
-    for (int j = 0; j < PIXELS; j++) {
-      sums[0][j] += (double)a[j];
-      sums[1][j] += (double)b[j];
-      sums[2][j] += (double)c[j];
-      sums[3][j] += (double)d[j];
-    }
-  }
-}
-
-// Adds the terms of the zero points to sums of products.
-static inline __attribute__((always_inline)) void add_terms(const itg_k210_layer *l, double *acc,
-                                                            const double *of_x, double of_w) {
-  for (int j = 0; j < PIXELS; j++) acc[j] += of_w + (double)l->arg_x * of_x[j];
-  if (!l->shr_x) return;
-  for (int j = 0; j < PIXELS; j++) {
-    acc[j] -= (double)l->arg_x * of_x[j];
-    acc[j] += (double)(l->arg_x * (int64_t)of_x[j] >> l->shr_x);
-  }
-}
-
-// All tiles. A map that a 1x1 kernel reads is one long row.
-CLONES static void convolve(const itg_k210_layer *l, const lines *c, int64_t wide, int64_t high) {
-  int64_t area = l->height * l->width, k2 = l->kernel * l->kernel;
-  int64_t height = l->kernel == 1 ? 1 : l->height, width = l->kernel == 1 ? area : l->width;
-  int64_t terms = l->depthwise ? k2 : l->channels * k2;
-  double sums[AT_ONCE][PIXELS], of_x[PIXELS];
-  for (int64_t y = 0; y < height; y++) {
-    for (int64_t x = 0; x < width; x += PIXELS) {
-      int64_t count = width - x < PIXELS ? width - x : PIXELS, at = y * l->width + x;
-      const float *map = l->map + y * wide + x;
-      if (l->depthwise) {
-        for (int64_t i = 0; i < l->outputs; i++) {  // weights, then ones
-          tile(l->offsets, terms, l->weights + i * k2 * AT_ONCE, map + i * high * wide, sums);
-          add_terms(l, sums[0], sums[1], l->of_w[i]);
-          finish(l, c, i, sums[0], l->y + i * area + at, count);
-        }
-        continue;
-      }
-      float added[PIXELS] = {0};  // at most 2^24: exact
-      if (l->arg_x) {
-        for (int64_t t = 0; t < terms; t++)
-          for (int j = 0; j < PIXELS; j++) added[j] += map[l->offsets[t] + j];
-      }
-      for (int j = 0; j < PIXELS; j++) of_x[j] = (double)added[j];
-      for (int64_t i = 0; i < l->outputs; i += AT_ONCE) {
-        tile(l->offsets, terms, l->weights + i * terms, map, sums);
-        for (int64_t j = 0; j < AT_ONCE && i + j < l->outputs; j++) {
-          add_terms(l, sums[j], of_x, l->of_w[i + j]);
-          finish(l, c, i + j, sums[j], l->y + (i + j) * area + at, count);
-        }
-      }
-    }
-  }
-}
-
-void itg_k210_run(const itg_k210_layer *l) {
-  int64_t edge = l->kernel / 2, k2 = l->kernel * l->kernel;
-  int64_t wide = l->width + 2 * edge, high = l->height + 2 * edge;
-  for (int64_t i = 0; i < l->channels * high * wide + PIXELS; i++) l->map[i] = (float)l->pad;
-  for (int64_t i = 0; i < l->channels; i++)
-    for (int64_t y = 0; y < l->height; y++)
-      for (int64_t x = 0; x < l->width; x++)
-        l->map[(i * high + y + edge) * wide + x + edge] =
-            (float)l->x[(i * l->height + y) * l->width + x];
-  int64_t deep = l->depthwise ? 1 : l->channels, terms = deep * k2;
-  for (int64_t t = 0; t < terms; t++) {
-    int64_t tap = t % k2;
-    l->offsets[t] = (t / k2 * high + tap / l->kernel) * wide + tap % l->kernel;
-  }
-  for (int64_t i = 0; i < l->outputs; i++) {
-    int64_t sum = 0;
+// Weights less 128, which are signed: [block][four channels][tap][output][channel], of depthwise
+// layers [output][column][row].
+static void pack(const itg_k210_layer *l) {
+  const int64_t taps = l->kernel * l->kernel, terms = terms_of(l);
+  const int64_t fours = itg_k210_sizes_of(l).fours;
+  memset(l->weights, 0, (size_t)itg_k210_weights(l));
+  for (int64_t o = 0; o < l->outputs; o++) {
+    const uint8_t *w = l->w + o * terms;
     for (int64_t t = 0; t < terms; t++) {
-      uint8_t w = l->w[i * terms + t];
-      sum += w;
-      if (l->depthwise)
-        for (int j = 0; j < AT_ONCE; j++)
-          l->weights[(i * terms + t) * AT_ONCE + j] = j ? 1.0f : (float)w;
-      else l->weights[i / AT_ONCE * AT_ONCE * terms + t * AT_ONCE + i % AT_ONCE] = (float)w;
+      const int8_t less = (int8_t)(w[t] - 128);
+      const int64_t c = t / taps, tap = t % taps, group = o / ITG_K210_BLOCK * fours + c / 4;
+      if (l->depthwise) l->weights[(o * l->kernel + tap % l->kernel) * 4 + tap / l->kernel] = less;
+      else
+        l->weights[((group * taps + tap) * ITG_K210_BLOCK + o % ITG_K210_BLOCK) * 4 + c % 4] = less;
     }
-    l->of_w[i] = (double)((l->arg_w * sum >> l->shr_w) + l->arg_add * deep);
   }
-  lines c = prepare_curve(l);
-  convolve(l, &c, wide, high);
+}
+
+static double magnitude(double x) { return x < 0 ? -x : x; }
+
+// The curve's segments that results between `low` and `high` reach; 0 where f64 is not exact.
+static int choose_segments(itg_k210_layer *l, double low, double high) {
+  int first = 0;
+  for (int i = 0; i < ITG_K210_SEGMENTS; i++)
+    if ((double)l->curve_start[i] < low) first = i;
+  if (first == 0 && l->curve_mul[0] && (double)l->curve_start[0] >= low) return 0;
+  l->segments = 0;
+  for (int i = first; i < ITG_K210_SEGMENTS; i++) {
+    if (i > first && (double)l->curve_start[i] >= high) continue;
+    if (l->curve_mul[i] < 0 || (l->curve_mul[i] && l->curve_shift[i] > 43)) return 0;
+    l->start[l->segments] = (double)l->curve_start[i];
+    l->factor[l->segments] =
+        l->curve_mul[i] ? (double)l->curve_mul[i] / (double)(1LL << l->curve_shift[i]) : 0;
+    l->bias[l->segments++] = (double)l->curve_bias[i];
+  }
+  l->lowest = -INFINITY;
+  if (l->segments == 2 && l->factor[0] == 0 && l->bias[0] == l->bias[1]) {  // like ReLU
+    l->start[0] = l->start[1];
+    l->factor[0] = l->factor[1];
+    l->lowest = 0;
+    l->segments = 1;
+  }
+  return 1;
+}
+
+void itg_k210_prepare(itg_k210_layer *l) {
+  const int64_t terms = terms_of(l), deep = l->depthwise ? 1 : l->channels;
+  const double arg_x = magnitude((double)l->arg_x);
+  // sums hold the weights less 128: a layer whose arg_x is -128 needs no sums of x
+  const double from_x =
+      l->arg_x == -128 && !l->shr_x ? 0 : (128 + arg_x) * 255.0 * (double)terms + 1;
+  double low = 0, high = 0;
+  pack(l);
+  for (int64_t o = 0; o < l->outputs; o++) {
+    int64_t sum = 0, below = 0, above = 0;
+    for (int64_t t = 0; t < terms; t++) {
+      const int64_t w = l->w[o * terms + t], product = 255 * (w - 128);
+      sum += w;
+      if (product < 0) below += product;
+      else above += product;
+    }
+    const double mul = (double)l->mul[o], add = (double)l->add[o];
+    l->of_w[o] = (double)((l->arg_w * sum >> l->shr_w) + l->arg_add * deep);
+    l->scale[o] = mul / (double)(1LL << l->shift[o]);
+    const double least = (double)below - from_x + l->of_w[o];
+    const double most = (double)above + from_x + l->of_w[o];
+    const double far = magnitude(least) > magnitude(most) ? magnitude(least) : magnitude(most);
+    const double a = least * l->scale[o] + add, b = most * l->scale[o] + add;
+    const double last = (a < b ? a : b) - 1, next = (a < b ? b : a) + 1;
+    // products below 2^52; results below 2^46, whose products with a slope are beyond 255 if f64
+    // does not hold them
+    l->exact[o] = (far + magnitude(l->of_w[o])) * (magnitude(mul) + 1) < 4503599627370496.0 &&
+                  last > -70368744177664.0 && next < 70368744177664.0;
+    if (!l->exact[o]) continue;
+    low = last < low ? last : low;
+    high = next > high ? next : high;
+  }
+  if (!choose_segments(l, low, high)) memset(l->exact, 0, (size_t)l->outputs);
+}
+
+#define K210_FORM(isa)                                                                 \
+  void itg_k210_layer_##isa(const itg_k210_layer *layer, const uint8_t *x, uint8_t *y, \
+                            void *scratch);
+K210_FORM(scalar)
+K210_FORM(avx2)
+K210_FORM(avx512)
+K210_FORM(avx512vnni)
+
+void itg_k210_run(const itg_k210_layer *layer, const uint8_t *x, uint8_t *y, void *scratch,
+                  uint32_t isa) {
+  void (*run)(const itg_k210_layer *, const uint8_t *, uint8_t *, void *) = NULL;
+  if (isa & ITG_ISA_avx512vnni) run = ITG_BUILT(avx512vnni, itg_k210_layer_avx512vnni);
+  if (!run && isa & ITG_ISA_avx512) run = ITG_BUILT(avx512, itg_k210_layer_avx512);
+  if (!run && isa & ITG_ISA_avx2) run = ITG_BUILT(avx2, itg_k210_layer_avx2);
+  if (!run) run = itg_k210_layer_scalar;
+  run(layer, x, y, scratch);
 }

@@ -91,6 +91,16 @@ def test_weight_files_on_the_sanitized_runtime(driver):
     assert "100%" in done.stdout
 
 
+def test_layers_of_the_k210_on_the_sanitized_library(driver):
+    tests = "tests/npu/chips/k210/test_arithmetic.py"
+    chosen = "test_c_gives_the_bits_of_numpy"
+    done = sanitized(
+        driver, "-m", "pytest", "-q", "-p", "no:xdist", tests, "-k", chosen, seconds=400
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "100%" in done.stdout
+
+
 def test_mutations_get_past_the_checksums():
     rng = random.Random(3)
     data = SAMPLES["chain"]().package().bytes

@@ -13,7 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.npu.chips.k210 import mobilenets
-from tests.npu.chips.k210.quantized_cnn import Cnn, joined_outputs, random_cnn
+from tests.npu.chips.k210.quantized_cnn import (
+    Cnn,
+    grouped,
+    joined_outputs,
+    large_linear,
+    odd_sizes,
+    random_cnn,
+    upsampling,
+)
 
 import intaglio
 from intaglio.npu.chips.k210 import layer, ram
@@ -97,6 +105,17 @@ def test_random_networks_are_equal(tmp_path):
     seeds = [s for s in range(60) if s != 15]  # 15 takes means of maps that are too large
     nets = {f"net{seed}": random_cnn(seed) for seed in seeds}
     compare({**nets, "joined": joined_outputs()}, tmp_path)
+
+
+def test_large_linear_layers_and_groups_are_equal(tmp_path):
+    graphs = {f"linear{n}": large_linear(n) for n in (1025, 1280, 1288, 9216)}
+    shapes = ((8, 8, 2, 3), (12, 6, 3, 1), (6, 12, 6, 3), (20, 40, 4, 3))
+    compare(graphs | {f"groups{s}": grouped(*s) for s in shapes}, tmp_path)
+
+
+def test_odd_sizes_and_upsampling_are_equal(tmp_path):
+    graphs = {f"odd{seed}": odd_sizes(seed) for seed in range(30)}
+    compare(graphs | {f"up{seed}": upsampling(seed) for seed in range(20)}, tmp_path, 1)
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v1", "mobilenet_v2", "tiny_yolo"])

@@ -32,8 +32,11 @@ class Cnn:
     def _out(self) -> tuple[Value, Value]:
         return self.of(Value(Type(self.dtype, ())))
 
-    def conv(self, x: Value, outputs: int, kernel=3, stride=1, depthwise=False, pad=None) -> Value:
-        deep = 1 if depthwise else x.shape[1]
+    def conv(
+        self, x: Value, outputs: int, kernel=3, stride=1, depthwise=False, pad=None, groups=1
+    ) -> Value:
+        groups = outputs if depthwise else groups
+        deep = x.shape[1] // groups
         w = self.rng.integers(-127, 128, (outputs, deep, kernel, kernel)).astype(np.int8)
         spread = 1 / (73 * np.sqrt(w[0].size) * self.rng.uniform(0.5, 2, outputs))
         y = self._out()
@@ -48,7 +51,7 @@ class Cnn:
             stride=(stride, stride),
             pad=(kernel // 2,) * 4 if pad is None else pad,
             dilation=(1, 1),
-            groups=outputs if depthwise else 1,
+            groups=groups,
         )
         self.quant[made] = y
         return made
@@ -77,6 +80,14 @@ class Cnn:
     def max_pool(self, x: Value, size=2, stride=2, pad=(0, 0, 0, 0)) -> Value:
         window = {"kernel": (size, size), "stride": (stride, stride), "dilation": (1, 1)}
         made = ops.max_pool(x, **window, pad=pad)
+        self.quant[made] = self.of(x)
+        return made
+
+    def upsample(self, x: Value, times=2) -> Value:
+        """Every pixel several times in both directions."""
+        shape = tuple(times * d for d in x.shape[2:])
+        how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        made = ops.resize(x, axes=(2, 3), shape=shape, scales=(float(times),) * 2, **how)
         self.quant[made] = self.of(x)
         return made
 
@@ -130,3 +141,50 @@ def joined_outputs() -> Graph:
     net.quant[again] = net.of(a)
     deep = net.conv(joined, 11, 3, depthwise=True)
     return net.graph(a, joined, net.conv(again, 4, 1), deep)
+
+
+def large_linear(numbers: int) -> Graph:
+    """A linear layer that reads so many numbers."""
+    high = next(h for h in (16, 8, 7, 5, 4) if numbers % h == 0 and numbers // h >= 4)
+    wide = next((w for w in (64, 32, 16, 8, 4) if numbers // high % w == 0), numbers // high)
+    net = Cnn(numbers, (1, 3, high, wide))
+    x = net.conv(net.input, numbers // high // wide)
+    flat = ops.reshape(x, shape=(1, numbers, 1, 1))
+    net.quant[flat] = net.of(x)
+    return net.graph(net.conv(flat, 37, 1, pad=(0, 0, 0, 0)))
+
+
+def grouped(channels: int, outputs: int, groups: int, kernel: int) -> Graph:
+    """A convolution in groups, with a stride of 2 after it."""
+    net = Cnn(groups, (1, channels, 12, 20))
+    x = net.conv(net.conv(net.input, channels), outputs, kernel, groups=groups)
+    return net.graph(net.conv(x, outputs, 3, 2, groups=1 if outputs % 2 else outputs // 2))
+
+
+def odd_sizes(seed: int) -> Graph:
+    """Convolutions with a stride of 2 over maps of odd sizes, and a residual beside them."""
+    rng = np.random.default_rng(seed)
+    high, wide = (int(2 * n + rng.integers(2)) for n in rng.integers(4, 40, 2))
+    net = Cnn(seed, (1, int(rng.integers(1, 9)), high | 1, wide))
+    x = net.conv(net.input, int(rng.integers(2, 20)), 3, 2 if seed % 2 and high > 16 else 1)
+    if seed % 3 == 0:
+        halved = net.conv(x, x.shape[1], 3, 2, depthwise=True)
+        return net.graph(net.conv(halved, 7, 1))
+    left, right = net.conv(x, 9, 3, 2), net.conv(x, 9, 1, 2, pad=(0, 0, 0, 0))
+    return net.graph(net.add(left, right), x)
+
+
+def upsampling(seed: int) -> Graph:
+    """A map that grows 2 or 4 times, joined with a larger one, as in detectors."""
+    rng = np.random.default_rng(seed)
+    times = 2 if seed % 2 else 4
+    high, wide = (4 * times * int(n) for n in rng.integers(1, 5, 2))
+    net = Cnn(seed, (1, 3, high, wide))
+    first = small = net.conv(net.input, int(rng.integers(1, 9)))
+    for _ in range(times // 2):
+        small = net.max_pool(small)
+    grown = net.upsample(net.conv(small, int(rng.integers(1, 12))), times)
+    joined = ops.concat(grown, first, axis=1)
+    net.quant[joined] = net.of(grown)
+    more = net.upsample(joined)
+    return net.graph(net.conv(more, 5), more) if seed % 3 == 0 else net.graph(net.conv(more, 5))

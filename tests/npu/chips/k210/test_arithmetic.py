@@ -100,17 +100,11 @@ def test_scales_that_do_not_fit_are_refused():
         requantize(np.zeros(1), np.zeros(1), np.full(1, 3e5), Function(0))
 
 
-@pytest.mark.skipif(not native_layer.available(), reason="the C library is not built")
-@pytest.mark.parametrize("seed", range(60))
-def test_c_gives_the_bits_of_numpy(seed):
-    """All terms, negative multipliers and slopes, and numbers beyond the chip's 36 bits."""
-    rng = np.random.default_rng(seed)
-    depthwise, kernel = bool(rng.integers(2)), int(rng.choice([1, 3]))
-    channels = int(rng.integers(1, 40))
-    outputs = channels if depthwise else int(rng.integers(1, 20))
-    x = rng.integers(0, 256, (channels, *rng.integers(4, 40, 2))).astype(np.uint8)
-    shape = outputs, 1 if depthwise else channels, kernel, kernel
-    w = rng.integers(0, 256, shape).astype(np.uint8)
+ISAS = {"scalar": 0, "avx2": 1, "avx512": 3, "avx512vnni": 7, "best": 0xFFFFFFFF}
+
+
+def hardest(rng, outputs: int) -> tuple[Norm, Curve]:
+    """Negative multipliers and slopes, and numbers beyond the chip's 36 bits."""
     most = 1 << int(rng.integers(3, 23))
     norm = Norm(
         rng.integers(-most, most, outputs),
@@ -120,8 +114,41 @@ def test_c_gives_the_bits_of_numpy(seed):
     start = np.sort(rng.integers(-(1 << 30), 1 << 30, 16))
     start[0] = -(1 << 35)
     slopes = rng.integers(-30000 if rng.random() < 0.3 else 0, 30000, 16)
-    curve = Curve(start, slopes, rng.integers(0, 43, 16), rng.integers(0, 255, 16))
+    return norm, Curve(start, slopes, rng.integers(0, 43, 16), rng.integers(0, 255, 16))
+
+
+def with_ties(rng, outputs: int) -> tuple[Norm, Curve]:
+    """Small numbers and shifts, so that most results lie halfway between two bytes."""
+    norm = Norm(
+        rng.integers(-3, 4, outputs), rng.integers(0, 6, outputs), rng.integers(-900, 900, outputs)
+    )
+    start = rng.integers(-3000, 3000, 16)  # in any order: the last one below a number holds
+    start[0] = -(1 << 35)
+    shift = rng.integers(0, 8, 16)
+    slopes = (1 << shift >> 1) * rng.integers(0, 2, 16)
+    slopes[0] = 0
+    return norm, Curve(start, slopes, shift, rng.integers(0, 128, 16))
+
+
+@pytest.mark.skipif(not native_layer.available(), reason="the C library is not built")
+@pytest.mark.parametrize("isa", ISAS.values(), ids=ISAS)
+@pytest.mark.parametrize("seed", range(60))
+def test_c_gives_the_bits_of_numpy(seed, isa):
+    """All terms and pools, odd sizes, ties, extremes of all numbers."""
+    rng = np.random.default_rng(seed)
+    depthwise, kernel = bool(rng.integers(2)), int(rng.choice([1, 3]))
+    channels = int(rng.integers(1, 40))
+    outputs = channels if depthwise else int(rng.integers(1, 20))
+    lowest = 255 if seed % 7 == 0 else 0  # all products are as large as possible
+    x = rng.integers(lowest, 256, (channels, *rng.integers(4, 40, 2))).astype(np.uint8)
+    shape = outputs, 1 if depthwise else channels, kernel, kernel
+    w = rng.integers(lowest, 256, shape).astype(np.uint8)
+    last = hardest(rng, outputs) if seed % 2 else with_ties(rng, outputs)
     terms = Terms(*(int(n) for n in (rng.integers(-(1 << 23), 1 << 23), seed % 16, -77, 2, 12345)))
-    found = native_layer.run(x, w, norm, curve, 9, terms, depthwise)
+    if seed % 3 == 0:
+        terms = Terms.of_zero_points(seed, 128, kernel * kernel)
+    mode = int(rng.integers(10))
+    found = native_layer.run(x, w, *last, 9, terms, depthwise, mode, isa)
+    norm, curve = last
     want = activate(normalize(sums(x, w, 9, terms, depthwise), norm), curve)
-    assert np.array_equal(found, want)
+    assert np.array_equal(found, pool(want, mode))

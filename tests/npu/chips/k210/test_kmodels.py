@@ -7,9 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.npu.chips.k210.mobilenets import mobilenet_v1, mobilenet_v2
-from tests.npu.chips.k210.quantized_cnn import Cnn, joined_outputs, random_cnn
+from tests.npu.chips.k210.quantized_cnn import (
+    Cnn,
+    grouped,
+    joined_outputs,
+    large_linear,
+    odd_sizes,
+    random_cnn,
+    upsampling,
+)
 
 import intaglio
+from intaglio import ops
 from intaglio.errors import BadFile, BadInput, IntaglioError, Unsupported
 from intaglio.npu.chips.k210 import disassembly, kmodel3, kmodel5
 from intaglio.npu.chips.k210.compile import compile_kmodel, read
@@ -93,6 +102,47 @@ def golden_networks():
     yield "pool and table", net.graph(net.conv(x, 5, 3, 2, pad=(0, 0, 1, 1)))
 
 
+def close_to_neutral(graph, made, most=4, seed=0):
+    """The file's meaning is that of the neutral graph, within a few units."""
+    bytes_ = list(intaglio.interpret(made.graph, feeds(made, seed)).values())
+    signed = graph.inputs[0].dtype == "i8"
+    x = next(iter(feeds(made, seed).values())).astype(np.int16) - (128 if signed else 0)
+    x = x.astype(np.int8 if signed else np.uint8).reshape(graph.inputs[0].shape)
+    for v, y in zip(intaglio.interpret(graph, {"x": x}).values(), bytes_, strict=True):
+        more = 128 if v.dtype == np.int8 else 0
+        assert np.abs(v.astype(int).reshape(-1) + more - y.reshape(-1)).max() <= most
+
+
+@pytest.mark.parametrize("numbers", [1024, 1025, 1280, 1288, 9216])
+def test_linear_layers_of_many_numbers(numbers):
+    """More than 1024 numbers are the pixels of 3x3 windows: one command, with exact sums."""
+    graph = large_linear(numbers)
+    made = check(graph, numbers)
+    assert not made.lowered.after
+    close_to_neutral(graph, made, 1, numbers)
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "groups", "kernel"),
+    [(8, 8, 2, 3), (12, 6, 3, 1), (6, 12, 6, 3), (20, 40, 4, 3), (5, 5, 5, 1)],
+)
+def test_convolutions_in_groups(channels, outputs, groups, kernel):
+    graph = grouped(channels, outputs, groups, kernel)
+    close_to_neutral(graph, check(graph), 1)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_strides_over_odd_sizes(seed):
+    graph = odd_sizes(seed)
+    close_to_neutral(graph, check(graph))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_upsampling(seed):
+    graph = upsampling(seed)
+    close_to_neutral(graph, check(graph))
+
+
 def streams():
     found = {}
     for name, graph in golden_networks():
@@ -140,14 +190,13 @@ def outcome(data, given):
     return None
 
 
-@pytest.mark.parametrize("version", [5, 3])
-def test_mutated_files_are_refused_or_run(version):
-    """300 mutations of two files each: an IntaglioError of one line, or outputs."""
-    rng = np.random.default_rng(version)
-    for seed in (3, 4):
-        made = compile_kmodel(random_cnn(seed), version)
-        given, refused = feeds(made), 0
-        for _ in range(300):
+def mutate(version, count, seed):
+    """Mutations of two files: an IntaglioError of one line, or outputs; how many are refused."""
+    rng, refused = np.random.default_rng(seed), 0
+    for net in (3, 4):
+        made = compile_kmodel(random_cnn(net), version)
+        given = feeds(made)
+        for _ in range(count // 2):
             data = bytearray(made.data)
             for at in rng.integers(0, len(data), int(rng.integers(1, 4))):
                 data[at] = int(rng.integers(0, 256))
@@ -156,7 +205,18 @@ def test_mutated_files_are_refused_or_run(version):
             words = outcome(bytes(data), given)
             refused += words is not None
             assert "\n" not in (words or "")
-        assert refused > 20
+    return refused
+
+
+@pytest.mark.parametrize("version", [5, 3])
+def test_mutated_files_are_refused_or_run(version):
+    assert mutate(version, 600, version) > 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [5, 3])
+def test_many_mutated_files_are_refused_or_run(version):
+    assert mutate(version, 5000, 100 + version) > 400
 
 
 # ---- refusals ------------------------------------------------------------------------------------
@@ -172,8 +232,8 @@ def test_what_the_kpu_cannot_do_is_named():
     assert "its padding is (0, 0, 0, 0)" in refusal(
         net.graph(net.conv(net.input, 4, 3, pad=(0, 0, 0, 0)))
     )
-    net = Cnn(0, (1, 4, 15, 15))
-    assert "it halves a map of 15x15" in refusal(net.graph(net.conv(net.input, 4, 3, 2)))
+    net = Cnn(0, (1, 4, 12, 12))
+    assert "maps grow 2 or 4 times" in refusal(net.graph(net.upsample(net.input, 3)))
     net = Cnn(0, (1, 4, 300, 300))
     assert "at most 256x512" in refusal(net.graph(net.conv(net.input, 4)))
     net = Cnn(0, (1, 64, 100, 100))
@@ -189,11 +249,33 @@ def test_ops_in_the_middle_are_named_with_their_reason():
 
 
 def test_ops_after_the_last_layer_are_left_to_the_caller():
-    made = compile_kmodel(mobilenet_v2(128, 20))
-    (node, why), *_ = made.lowered.after
+    net = Cnn(0, (1, 4, 16, 16))
+    made = compile_kmodel(net.graph(net.conv(net.conv(net.input, 8), 4, 5)))
+    ((node, why),) = made.lowered.after
     assert node.op == "qlinear_conv"
-    assert "1280 numbers at once; the KPU does at most 1024" in why
-    assert made.lowered.outputs[0].shape == (1, 1280, 1, 1)
+    assert "its kernel is 5x5" in why
+    assert made.lowered.outputs[0].shape == (1, 8, 16, 16)
+
+
+def test_outputs_have_names_of_their_own():
+    graph = odd_sizes(29)  # its sum is too small a map for the KPU: both operands are outputs
+    made = check(graph)
+    names = [p.name for p in made.lowered.outputs]
+    assert len(set(names)) == len(names) == 3
+
+
+def test_linear_layers_of_too_many_numbers_are_named():
+    net = Cnn(0, (1, 4, 56, 48))
+    x = ops.reshape(net.conv(net.input, 4), shape=(1, 4 * 56 * 48, 1, 1))
+    net.quant[x] = net.of(net.input)
+    words = refusal(net.graph(net.conv(x, 10, 1, pad=(0, 0, 0, 0))))
+    assert "it reads 10752 numbers at once; the KPU does at most 9216" in words
+
+
+def test_the_whole_mobilenet_v2_is_in_the_file():
+    made = check(mobilenet_v2(128, 20))
+    assert not made.lowered.after
+    assert made.lowered.outputs[0].shape == (1, 20, 1, 1)
 
 
 def test_other_files_are_refused():

@@ -13,7 +13,7 @@ from intaglio.npu.chips.k210 import ram
 from intaglio.npu.chips.k210.model import Command, Conv, CpuLayer, Range
 
 if TYPE_CHECKING:
-    from intaglio.npu.chips.k210.simulate import Machine
+    from intaglio.npu.chips.k210.kpu import Kpu
 
 Fields = dict[str, Any]
 Memory = Callable[[str, str, int], Array]  # the field of an address, the type, the count
@@ -99,7 +99,7 @@ def result_type(commands: Sequence[Command], start: int) -> str:
     return "u8"
 
 
-def execute(machine: Machine, kind: str, f: Fields) -> None:
+def execute(machine: Kpu, kind: str, f: Fields) -> None:
     """Compute one layer."""
     counts = _counts(kind, f)
 

@@ -33,7 +33,7 @@ def lower(graph: Graph) -> Lowered:
     if not cut or not any(v.producer for v in (work.maps[c].value for c in cut)):
         reasons = "; ".join(f"{name_of(n)} ({n.op}): {why}" for n, why in after[:3])
         raise Unsupported(f"k210: no layer runs on the KPU: {reasons or 'there is none'}")
-    outputs = [_output(graph, work, v) for v in cut]
+    outputs = _named_apart([_output(graph, work, v) for v in cut])
     lowered = Graph(
         [p.value for p in work.inputs],
         [p.value for p in outputs],
@@ -67,6 +67,17 @@ def _refuse_middle(work: Lowering, after: list[tuple[Node, str]]) -> None:
         f"k210: {len(blocked)} convolutions read results of ops that the KPU does not do: "
         f"{'; '.join(named[:8])}{rest}"
     )
+
+
+def _named_apart(ports: list[Port]) -> list[Port]:
+    """Ports whose names differ."""
+    taken: set[str] = set()
+    for port in ports:
+        name, count = port.name, 1
+        while port.name in taken:
+            port.name, count = f"{name}_{count}", count + 1
+        taken.add(port.name)
+    return ports
 
 
 def _output(graph: Graph, work: Lowering, v: Value) -> Port:

@@ -16,11 +16,14 @@ from intaglio.npu.chips.k210.model import (
     Download,
     Function,
     Kmodel,
+    Module,
     Port,
     Range,
     Upload,
 )
 from intaglio.npu.chips.k210.simulate import input_names, output_names
+from intaglio.npu.chips.k210.stackvm import function_code
+from intaglio.npu.chips.k210.stackvm_code import instructions, listing
 
 
 def lines(model: Kmodel, words: bool = False) -> Iterator[str]:
@@ -35,10 +38,12 @@ def lines(model: Kmodel, words: bool = False) -> Iterator[str]:
         if sections:
             yield f"            sections: {sections}"
         for i, function in enumerate(module.functions):
-            yield from _function(model, function, f"{number}.{i}", words)
+            yield from _function(model, module, function, f"{number}.{i}", words)
 
 
-def _function(model: Kmodel, function: Function, number: str, words: bool) -> Iterator[str]:
+def _function(
+    model: Kmodel, module: Module, function: Function, number: str, words: bool
+) -> Iterator[str]:
     names = input_names(model), output_names(model)
     known = (model.about.get("inputs", []), model.about.get("outputs", []))
     main = function is model.main
@@ -49,6 +54,15 @@ def _function(model: Kmodel, function: Function, number: str, words: bool) -> It
             name = own[i] if main else f"{title}{i}"
             real = _real(about[i]) if main and i < len(about) else ""
             yield f"{title:11} {name}  {_port(port)}{real}"
+    if module.kind == "stackvm":
+        code = list(listing(function_code(module, function)))
+        yield f"function    {number}: {len(code)} instructions for the CPU"
+        for instruction, text in code:
+            if words or instruction.name.startswith("tensor."):
+                yield f"  {instruction.at:5}  {text}"
+        if not words:
+            yield "            (tensor functions only; --asm shows all instructions)"
+        return
     yield f"function    {number}: {len(function.commands)} commands, {_used(function)}"
     for i, command in enumerate(function.commands):
         yield f"  {i:4}  {_command(command)}"
@@ -133,15 +147,19 @@ def facts(model: Kmodel) -> dict[str, Any]:
                 "kind": module.kind,
                 "memory": module.pools,
                 "sections": {k: len(v) for k, v in module.sections.items()},
-                "functions": [_facts(function) for function in module.functions],
+                "functions": [_facts(module, function) for function in module.functions],
             }
             for module in model.modules
         ],
     }
 
 
-def _facts(function: Function) -> dict[str, Any]:
-    return {
+def _facts(module: Module, function: Function) -> dict[str, Any]:
+    code = {}
+    if module.kind == "stackvm":
+        found = instructions(function_code(module, function))
+        code = {"code": [{"at": i.at, "name": i.name, **i.numbers} for i in found]}
+    return code | {
         "inputs": [_port(p) for p in function.inputs],
         "outputs": [_port(p) for p in function.outputs],
         "commands": [_fact(c) for c in function.commands],

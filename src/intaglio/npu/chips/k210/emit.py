@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -12,43 +11,30 @@ from intaglio.npu.chips.k210 import ram
 from intaglio.npu.chips.k210.arithmetic import Terms
 from intaglio.npu.chips.k210.arrange import ON_KPU, Home, TooLarge
 from intaglio.npu.chips.k210.fields import Curve, Norm
-from intaglio.npu.chips.k210.layer import MIN_EXTENT, Layer
+from intaglio.npu.chips.k210.layer import MIN_EXTENT, Layer, linear_window
 from intaglio.npu.chips.k210.memory import Buffer, lowest, place
-from intaglio.npu.chips.k210.model import (
-    Command,
-    Conv,
-    Copy,
-    Function,
-    Kmodel,
-    Module,
-    Port,
-    Range,
-    Upload,
-)
+from intaglio.npu.chips.k210.model import Conv, Function, Kmodel, Module, Port, Range, Upload
+from intaglio.npu.chips.k210.movements import Movements, Where, inside
 from intaglio.npu.chips.k210.operands import name_of, rectangle
 from intaglio.npu.chips.k210.split import fitted
 
 ALIGN = 64  # of buffers in main memory
-PADDED = MIN_EXTENT * MIN_EXTENT  # pixels of the map that holds one pixel of a linear layer
-
-Later = Callable[[], Command]  # makes a command once all addresses are known
-Where = Callable[[], Range]
+WINDOW_CENTRE = MIN_EXTENT + 1  # the pixel in the middle of its top left 3x3
 
 
-class Emitter:
+class Emitter(Movements):
     """Emits the commands of one graph."""
 
     version = 5
 
     def __init__(self, graph: Graph):
+        super().__init__()
         self.graph = graph
         self.plan = fitted(graph)
-        self.commands: list[Later] = []
         self.buffers: list[Buffer] = []
         self.main: dict[Value, Where] = {}  # dense copies in main memory
         self.copies: dict[Value, list[Where]] = {}  # other places where they are needed too
         self.scratch: list[Buffer] = []  # the KPU's RAM for layers on main memory
-        self.step = 0
 
     def model(self) -> Kmodel:
         """The whole model."""
@@ -89,9 +75,9 @@ class Emitter:
             self._to_main(v, self.output_place(i, where))
             at += -(-where.size // ALIGN) * ALIGN
         for node in self.plan.nodes:
-            x = node.inputs[0]
-            if node.op in READ_MAIN and x is not None and x not in self.main:
-                self._to_main(x, self.buffer(x.type.bytes, *self._span(x)))
+            for x in node.inputs if node.op in READ_MAIN else ():
+                if x is not None and x.data is None and x not in self.main:
+                    self._to_main(x, self.buffer(x.type.bytes, *self._span(x)))
         return inputs, outputs
 
     def output_place(self, index: int, where: Range) -> Where:
@@ -111,7 +97,7 @@ class Emitter:
         for x in n.inputs:
             assert x is not None
             size = x.type.bytes
-            self._to_main(x, lambda o=offset, s=size: _inside(where(), o, s))  # type: ignore[misc]
+            self._to_main(x, lambda o=offset, s=size: inside(where(), o, s))  # type: ignore[misc]
             offset += size
 
     def _span(self, v: Value) -> tuple[int, int]:
@@ -165,6 +151,8 @@ class Emitter:
             self._mean(node)
         elif node.op == "k210.linear":
             self._linear(node)
+        elif node.op in ENLARGE:
+            self._enlarge(node)
 
     def _copy(self, v: Value) -> None:
         """Copy a value to all places of main memory that need it."""
@@ -187,13 +175,15 @@ class Emitter:
         src: int,
     ) -> None:
         """One command of the KPU."""
-        a = node.attrs
+        a = dict(node.attrs)
         _, w, norm, curve = (None if v is None else v.data for v in node.inputs)
         assert w is not None
         assert norm is not None
         assert curve is not None
         if source is not None and not source.dense and not a.get("depthwise", False):
             w, shape = _with_gaps(w, source, -a["arg_x"]), (source.room, *shape[1:])
+        if node.op == "k210.linear" and w.shape[1] > shape[0]:
+            w, a["arg_add"] = _in_windows(w, shape[0], -a["arg_x"]), 9 * a["arg_add"]
         args = a.get("arg_x", 0), 0, a.get("arg_w", 0), 0, a.get("arg_add", 0)
         layer = Layer(
             (shape[0], shape[1], shape[2]),
@@ -228,10 +218,33 @@ class Emitter:
         assert x is not None
         shape, made = main_shapes(node)
         src, dst = self.spaces[node]
-        self.spread(self.main[x], shape[0], src)
-        padded = self.buffer(math.prod(made), self.step)
+        numbers, first = x.shape[1], 0  # the pixel of the result
+        where = self.main[x]
+        if numbers == shape[0]:
+            self.spread(where, numbers, src)
+        else:
+            first = WINDOW_CENTRE
+            if x.producer is None:  # parts of an input have no address of their own
+                where = self.buffer(numbers, self.step)
+                self.copied(self.main[x], where, numbers)
+            self.spread_windows(where, numbers, src)
+        padded = self.buffer(math.prod(made) + first, self.step)
         self._layer(node, shape, None, dst, padded, src)
-        self.gather(padded, self._place(out), made[0])
+        size = math.prod(made)
+        self.gather(lambda: inside(padded(), first, size), self._place(out), made[0])
+
+    def _enlarge(self, node: Node) -> None:
+        """Make a larger map in main memory, and upload it."""
+        x, *fill = (v for v in node.inputs if v is not None)
+        out, home = node.outputs[0], self.plan.homes[node.outputs[0]]
+        target = self.buffer(out.type.bytes, self.step)
+        if fill:
+            self.bordered(self.main[x], self.main[fill[0]], target, x.shape, out.shape)
+        else:
+            self.upsampled(self.main[x], target, x.shape)
+        self.commands.append(lambda: Upload(target(), home.start, out.shape))
+        if out in self.main:
+            self.copied(target, self.main[out], out.type.bytes)
 
     def _place(self, v: Value) -> Where:
         """Where a value goes in main memory."""
@@ -243,41 +256,10 @@ class Emitter:
         """Where a layer writes to main memory."""
         return where
 
-    # ---- movements in main memory ----------------------------------------------------------------
-    def copied(self, where: Where, target: Where, size: int) -> None:
-        """Copy bytes."""
-        shape, strides = (1, 1, 1, size), (size, size, size, 1)
-        self.commands.append(lambda: Copy(where(), target(), shape, strides, strides))
-
-    def transposed(self, where: Where, rows: int, columns: int) -> Where:
-        """A copy of a matrix with rows and columns exchanged."""
-        target = self.buffer(rows * columns, self.step)
-        shape = (1, 1, columns, rows)
-        strides = (
-            (rows * columns, rows * columns, 1, columns),
-            (rows * columns, rows * columns, rows, 1),
-        )
-        self.commands.append(lambda: Copy(where(), target(), shape, *strides))
-        return target
-
-    def spread(self, where: Where, channels: int, line: int) -> None:
-        """Upload one pixel as the first pixel of a map of 4x4."""
-        target = self.buffer(channels * PADDED, self.step)
-        shape, dense = (1, channels, 1, 1), (channels, 1, 1, 1)
-        apart = (channels * PADDED, PADDED, MIN_EXTENT, 1)
-        self.commands.append(lambda: Copy(where(), target(), shape, dense, apart))
-        whole = (1, channels, MIN_EXTENT, MIN_EXTENT)
-        self.commands.append(lambda: Upload(target(), line, whole))
-
-    def gather(self, where: Where, target: Where, channels: int) -> None:
-        """The first pixels of maps of 4x4."""
-        shape, dense = (1, channels, 1, 1), (channels, 1, 1, 1)
-        apart = (channels * PADDED, PADDED, MIN_EXTENT, 1)
-        self.commands.append(lambda: Copy(where(), target(), shape, apart, dense))
-
 
 MAIN_LAYERS = ("k210.global_mean", "k210.linear")
-READ_MAIN = (*MAIN_LAYERS, "reshape")
+ENLARGE = ("k210.upsample", "k210.border")  # read main memory, write the KPU's RAM
+READ_MAIN = (*MAIN_LAYERS, *ENLARGE, "reshape")
 
 
 def main_shapes(node: Node) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
@@ -285,8 +267,8 @@ def main_shapes(node: Node) -> tuple[tuple[int, int, int], tuple[int, int, int]]
     x, out = node.inputs[0], node.outputs[0]
     assert x is not None
     if node.op == "k210.linear":
-        side = MIN_EXTENT
-        return (x.shape[1], side, side), (out.shape[1], side, side)
+        side, channels = MIN_EXTENT, linear_window(x.shape[1])[0]
+        return (channels, side, side), (out.shape[1], side, side)
     sides = rectangle(x.shape[1])
     assert sides is not None
     return (math.prod(x.shape[2:]), *sides), (1, *sides)
@@ -320,12 +302,15 @@ def _joined(v: Value) -> bool:
     return n is not None and n.op == "concat"
 
 
-def _inside(r: Range, offset: int, size: int) -> Range:
-    return Range(r.place, r.start + offset, size, r.dtype)
-
-
 def _with_gaps(w: Array, home: Home, zero: int) -> Array:
     """Weights with zeros for the gaps between the operands of a concat."""
     wide = np.full((len(w), home.room, *w.shape[2:]), zero, np.uint8)
     wide[:, home.channels] = w
     return wide
+
+
+def _in_windows(w: Array, channels: int, zero: int) -> Array:
+    """The weights of a linear layer as 3x3 windows; numbers that are missing have no weight."""
+    wide = np.full((len(w), 9 * channels), zero, np.uint8)
+    wide[:, : w.shape[1]] = w.reshape(len(w), -1)
+    return wide.reshape(len(w), channels, 3, 3)

@@ -7,12 +7,15 @@ dequantise them. Rows and columns are exchanged in floats, which hold bytes exac
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Value
-from intaglio.npu.chips.k210.emit import Emitter, Where
-from intaglio.npu.chips.k210.model import CpuLayer, Kmodel, Port, Range
+from intaglio.npu.chips.k210.emit import Emitter
+from intaglio.npu.chips.k210.layer import MIN_EXTENT
+from intaglio.npu.chips.k210.model import CpuLayer, Kmodel, Port, Range, Upload
+from intaglio.npu.chips.k210.movements import PADDED, Shape, Where
 
 DMA_BYTES = 8  # the KPU writes to main memory in such units
 
@@ -61,15 +64,44 @@ class Emitter3(Emitter):
     def copied(self, where: Where, target: Where, size: int) -> None:
         """Copy bytes: a concat of one operand."""
 
+        self._joined(lambda: [(_address(where), size)], target)
+
+    def _joined(self, items: Callable[[], list[tuple[int, int]]], target: Where) -> None:
+        """Join bytes of main memory, given by address and size."""
+
         def layer() -> CpuLayer:
-            source = where()
-            if source.place == "input":
-                raise Unsupported("kmodel 3: its input is in the KPU only: write a kmodel 5")
-            rest = struct.pack("<2I", source.start, size)
-            fields = {"main_out": target().start, "count": 1, "rest": rest}
+            chosen = [item for item in items() if item[1]]
+            rest = struct.pack(f"<{2 * len(chosen)}I", *(n for item in chosen for n in item))
+            fields = {"main_out": target().start, "count": len(chosen), "rest": rest}
             return CpuLayer("quantized_concat", fields)
 
         self.commands.append(layer)
+
+    def upsampled(self, where: Where, target: Where, shape: Shape) -> None:
+        """Repeat every pixel of a map in both directions."""
+        _, c, h, w = shape
+        sizes = {"in_width": w, "in_height": h, "in_channels": c}
+        made = {"out_width": 2 * w, "out_height": 2 * h}
+
+        def source() -> Range:
+            _address(where)
+            return where()
+
+        self._cpu("quantized_resize_nearest_neighbor", source, target, **sizes, **made)
+
+    def bordered(self, where: Where, fill: Where, target: Where, shape: Shape, made: Shape) -> None:
+        """Put a map into the top left of a larger one: a concat of its rows and of filling."""
+        _, c, h, w = shape
+
+        def items() -> list[tuple[int, int]]:
+            start, other, found = _address(where), _address(fill), []
+            for line in range(c * h):
+                found += [(start + line * w, w), (other, made[3] - w)]
+                if line % h == h - 1 and made[2] > h:
+                    found.append((other, made[3]))
+            return found
+
+        self._joined(items, target)
 
     def transposed(self, where: Where, rows: int, columns: int) -> Where:
         """A copy of a matrix with rows and columns exchanged."""
@@ -90,6 +122,23 @@ class Emitter3(Emitter):
                 {"main_in": where().start, "kpu_out": line, "channels": channels},
             )
         )
+
+    def spread_windows(self, where: Where, numbers: int, line: int) -> None:
+        """Upload numbers as the top left 3x3 pixels of maps of 4x4: a concat of their rows."""
+        channels = -(-numbers // 9)
+        target = self.buffer(channels * PADDED, self.step)
+
+        def items() -> list[tuple[int, int]]:
+            start, found = _address(where), []
+            for first in range(0, 9 * channels, 3):
+                have = min(max(numbers - first, 0), 3)  # what fills the rest has no weight
+                found.append((start + min(first, numbers - have), have))
+                found.append((start, MIN_EXTENT - have + (MIN_EXTENT if first % 9 == 6 else 0)))
+            return found
+
+        self._joined(items, target)
+        whole = (1, channels, MIN_EXTENT, MIN_EXTENT)
+        self.commands.append(lambda: Upload(target(), line, whole))
 
     def gather(self, where: Where, target: Where, channels: int) -> None:
         """The first pixels of maps of 4x4."""
@@ -115,3 +164,11 @@ class Emitter3(Emitter):
             return r
 
         return checked
+
+
+def _address(where: Where) -> int:
+    """The address of a map in main memory."""
+    r = where()
+    if r.place == "input":
+        raise Unsupported("kmodel 3: its input is in the KPU only: write a kmodel 5")
+    return r.start

@@ -19,6 +19,7 @@ MIN_EXTENT = 4  # of height and width
 MAX_HEIGHT = 256
 MAX_WIDTH = 512
 KERNELS = {0: 1, 1: 3}  # field to size
+MAX_NUMBERS = 9 * MAX_CHANNELS  # that a linear layer reads: the pixels of a 3x3 window
 DMA_BURST = 15
 
 
@@ -105,6 +106,11 @@ def weight_loads(channels: int, outputs: int, kernel: int, depthwise: bool) -> t
 def max_outputs(channels: int, kernel: int) -> int:
     """The most output channels of one command."""
     return min(MAX_CHANNELS, MAX_LOADS * (LOAD_BYTES // (kernel * kernel * channels)))
+
+
+def linear_window(numbers: int) -> tuple[int, int]:
+    """Channels and kernel of a linear layer: its numbers are channels, or fill 3x3 windows too."""
+    return (numbers, 1) if numbers <= MAX_CHANNELS else (-(-numbers // 9), 3)
 
 
 def why_not(shape: tuple[int, ...], outputs: int | None = None) -> str | None:

@@ -29,6 +29,7 @@ from intaglio.npu.chips.k210.operands import (
 )
 from intaglio.npu.chips.k210.requantize import Function
 from intaglio.npu.lowering.builder import Refused, data, integer, scale_of
+from intaglio.ops.registry import REGISTRY
 
 PIXEL = (1, 1)
 READS = "it reads the result of "  # another op that was refused
@@ -69,6 +70,7 @@ class Lowering:
         self.scales: dict[Value, tuple[float, int]] = {}  # of tensors that the file may return
         self.sources: dict[Value, tuple[Value, float, int]] = {}  # quantised inputs
         self.turned: dict[Value, Value] = {}  # inputs as NCHW
+        self.even: dict[tuple[Value, int], Value] = {}  # maps with even sizes, by their filling
         self.before: list[Node] = []
         self.done: set[Node] = set()
         self.refused: dict[Node, str] = {}
@@ -84,6 +86,7 @@ class Lowering:
             "lookup": self._lookup,
             "concat": self._concat,
             "reshape": self._reshape,
+            "resize": self._resize,
             "transpose": self._transpose,
         }
 
@@ -134,6 +137,17 @@ class Lowering:
         if found.pick:
             found.value, found.pick = parts.copied(found.value, pool=found.pick), 0
         return found.value
+
+    def _made(self, v: Value | None) -> Value:
+        """The map of a tensor as a layer's result: in a kmodel 3 inputs are not in main memory."""
+        value = self._whole(v)
+        return parts.copied(value) if value.producer is None else value
+
+    def evened(self, v: Value, fill: int, origin: str) -> Value:
+        """The map of a tensor with even sizes; `fill` is the value of the new pixels."""
+        if (v, fill) not in self.even:
+            self.even[v, fill] = parts.bordered(self._made(v), fill, origin)
+        return self.even[v, fill]
 
     def _is(self, node: Node, value: Value, pick: int, scale: Any, zero: Any) -> None:
         """Record the result of a node."""
@@ -203,9 +217,9 @@ class Lowering:
         """A tensor whose numbers are the channels of one pixel."""
         value = self._whole(x)
         n, channels = value.shape[0], value.type.size // value.shape[0]
-        if channels > layer.MAX_CHANNELS:
+        if channels > layer.MAX_NUMBERS:
             raise Refused(
-                f"it reads {channels} numbers at once; the KPU does at most {layer.MAX_CHANNELS}"
+                f"it reads {channels} numbers at once; the KPU does at most {layer.MAX_NUMBERS}"
             )
         shape = (n, channels, 1, 1)
         return value if value.shape == shape else neutral.reshape(value, shape=shape)
@@ -300,6 +314,28 @@ class Lowering:
             self._same(node, Map(self._pixel(x)))  # type: ignore[arg-type]  # a flattened map
             return
         raise Refused(f"it reshapes {x.type} to {out.type}; the KPU does not move pixels")  # type: ignore[union-attr]
+
+    def _resize(self, node: Node) -> None:
+        """Repeated pixels: 2x2 or 4x4 for each."""
+        x = node.inputs[0]
+        shape, made = self._map(x).shape, node.outputs[0].shape
+        numbers = np.arange(shape[2] * shape[3], dtype=np.float32).reshape(1, 1, *shape[2:])
+        times = made[2] // shape[2]
+        repeated = numbers.repeat(times, 2).repeat(times, 3)
+        if times not in (2, 4) or made != (*shape[:2], times * shape[2], times * shape[3]):
+            raise Refused(
+                f"it resizes {shape} to {made}; maps grow 2 or 4 times in both directions"
+            )
+        if node.attrs["mode"] != "nearest" or not np.array_equal(
+            REGISTRY["resize"].body(numbers, **node.attrs), repeated
+        ):
+            raise Refused("it interpolates, or picks other pixels than the one above and left")
+        if why := layer.why_not(made[1:]):
+            raise Refused(why)
+        value = self._made(x)
+        for _ in range(times // 2):
+            value = parts.upsampled(value, name_of(node))
+        self._same(node, Map(value))
 
     # ---- what follows a layer --------------------------------------------------------------------
     def follow(self, node: Node, scale: Any, zero: Any) -> tuple[Function, Node]:

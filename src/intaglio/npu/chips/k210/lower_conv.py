@@ -38,11 +38,12 @@ def conv(lowering: Lowering, node: Node) -> None:
     if integer_type(x) or w.data is None:
         raise Refused(f"it multiplies {x.dtype} by {w.type}; the KPU reads constant bytes")
     weights, zero = byte_weights(data(w), wz), integer(xz) + offset(x)
+    depthwise = node.attrs["groups"] == lowering._map(x).shape[1] == len(weights) > 1
+    if node.attrs["groups"] > 1 and (not depthwise or set(w.shape[2:]) == {1}):
+        depthwise, weights = False, _over_groups(weights, node.attrs["groups"])
     added = np.zeros(1) if bias is None else data(bias)
     scale = factors(xs, ws, ys, len(weights))
     if lowering._map(x).shape[2:] == (1, 1) and set(w.shape[2:]) == {1}:
-        if node.attrs["groups"] != 1:
-            raise Refused("it is a linear layer in groups; the KPU has none")
         pixel = lowering._pixel(x)
         function, last = lowering.follow(node, ys, yz)
         made = parts.linear(
@@ -50,11 +51,12 @@ def conv(lowering: Lowering, node: Node) -> None:
         )
         lowering.result(last, made)
         return
-    window = _window(node, lowering._map(x).shape, weights)
+    window = _window(node, lowering._map(x).shape, weights) | {"depthwise": depthwise}
     function, last = lowering.follow(node, ys, yz)
     given = scale, added, function, zero
+    even = lowering.evened(x, zero, name_of(node)) if window["odd"] else None
     if window["depthwise"]:
-        source = lowering._whole(x)
+        source = even or lowering._whole(x)
         made = parts.convolution(source, weights, *given, depthwise=True, origin=name_of(node))
         pick = TOP_LEFT if window["stride"] == 2 else 0
         if window["shift"]:
@@ -66,7 +68,7 @@ def conv(lowering: Lowering, node: Node) -> None:
     if found.pick and weights.shape[2] == 1 and not mode and _alone(x):
         source, mode = found.value, found.pick
     else:
-        source = lowering._whole(x)
+        source = even or lowering._whole(x)
     if window["shift"]:
         higher = parts.shifted_up(source, zero, name_of(node))
         source = neutral.concat(source, higher, axis=1)
@@ -91,11 +93,8 @@ def _alone(x: Value) -> bool:
 def _window(node: Node, shape: tuple[int, ...], w: Array) -> dict[str, Any]:
     """Kernel, stride and phase of a convolution; Refused where the KPU cannot do them."""
     a = node.attrs
-    outputs, deep, *kernel = w.shape
+    kernel = list(w.shape[2:])
     channels, height, width = shape[1:]
-    depthwise = a["groups"] == channels == outputs and deep == 1 and a["groups"] > 1
-    if a["groups"] != 1 and not depthwise:
-        raise Refused(f"it has {a['groups']} groups; the KPU does 1, or depthwise")
     if kernel not in ([1, 1], [3, 3]):
         size = "x".join(map(str, kernel))
         raise Refused(f"its kernel is {size}; the KPU does 1x1 and 3x3")
@@ -108,15 +107,24 @@ def _window(node: Node, shape: tuple[int, ...], w: Array) -> dict[str, Any]:
     stride, pad = tuple(a["stride"]), tuple(a["pad"])
     if stride not in ((1, 1), (2, 2)):
         raise Refused(f"its stride is {stride}; the KPU does 1 and 2")
-    if stride == (2, 2) and (height % 2 or width % 2):
-        raise Refused(f"it halves a map of {height}x{width}; the KPU halves even sizes")
-    shift = stride == (2, 2) and kernel == [3, 3] and pad == SAME_OF_EVEN
+    odd = stride == (2, 2) and bool(height % 2 or width % 2)
+    if odd and (why := layer.why_not((channels, height + height % 2, width + width % 2))):
+        raise Refused(why)
+    shift = stride == (2, 2) and kernel == [3, 3] and pad == SAME_OF_EVEN and not odd
     if pad != ((0,) * 4 if kernel == [1, 1] else SAME) and not shift:
         raise Refused(
             f"its padding is {pad}; the KPU pads a {kernel[0]}x{kernel[0]} kernel by "
             f"{kernel[0] // 2} on all sides"
         )
-    return {"depthwise": depthwise, "stride": stride[0], "shift": shift}
+    return {"stride": stride[0], "shift": shift, "odd": odd}
+
+
+def _over_groups(w: Array, groups: int) -> Array:
+    """Weights of a convolution in groups as those of one without: zero for other groups."""
+    outputs, deep = w.shape[:2]
+    wide = np.full((outputs, groups, *w.shape[1:]), parts.WEIGHT_ZERO, np.uint8)
+    wide[np.arange(outputs), np.arange(outputs) * groups // outputs] = w
+    return wide.reshape(outputs, groups * deep, *w.shape[2:])
 
 
 def _over_shifted(w: Array) -> Array:

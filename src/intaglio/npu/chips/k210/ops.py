@@ -12,7 +12,7 @@ import numpy as np
 
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
-from intaglio.npu.chips.k210 import simulate
+from intaglio.npu.chips.k210 import kpu
 from intaglio.npu.chips.k210.arithmetic import POOLS, Terms
 from intaglio.npu.chips.k210.fields import SEGMENTS, Curve, Norm
 from intaglio.ops.registry import op
@@ -72,7 +72,7 @@ def conv(
     """A layer of the KPU: convolution, batch norm, curve, pooling (arithmetic.py)."""
     terms = Terms(arg_x, 0, arg_w, 0, arg_add)
     last = Norm(*norm), Curve(*curve), pad, terms, depthwise, pool
-    return np.stack([simulate.compute(one, w, *last) for one in x])
+    return np.stack([kpu.compute(one, w, *last) for one in x])
 
 
 def _linear(
@@ -107,3 +107,30 @@ def global_mean(x: Array, w: Array, norm: Array, curve: Array, *, arg_w: int) ->
     turned = x.reshape(n, c, -1, 1).transpose(0, 2, 1, 3)
     means = conv.body(turned, w, norm, curve, pad=0, arg_x=0, arg_w=arg_w, arg_add=0)
     return np.asarray(means).reshape(n, c, 1, 1)
+
+
+def _upsample(x: Value) -> Type:
+    n, c, h, w = x.shape
+    return Type("u8", (n, c, 2 * h, 2 * w))
+
+
+@op(_upsample, name="k210.upsample")
+def upsample(x: Array) -> Array:
+    """Every pixel twice in both directions: copies in main memory, then an upload."""
+    return x.repeat(2, 2).repeat(2, 3)
+
+
+def _border(x: Value, fill: Value) -> Type:
+    if fill.type != x.type:
+        raise BadInput(f"the filling is {fill.type}; it has to be as large as the map, {x.type}")
+    n, c, h, w = x.shape
+    return Type("u8", (n, c, h + h % 2, w + w % 2))
+
+
+@op(_border, name="k210.border")
+def border(x: Array, fill: Array) -> Array:
+    """A map with an even number of rows and columns: `fill`, whose pixels are equal, is added."""
+    n, c, h, w = x.shape
+    made = np.broadcast_to(fill[:, :, :1, :1], (n, c, h + h % 2, w + w % 2)).copy()
+    made[:, :, :h, :w] = x
+    return made

@@ -12,7 +12,7 @@ from intaglio.ir import Array, Value, constant
 from intaglio.npu.chips.k210 import ops
 from intaglio.npu.chips.k210.arithmetic import Terms
 from intaglio.npu.chips.k210.fields import Curve, Norm
-from intaglio.npu.chips.k210.layer import max_outputs
+from intaglio.npu.chips.k210.layer import linear_window, max_outputs
 from intaglio.npu.chips.k210.requantize import Function, requantize
 
 WEIGHT_ZERO = 128  # of weights that were i8
@@ -103,6 +103,22 @@ def shifted_up(x: Value, pad: int, origin: str = "") -> Value:
     return node.outputs[0]
 
 
+def bordered(x: Value, value: int, origin: str = "") -> Value:
+    """`x` with an even number of rows and columns; new pixels are `value`."""
+    channels = x.shape[1]
+    w = np.zeros((channels, 1, 3, 3), np.uint8)
+    ones = np.ones(channels)
+    norm, curve = requantize(ones, np.zeros(channels), 255 * ones, Function(value))
+    attrs = {"arg_x": 0, "arg_w": 0, "arg_add": 0, "pad": 0, "pool": 0, "depthwise": True}
+    fill = ops.conv.node(x, constant(w), *constants(norm, curve), **attrs, origin=origin)
+    return ops.border.node(x, fill.outputs[0], origin=origin).outputs[0]
+
+
+def upsampled(x: Value, origin: str = "") -> Value:
+    """Every pixel of `x` twice in both directions."""
+    return ops.upsample.node(x, origin=origin).outputs[0]
+
+
 def added(
     a: Value,
     b: Value,
@@ -145,7 +161,7 @@ def linear(
     norm, curve = requantize(scale, bias, largest_sums(w, x_zero, WEIGHT_ZERO), function)
     terms = Terms.of_zero_points(x_zero, WEIGHT_ZERO, 1)
     attrs = {"arg_x": terms.arg_x, "arg_w": terms.arg_w, "arg_add": terms.arg_add}
-    most, parts = max_outputs(w.shape[1], 1), []
+    most, parts = max_outputs(*linear_window(w.shape[1])), []
     for first in range(0, len(w), even_share(len(w), most)):
         chosen = slice(first, first + even_share(len(w), most))
         part = Norm(norm.mul[chosen], norm.shift[chosen], norm.add[chosen])

@@ -1,4 +1,4 @@
-"""Executes the commands of a kmodel exactly as the chip does, by C where it is built."""
+"""Simulates kmodels: the KPU exactly, and the part for the chip's CPU."""
 
 from __future__ import annotations
 
@@ -9,155 +9,72 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, Unsupported
 from intaglio.ir import Array
-from intaglio.npu.chips.k210 import arithmetic, layer, native_layer, ram
-from intaglio.npu.chips.k210.fields import Curve, Norm
-from intaglio.npu.chips.k210.model import (
-    Conv,
-    Copy,
-    CpuLayer,
-    Download,
-    Kmodel,
-    Port,
-    Range,
-    Upload,
-)
+from intaglio.npu.chips.k210.kpu import Kpu, Ports
+from intaglio.npu.chips.k210.model import Function, Kmodel, Port
+from intaglio.npu.chips.k210.stackvm import StackVm
 
 
 class Machine:
-    """The KPU's RAM and main memory, on which commands work."""
+    """A chip that has loaded a kmodel."""
 
     def __init__(self, model: Kmodel):
-        module = model.modules[model.entry[0]]
-        if module.kind != "k210":
-            raise Unsupported(
-                f"the file starts in a {module.kind} function, for the CPU; only k210 functions "
-                "are simulated: `intaglio inspect` shows them"
-            )
         self.model, self.function = model, model.main
-        self.ram = np.zeros(ram.BYTES, np.uint8)
-        self.memory = {
-            "data": np.zeros(module.pools.get("data", 0), np.uint8),
-            "rdata": np.frombuffer(module.sections.get(".rdata", b""), np.uint8).copy(),
-            "kpu": self.ram,
-        }
-        self.ports: dict[tuple[str, int], Array] = {}
+        self.units: list[Kpu | StackVm] = []
+        for module in model.modules:
+            if module.kind == "k210":
+                self.units.append(Kpu(module))
+            elif module.kind == "stackvm":
+                self.units.append(StackVm(module, self._call))
+            else:
+                raise Unsupported(
+                    f"kmodel: module kind '{module.kind}' is not simulated; only k210 and stackvm"
+                )
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs of one inference."""
+        ports: Ports = {}
         for name, port in zip(input_names(self.model), self.function.inputs, strict=True):
-            self.ports["input", port.range.start] = _checked(inputs, name, port)
+            ports["input", port.range.start] = _checked(inputs, name, port)
         for port in self.function.outputs:
             if port.range.place == "output":
-                blank = np.zeros(port.range.size, np.uint8)
-                self.ports["output", port.range.start] = blank
-        if self.model.version == 3:
-            self._upload_first()
-        for command in self.function.commands:
-            self.execute(command)
-        names = output_names(self.model)
-        found = zip(names, self.function.outputs, strict=True)
-        return {name: self._read(port).reshape(port.shape) for name, port in found}
+                ports["output", port.range.start] = np.zeros(port.range.size, np.uint8)
+        unit = self.units[self.model.entry[0]]
+        if isinstance(unit, StackVm):
+            unit.start()
+        elif self.model.version == 3:
+            unit.give_first(self.function, ports)
+        unit.run(self.function, ports)
+        found = zip(output_names(self.model), self.function.outputs, strict=True)
+        return {name: unit.read(port, ports).reshape(port.shape) for name, port in found}
 
-    def _upload_first(self) -> None:
-        """Give the input to the first layer, as the runtime of kmodel 3 does."""
-        first, port = self.function.commands[0], self.function.inputs[0]
-        given = self.ports["input", port.range.start]
-        if isinstance(first, Conv):
-            self._upload(given, layer.read(first.words).src, port.shape)
-        elif isinstance(first, CpuLayer):
-            self.bytes(Range("data", first.fields["main_in"], len(given)))[...] = given
-
-    def execute(self, command: object) -> None:
-        """One command."""
-        match command:
-            case Upload(source, line, shape):
-                self._upload(self.bytes(source), line, shape)
-            case Download(line, target, shape):
-                self.bytes(target)[...] = self._download(line, shape).reshape(-1)
-            case Conv():
-                self._conv(command)
-            case Copy():
-                self._copy(command)
-            case CpuLayer(kind, fields):
-                from intaglio.npu.chips.k210.cpu_layers import execute
-
-                execute(self, kind, fields)
-
-    def bytes(self, where: Range) -> Array:
-        """A view of some bytes of a memory; BadFile where they do not exist."""
-        if where.place in ("input", "output"):
-            memory, first = self.ports.get((where.place, where.start)), 0
-            if memory is None:
-                raise BadFile(f"no {where.place} starts at {where.start}")
-        elif where.place in self.memory:
-            memory, first = self.memory[where.place], where.start
-        else:
-            raise BadFile(f"a command uses the memory '{where.place}', which the KPU cannot reach")
-        if first + where.size > len(memory):
+    def _call(self, module: int, function: int, sources: list[Array], targets: list[Array]) -> None:
+        """Execute a function of another module, as stackvm code asks for it."""
+        if module >= len(self.units) or function >= len(self.model.modules[module].functions):
             raise BadFile(
-                f"a command uses bytes {first} to {first + where.size} of {where.place}; "
-                f"it has {len(memory)}"
+                f"kmodel: code calls function {function} of module {module}; none is there"
             )
-        return memory[first : first + where.size]
-
-    def _read(self, port: Port) -> Array:
-        return self.bytes(port.range).view(dtypes.numpy_of(port.range.dtype)).copy()
-
-    def _upload(self, source: Array, line: int, shape: tuple[int, ...]) -> None:
-        step = ram.lines(*shape[1:])
-        for i, one in enumerate(source.reshape(shape)):
-            ram.upload(self.ram, line + i * step, one)
-
-    def _download(self, line: int, shape: tuple[int, ...]) -> Array:
-        step = ram.lines(*shape[1:])
-        return np.stack(
-            [ram.download(self.ram, line + i * step, shape[1:]) for i in range(shape[0])]
-        )
-
-    def _conv(self, command: Conv) -> None:
-        what = layer.read(command.words)
-        maps = self._download(what.src, (command.batches, *what.in_shape))
-        results = np.stack([convolve(what, command, x) for x in maps])
-        self._upload(results, what.dst, results.shape)
-        if command.output is not None:
-            self.bytes(command.output)[: results.size] = results.reshape(-1)
-
-    def _copy(self, command: Copy) -> None:
-        source, target = self.bytes(command.source), self.bytes(command.target)
-        read, write = (
-            np.lib.stride_tricks.as_strided(m, command.shape, strides, writeable=w)
-            for m, strides, w in (
-                (source, command.in_strides, False),
-                (target, command.out_strides, True),
+        called, unit = self.model.modules[module].functions[function], self.units[module]
+        if not isinstance(unit, Kpu):
+            raise Unsupported(
+                "kmodel: code calls a stackvm function; only k210 functions are called"
             )
-        )
-        write[...] = read
+        unit.run(called, _ports(called, sources, targets))
 
 
-def convolve(what: layer.Layer, command: Conv, x: Array) -> Array:
-    """The result of a layer for one map."""
-    shape = what.weight_shape
-    w = np.frombuffer(command.weights, np.uint8, int(np.prod(shape))).reshape(shape)
-    norm, curve = Norm.unpack(command.norm[: 8 * what.out_channels]), Curve.unpack(command.curve)
-    return compute(x, w, norm, curve, what.pad, what.terms, what.depthwise, what.pool)
-
-
-def compute(
-    x: Array,
-    w: Array,
-    norm: Norm,
-    curve: Curve,
-    pad: int,
-    terms: arithmetic.Terms,
-    depthwise: bool,
-    pool: int,
-) -> Array:
-    """A layer's result [O, H, W] for a map [C, H, W]."""
-    if native_layer.available():
-        made = native_layer.run(x, w, norm, curve, pad, terms, depthwise)
-        return arithmetic.pool(made, pool)
-    acc = arithmetic.sums(x, w, pad, terms, depthwise)
-    return arithmetic.pool(arithmetic.activate(arithmetic.normalize(acc, norm), curve), pool)
+def _ports(function: Function, sources: list[Array], targets: list[Array]) -> Ports:
+    ports: Ports = {}
+    sides = (("input", function.inputs, sources), ("output", function.outputs, targets))
+    for place, wanted, given in sides:
+        if len(wanted) != len(given):
+            raise BadFile(f"kmodel: a call has {len(given)} {place}s; {len(wanted)} are needed")
+        for port, view in zip(wanted, given, strict=True):
+            if view.nbytes < port.range.size:
+                raise BadFile(
+                    f"kmodel: a call gives {view.nbytes} bytes to an {place}; "
+                    f"{port.range.size} are needed"
+                )
+            ports[place, port.range.start] = view
+    return ports
 
 
 def _checked(inputs: Mapping[str, Array], name: str, port: Port) -> Array:
