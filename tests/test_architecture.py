@@ -50,6 +50,7 @@ LAYERS = [
     ("quant",),
     ("analysis", "vision"),
     ("matmul", "edit"),
+    ("compat",),
     ("cli",),
     ("__main__", "__init__"),
 ]

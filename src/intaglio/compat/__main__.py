@@ -1,0 +1,59 @@
+"""`python -m intaglio.compat script.py [args]`: run a script written for a vendor's tool."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+
+from intaglio.compat.aliases import ALIASES, install, real_name
+
+USAGE = """\
+usage: python -m intaglio.compat SCRIPT [ARGS]
+       python -m intaglio.compat -m MODULE [ARGS]
+
+Runs a program in which these packages are Intaglio's own: """ + ", ".join(ALIASES)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the script or module; the exit code is its own, or 2 if it cannot be run."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE, file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments else 2
+    install()
+    if arguments[0] == "-m":
+        return _run_module(arguments[1:])
+    script = arguments[0]
+    if not os.path.isfile(script):
+        print(
+            f"intaglio.compat: no script '{script}'; give the path of a Python file",
+            file=sys.stderr,
+        )
+        return 2
+    sys.argv = list(arguments)
+    sys.path[0] = os.path.dirname(os.path.abspath(script))  # as `python script.py` has it
+    runpy.run_path(script, run_name="__main__")
+    return 0
+
+
+def _run_module(arguments: Sequence[str]) -> int:
+    if not arguments:
+        print("intaglio.compat: -m needs the name of a module", file=sys.stderr)
+        return 2
+    name = real_name(arguments[0]) or arguments[0]
+    sys.argv = list(arguments)
+    try:
+        found = importlib.util.find_spec(name) is not None
+    except ImportError as e:
+        found, name = False, f"{name} ({e})"
+    if not found:
+        print(f"intaglio.compat: no module '{name}'; give the name of one", file=sys.stderr)
+        return 2
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,74 @@
+"""Names of vendors' packages as aliases of modules in this package, by a meta-path finder."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+from intaglio.errors import BadInput
+
+ALIASES = ("rknn", "rknnlite")  # packages of vendors; each is intaglio.compat.NAME
+
+
+def real_name(name: str) -> str | None:
+    """The module behind the name of a vendor's module; None if the name is not an alias."""
+    return f"intaglio.compat.{name}" if name.partition(".")[0] in ALIASES else None
+
+
+class AliasLoader(Loader):
+    """Gives the real module under another name."""
+
+    def __init__(self, real: str):
+        self.real = real
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self.real)
+        self.spec = module.__spec__  # the import system overwrites it
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self.spec
+
+
+class AliasFinder(MetaPathFinder):
+    """Finds modules whose first name is in ALIASES."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        real = real_name(fullname)
+        if real is None or importlib.util.find_spec(real) is None:
+            return None
+        return ModuleSpec(fullname, AliasLoader(real), is_package=True)
+
+
+_FINDER = AliasFinder()
+
+
+def install() -> None:
+    """Let `import rknn` and `import rknnlite` mean the modules of this package, in this process.
+
+    BadInput if a module of that name was imported already.
+    """
+    if _FINDER in sys.meta_path:
+        return
+    for name in ALIASES:
+        if name in sys.modules:
+            raise BadInput(
+                f"'{name}' is imported already, from {getattr(sys.modules[name], '__file__', '?')}; "
+                "call intaglio.compat.install() before the first import of it"
+            )
+    sys.meta_path.insert(0, _FINDER)
+
+
+def uninstall() -> None:
+    """Undo `install`; modules that were imported stay in use where they are."""
+    if _FINDER in sys.meta_path:
+        sys.meta_path.remove(_FINDER)
+    for name in [n for n in sys.modules if real_name(n)]:
+        del sys.modules[name]

@@ -1,0 +1,224 @@
+"""From a model file to a package for the chip: float16, or integers from samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+import intaglio
+from intaglio import compiler, dtypes
+from intaglio.compat.log import Log
+from intaglio.compat.rknn.config import METHODS, Config
+from intaglio.compat.rknn.dataset import Samples, read_list
+from intaglio.compat.rknn.inputs import PICTURE_CHANNELS, InputInfo, inputs_of, write_inputs
+from intaglio.compat.rknn.platforms import chip_of
+from intaglio.compat.rknn.source import Source
+from intaglio.frontends.preprocess import preprocess
+from intaglio.ir import Graph
+from intaglio.package import Package
+from intaglio.package.constant_pool import ConstantPool
+from intaglio.quant import Quantized, Scheme, calibrate
+
+INTEGER_LEVEL = 3  # the level at which quantised graphs compute in integers
+
+
+@dataclass
+class Built:
+    """A compiled model, and the graphs that other reports of it need."""
+
+    package: Package
+    infos: list[InputInfo]
+    graphs: list[Graph] = field(default_factory=list)  # one for each set of shapes
+    quantized: Quantized | None = None  # at the largest shapes
+    compile: dict[str, Any] = field(default_factory=dict)  # keywords
+
+    def with_cores(self, cores: int) -> Package:
+        """The package for this number of NPU cores; the graphs are compiled again."""
+        if self.compile.get("cores", 1) != cores:
+            self.compile["cores"] = cores
+            self.package = compiled(self.graphs, self.compile)
+        return self.package
+
+
+def compiled(graphs: Sequence[Graph], keywords: dict[str, Any]) -> Package:
+    """One package; several graphs become plans over one set of constants."""
+    if len(graphs) == 1:
+        return intaglio.compile(graphs[0], **keywords)
+    made = [compiler.trace(g, **keywords) for g in graphs]
+    made.sort(key=lambda one: sum(t.size for t in one.plan.inputs if t is not None))
+    pool = ConstantPool()
+    for one in made:
+        pool.share(one.plan)
+    last = made[-1].package
+    return Package.build([m.plan for m in made], isa=last.contents.isa, meta=last.meta)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model file and its graph, at the largest of the dynamic shapes."""
+
+    source: Source
+    graph: Graph
+
+    @classmethod
+    def of(cls, source: Source, config: Config) -> Loaded:
+        graph = source.load()
+        if config.largest is not None:
+            source = source.at(config.largest, _names(graph))
+            graph = source.load()
+        inputs_of(graph, config, source.channels_last)  # refuses mean and std that do not fit
+        return cls(source, graph)
+
+    def infos(self, config: Config) -> list[InputInfo]:
+        return inputs_of(self.graph, config, self.source.channels_last)
+
+    def others(self, config: Config) -> list[Loaded]:
+        """The model at all other dynamic shapes."""
+        sets = [s for s in config.dynamic_input or () if s != config.largest]
+        sources = [self.source.at(s, _names(self.graph)) for s in sets]
+        return [Loaded(one, one.load()) for one in sources]
+
+
+def _names(graph: Graph) -> list[str]:
+    """The names of the inputs, in the model's order."""
+    return [v.name for v in graph.inputs if v.name not in graph.state]
+
+
+def compile_keywords(config: Config, batch: int | None, level: int, log: Log) -> dict[str, Any]:
+    found: dict[str, Any] = {"target": config.target_platform, "level": level}
+    if float_type(config) is not None:
+        found["precision"] = "f16"
+    if batch is not None:
+        found["batch"] = batch
+    if config.mini_rknn:
+        found["strip"] = True
+    if log.verbose:
+        found["progress"] = log.detail
+    return found
+
+
+def float_type(config: Config) -> str | None:
+    """The type of float layers: f16, or None if the chip has only integers."""
+    return "f16" if "f16" in chip_of(config.target_platform).types else None
+
+
+def build_float(model: Loaded, config: Config, batch: int | None, log: Log) -> Built:
+    """The model with its preprocessing, in float16."""
+    if float_type(config) is None:
+        log.warning(
+            f"build: {config.target_platform} computes integers only; float layers run on its CPU; "
+            "use do_quantization=True"
+        )
+    graphs = []
+    for one in (model, *model.others(config)):
+        graph = one.graph.copy()
+        _embed(graph, [i for i in one.infos(config) if i.normalizes])
+        write_inputs(graph, one.infos(config), config)
+        graphs.append(graph)
+    keywords = compile_keywords(config, batch, config.optimization_level, log)
+    return Built(compiled(graphs, keywords), model.infos(config), graphs, None, keywords)
+
+
+def _embed(graph: Graph, infos: Sequence[InputInfo]) -> None:
+    """Make mean and std of these inputs part of a graph that takes floats."""
+    if infos:
+        mean = {i.name: list(i.mean or (0.0,)) for i in infos}
+        std = {i.name: list(i.std or (1.0,)) for i in infos}
+        preprocess(graph, mean=mean, std=std, layout=infos[0].layout)
+
+
+def takes_bytes(info: InputInfo) -> bool:
+    """Whether a quantised model takes this input as pixels in bytes, normalised inside."""
+    picture = len(info.shape) == 4 and info.channels in PICTURE_CHANNELS
+    return picture and info.normalizes and dtypes.is_float(info.dtype)
+
+
+def build_quantized(
+    model: Loaded, config: Config, dataset: Any, batch: int | None, auto: bool, log: Log
+) -> Built:
+    """The model in integers, calibrated with the samples of a dataset."""
+    infos = model.infos(config)
+    samples = Samples(read_list(dataset, len(infos)), infos, config)
+    accuracy = config.auto_hybrid_cos_thresh if auto else None
+    result = quantize(model.graph, samples, infos, config, log.warning, accuracy=accuracy)
+    graphs, of = [result.graph], finish(result, infos, config)
+    for other in model.others(config):
+        graphs.append(_at_other_shapes(other, config, result.scheme))
+    if config.optimization_level != INTEGER_LEVEL:
+        log.warning(
+            f"build: optimization_level={config.optimization_level} is for float models; a "
+            "quantised model computes in integers at level 3 only; 3 is used"
+        )
+    keywords = compile_keywords(config, batch, INTEGER_LEVEL, log)
+    return Built(compiled(graphs, keywords), of, graphs, result, keywords)
+
+
+def quantize(
+    graph: Graph,
+    samples: Any,
+    infos: Sequence[InputInfo],
+    config: Config,
+    warn: Callable[[str], None],
+    *,
+    accuracy: float | None = None,
+    scheme: Scheme | None = None,
+) -> Quantized:
+    """Calibrate a graph with normalised samples; pictures become inputs of bytes."""
+    activations, weights = config.types
+    bytes_of = [i for i in infos if takes_bytes(i)]
+    preprocessing: dict[str, Any] = {}
+    if bytes_of:
+        preprocessing = {
+            "input_type": {i.name: "uint8" for i in bytes_of},
+            "mean": {i.name: list(i.mean or (0.0,)) for i in bytes_of},
+            "std": {i.name: list(i.std or (1.0,)) for i in bytes_of},
+        }
+    layouts = {i.layout for i in infos if len(i.shape) == 4}
+    return calibrate(
+        graph,
+        (dict(sample) for sample in samples),
+        method=METHODS[config.quantized_algorithm],
+        rounding="data" if config.quantized_algorithm == "gdq" else "auto",
+        accuracy=accuracy,
+        target=config.target_platform,
+        activations=activations,
+        weights=weights,
+        per="tensor" if config.quantized_method == "layer" else "channel",
+        floats=float_type(config),
+        bias_correction=config.dynamic_input is None,  # else plans would differ in weights
+        limit=len(samples),
+        scheme=scheme,
+        layout=layouts.pop() if len(layouts) == 1 else "auto",
+        warn=_without_arrays(warn),
+        **preprocessing,
+    )
+
+
+def _without_arrays(warn: Callable[[str], None]) -> Callable[[str], None]:
+    """Warnings of calibration, without the one that arrays are not normalised: ours are."""
+
+    def tell(words: str) -> None:
+        if not words.startswith("mean and std are for pictures"):
+            warn(words)
+
+    return tell
+
+
+def finish(result: Quantized, infos: Sequence[InputInfo], config: Config) -> list[InputInfo]:
+    """Embed what bytes do not cover, and keep the inputs in the graph's metadata."""
+    _embed(result.graph, [i for i in infos if i.normalizes and not takes_bytes(i)])
+    of = [replace(i, takes_bytes=takes_bytes(i)) for i in infos]
+    write_inputs(result.graph, of, config)
+    return of
+
+
+def _at_other_shapes(model: Loaded, config: Config, scheme: Scheme) -> Graph:
+    """The graph at other shapes with the scales that the largest shapes gave."""
+    infos = model.infos(config)
+    zeros = [{i.name: np.zeros(i.shape, dtypes.numpy_of(i.dtype)) for i in infos}]
+    result = quantize(model.graph, zeros, infos, config, lambda words: None, scheme=scheme)
+    finish(result, infos, config)
+    return result.graph

@@ -1,0 +1,87 @@
+"""Files with the ending .rknn: packages of Intaglio under the user's name, plain or encrypted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from intaglio.compat.rknn.config import Config
+from intaglio.compat.rknn.platforms import PLATFORMS, chip_of
+from intaglio.errors import BadFile, BadInput
+from intaglio.files import open_regular
+from intaglio.package import Package
+
+KEY_FILE, KEY = "INTAGLIO_KEY_FILE", "INTAGLIO_KEY"  # environment variables
+LEVELS = {1: "weights", 2: "graph", 3: "all"}  # crypt_level
+
+
+def key() -> Any:
+    """The key of encrypted files, from the environment; None if no variable is set."""
+    if path := os.environ.get(KEY_FILE):
+        return Path(path)
+    return f"env:{KEY}" if os.environ.get(KEY) else None
+
+
+def read(path: Any) -> Package:
+    """The package in a file; a file of the vendor's compiler is refused with the reason."""
+    if not isinstance(path, str | os.PathLike):
+        raise BadInput(f"path is {path!r}; give the path of an .rknn file")
+    path = Path(path)
+    if not path.exists():
+        raise BadFile(f"there is no file '{path}' (in {Path.cwd()}); check the path")
+    try:
+        with open_regular(path) as file:
+            head = file.read(4)
+    except OSError as e:
+        raise BadFile(f"cannot read '{path}': {(e.strerror or str(e)).lower()}") from None
+    if head == b"RKNN":
+        raise BadFile(
+            f"'{path}' was written by Rockchip's compiler: it holds commands for the NPU of a "
+            "board and not the model; convert the original model again with this tool"
+        )
+    if head != b"ITG1":
+        raise BadFile(f"'{path}' is no .rknn file of this tool; export_rknn writes one")
+    return Package.load(path, key=key())
+
+
+def write(package: Package, path: Any, config: Config) -> Path:
+    """Write a package; with `remove_weight` its weights go to a file of their own."""
+    if not isinstance(path, str | os.PathLike):
+        raise BadInput(f"export_path is {path!r}; give a name such as 'model.rknn'")
+    place = Path(path)
+    if not place.parent.is_dir():
+        raise BadInput(f"export_path is '{path}': there is no folder '{place.parent}'; make it")
+    if config.remove_weight:
+        package.save(place, weights=f"{place.stem}.weight")
+    else:
+        package.save(place)
+    return place
+
+
+def encrypt(input_model: Any, output_model: Any, crypt_level: Any) -> Path:
+    """Encrypt a file that `export_rknn` wrote."""
+    if isinstance(crypt_level, bool) or crypt_level not in LEVELS:
+        raise BadInput(
+            f"crypt_level is {crypt_level!r}; 1 encrypts weights, 2 also the graph, 3 everything"
+        )
+    source = key()
+    if source is None:
+        raise BadInput(
+            f"no key is given; encryption needs one that you keep: make it with `intaglio keygen "
+            f"model.key` and set {KEY_FILE}=model.key, also where the model is loaded"
+        )
+    package = read(input_model)
+    name = Path(input_model)
+    place = Path(output_model) if output_model else name.with_suffix(f".crypt{name.suffix}")
+    package.save(place, encrypt=LEVELS[crypt_level], key=source)
+    return place
+
+
+def platforms_of(package: Package) -> list[str]:
+    """The chips that can run a package."""
+    target = str(package.meta.get("target", ""))
+    if target not in PLATFORMS:
+        return []
+    word = chip_of(target).compatible or target
+    return [p for p in PLATFORMS if (chip_of(p).compatible or p) == word]

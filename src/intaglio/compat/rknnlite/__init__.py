@@ -1,0 +1,1 @@
+"""The package `rknnlite` of RKNN-Toolkit-Lite2, on Intaglio."""
