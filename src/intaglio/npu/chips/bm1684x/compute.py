@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import dtypes
+from intaglio.errors import Unsupported
 from intaglio.npu.chips.bm1684x import tiu
 from intaglio.npu.chips.bm1684x.layout import BmConstants, Scratch, folded_bias, rounding
 from intaglio.npu.chips.bm1684x.local import LANES, Local, local, packed, per_channel
@@ -70,6 +71,11 @@ class Work:
             )
         ]
         up, left = f["pad"]
+        if up < 0:
+            raise Unsupported(
+                f"bm1684x: {self.layer.op} '{self.layer.name}' has windows that lie in the padding "
+                "only, in a band of rows; use padding that is smaller than the window"
+            )
         pad = up, max(ends[0], 0), left, max(ends[1], 0)
         return Window(tuple(kernel), tuple(stride), tuple(dilation), pad)  # type: ignore[arg-type]
 

@@ -63,7 +63,8 @@ def lower(graph: Graph, target: Target) -> Lowered:
     after = [n for n in graph.nodes() if n is not program and n not in before]
     names = dict(zip(graph.outputs, graph.output_names, strict=True))
     outer = [v for v in program.inputs if v is not None]
-    inputs = [_input(v, inner) for v, inner in zip(outer, body.inputs, strict=True)]
+    taken: set[str] = set()
+    inputs = [_input(v, inner, taken) for v, inner in zip(outer, body.inputs, strict=True)]
     ends = zip(program.outputs, body.outputs, body.output_names, strict=True)
     outputs = [_output(v, inner, name, names) for v, inner, name in ends]
     body.output_names = [p.name for p in outputs]
@@ -92,17 +93,18 @@ def _refuse_middle(target: Target, stages: dict[int, list[Node]], npu: list[int]
     )
 
 
-def _input(v: Value, inner: Value) -> Port:
-    scale, zero, name = 1.0, 0, v.name
+def _input(v: Value, inner: Value, taken: set[str]) -> Port:
+    """An input of the file: a tensor of the model, or what the CPU makes of it."""
+    scale, zero, name = 1.0, 0, v.name or inner.name
     node = v.producer
-    while node is not None:
-        if node.op == "quantize_linear":
-            scale = float(scale_of(node.inputs[1]))  # type: ignore[arg-type]
-            zero = integer(node.inputs[2] if len(node.inputs) > 2 else None)
+    if node is not None and node.op == "quantize_linear":
+        scale = float(scale_of(node.inputs[1]))  # type: ignore[arg-type]
+        zero = integer(node.inputs[2] if len(node.inputs) > 2 else None)
         source = node.inputs[0]
-        if source is None:
-            break
-        name, node = source.name or name, source.producer
+        name = source.name if source is not None and source.name else name
+    while name in taken:
+        name += "_"
+    taken.add(name)
     return Port(name, inner.dtype, inner.shape, scale, zero)
 
 
@@ -128,16 +130,6 @@ def why_not(node: Node) -> str | None:
     return found(node) if found else None
 
 
-def _windows(node: Node) -> str | None:
-    """Why a window is too large for a command's fields."""
-    kernel = node.attrs["kernel"] if node.op == "npu.pool" else node.inputs[1].shape[2:]  # type: ignore[union-attr]
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, node.attrs["dilation"], strict=True)]
-    pad = node.attrs["pad"]
-    if any(p >= reach[i % 2] for i, p in enumerate(pad)):
-        return f"padding {tuple(pad)} is not smaller than the window {tuple(reach)}"
-    return None
-
-
 def _tables(node: Node) -> str | None:
     """Why a table cannot be looked up."""
     table = node.inputs[{"npu.lut": 1, "npu.eltwise": 2}.get(node.op, 5)]
@@ -149,10 +141,6 @@ def _tables(node: Node) -> str | None:
     if abs(shift) > MAX_SHIFT:
         return f"its table begins {shift} from the zero point; at most {MAX_SHIFT} is possible"
     return None
-
-
-def _products(node: Node) -> str | None:
-    return _windows(node) or _tables(node)
 
 
 def _eltwise(node: Node) -> str | None:
@@ -169,9 +157,8 @@ def _matmul(node: Node) -> str | None:
 
 MAX_SHIFT = 16000
 LIMITS = {
-    "npu.conv": _products,
-    "npu.depthwise": _products,
-    "npu.pool": _windows,
+    "npu.conv": _tables,
+    "npu.depthwise": _tables,
     "npu.eltwise": _eltwise,
     "npu.lut": _tables,
     "npu.matmul": _matmul,
