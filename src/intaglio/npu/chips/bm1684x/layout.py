@@ -99,6 +99,9 @@ class BmLayout(ChipLayout):
 
     planar = True
 
+    def __init__(self) -> None:
+        self.sizes: dict[tuple[Layer, int], int] = {}  # scratch memory, which tiling asks for often
+
     def constants(self, layer: Layer, chip: Chip) -> Constants | None:
         node = layer.node
         table = node.inputs[TABLE_INPUT[layer.op]] if node and layer.op in TABLE_INPUT else None
@@ -119,10 +122,11 @@ class BmLayout(ChipLayout):
         return BmConstants(atoms, _blocks(outs), lane * LANES, **rest)  # type: ignore[arg-type]
 
     def scratch(self, layer: Layer, rows: int) -> int:
-        if not rows:
-            return 0
-        plan = Scratch.of(layer, rows)
-        return LANES * (plan.per_block * plan.blocks + plan.source)
+        key = layer, rows
+        if key not in self.sizes:
+            plan = Scratch.of(layer, rows) if rows else Scratch(0, 0, 0, 0)
+            self.sizes[key] = LANES * (plan.per_block * plan.blocks + plan.source)
+        return self.sizes[key]
 
 
 def rounding(layer: Layer, entries: int = 0) -> Rounding:
