@@ -13,7 +13,7 @@ from intaglio import dtypes
 from intaglio.errors import Unsupported
 from intaglio.npu.chips.bm1684x import tiu
 from intaglio.npu.chips.bm1684x.layout import BmConstants, Scratch, folded_bias, rounding
-from intaglio.npu.chips.bm1684x.local import LANES, Local, local, packed, per_channel
+from intaglio.npu.chips.bm1684x.local import LANES, Local, aligned, local, packed, per_channel
 from intaglio.npu.chips.bm1684x.rounding import Emit, Finish, clip, look_up
 from intaglio.npu.chips.bm1684x.tiu import Const, Window
 from intaglio.npu.layers import Layer
@@ -232,9 +232,10 @@ def eltwise(work: Work) -> None:
             work.emit(tiu.arithmetic(tiu.ADD, t, t, added))
             work.finish(y).numbers(y, t)
             continue
-        acc = work.sums(y)
-        left = _without_zero(work.emit, work.at, a, f["a_zero"])
-        right = _without_zero(work.emit, work.spare(y), b, f["b_zero"])
+        acc, spare = work.sums(y), work.spare(y)
+        left = _without_zero(work.emit, spare, a, f["a_zero"])
+        behind = spare + y.blocks * aligned(2 * y.height * y.width)
+        right = _without_zero(work.emit, behind, b, f["b_zero"])
         work.emit(tiu.arithmetic(tiu.MUL, acc, left, right))
         work.finish(y).sums(y, acc, float(f["a_factor"]))
 

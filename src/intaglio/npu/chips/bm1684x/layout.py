@@ -166,13 +166,16 @@ class Scratch:
             entries = _entries(layer)
             sums, spare = aligned(4 * pixels), rounding(layer, entries).scratch(pixels)
             if layer.residual >= 0 or layer.op == "eltwise":
-                spare = aligned(4 * pixels)
+                spare = max(aligned(4 * pixels), 2 * aligned(2 * pixels))
         elif layer.op in ("pool", "lut"):
             spare = aligned(pixels) if partial or layer.op == "lut" else 0
         if layer.op in ("depthwise", "pool", "lut") and partial:
             low = max(fm.height - rows, 0) // 2
             first, last = _source_rows(layer, low, low + rows)
             source = aligned((last - first) * layer.reads[0].map.width)
+        if layer.op == "eltwise" and layer.reads[1].channels < layer.dst.channels:
+            other = layer.reads[1].map
+            source = aligned(min(rows, other.height) * other.width)
         one = sums + spare
         blocks = max(1, min(_blocks(layer.dst.channels), MAX_PASS // max(one, 1)))
         return cls(sums, spare, source, blocks)
