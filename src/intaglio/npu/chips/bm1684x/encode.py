@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from intaglio.npu.chips.bm1684x import tiu
 from intaglio.npu.chips.bm1684x.commands import Command
 from intaglio.npu.chips.bm1684x.compute import compute
-from intaglio.npu.chips.bm1684x.dma import Addresses, move
+from intaglio.npu.chips.bm1684x.transfers import Addresses, move
 from intaglio.npu.compile import Compiled
 from intaglio.npu.own.isa import Instruction
 
