@@ -40,14 +40,14 @@ def simulate(path):
     with np.load(path.with_suffix(".in.npz")) as given:
         feeds = [given[str(i)] for i in range(len(net.inputs))]
     runs, seconds = [], 0.0
-    for picture in zip(*feeds, strict=True) if sys.version_info >= (3, 10) else zip(*feeds):
-        for port, x in zip(net.inputs, picture):
+    for picture in zip(*feeds, strict=True):
+        for port, x in zip(net.inputs, picture, strict=True):
             port.data[:] = x.reshape(port.data.shape)
         start = time.perf_counter()
         net.forward()
         seconds += time.perf_counter() - start
         runs.append([port.data.copy() for port in net.outputs])
-    outputs = {str(i): np.stack(one) for i, one in enumerate(zip(*runs))}
+    outputs = {str(i): np.stack(one) for i, one in enumerate(zip(*runs, strict=True))}
     np.savez(path.with_suffix(".out.npz"), **outputs)
     return seconds / max(len(runs), 1)
 

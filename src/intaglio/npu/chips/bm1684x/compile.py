@@ -15,9 +15,9 @@ from intaglio.npu.chips.bm1684x import bmodel, commands
 from intaglio.npu.chips.bm1684x.bmodel import Bmodel, Group, Net, Stage, Subnet, Tensor
 from intaglio.npu.chips.bm1684x.commands import Command
 from intaglio.npu.chips.bm1684x.cut import Lowered, Port, lower, why_not
-from intaglio.npu.chips.bm1684x.transfers import Addresses
 from intaglio.npu.chips.bm1684x.encode import Encoder
 from intaglio.npu.chips.bm1684x.layout import BmLayout
+from intaglio.npu.chips.bm1684x.transfers import Addresses
 from intaglio.npu.lowering.target import npu_target
 from intaglio.targets.chip import Chip
 

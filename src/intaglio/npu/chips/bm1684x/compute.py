@@ -77,7 +77,7 @@ class Work:
                 "only, in a band of rows; use padding that is smaller than the window"
             )
         pad = up, max(ends[0], 0), left, max(ends[1], 0)
-        return Window(tuple(kernel), tuple(stride), tuple(dilation), pad)  # type: ignore[arg-type]
+        return Window(tuple(kernel), tuple(stride), tuple(dilation), pad)
 
 
 def convolution(work: Work) -> None:
@@ -124,7 +124,8 @@ def _one_scale(layer: Layer, c: BmConstants) -> float:
 
 def _has_bias(layer: Layer) -> bool:
     w, bias = (layer.node.inputs[k].data for k in (1, 3))  # type: ignore[union-attr]
-    assert w is not None and bias is not None
+    assert w is not None
+    assert bias is not None
     return bool(folded_bias(w, bias, layer.attrs["x_zero"]).any())
 
 
@@ -177,6 +178,7 @@ def _mean(work: Work, y: Local, x: Local, window: Window) -> None:
             strict=True,
         )
     ]
+
     def factor(count: int) -> float:
         many = np.float32(max(count, 1))
         return float(np.float32(f["x_scale"]) / (np.float32(f["y_scale"]) * many))
@@ -197,7 +199,9 @@ def _mean(work: Work, y: Local, x: Local, window: Window) -> None:
     finish.numbers(y, t)
 
 
-def _inside(outputs: int, size: int, kernel: int, stride: int, dilation: int, pad: int) -> list[int]:
+def _inside(
+    outputs: int, size: int, kernel: int, stride: int, dilation: int, pad: int
+) -> list[int]:
     """How many taps of each window lie inside the operand, along one axis."""
     taps = np.arange(kernel) * dilation
     starts = np.arange(outputs) * stride - pad
@@ -318,8 +322,6 @@ COMPUTE: dict[str, Callable[[Work], None]] = {
 }
 
 
-def compute(
-    given: Instruction, layer: Layer, constants: Constants | None, emit: Emit
-) -> Any:
+def compute(given: Instruction, layer: Layer, constants: Constants | None, emit: Emit) -> Any:
     """Write the commands of an instruction of the compute queue."""
     COMPUTE[given.op](Work(given, layer, constants, emit))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from intaglio import dtypes, passes
+from intaglio import passes
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Value
 from intaglio.npu.lowering.builder import integer, is_npu, scale_of
@@ -163,4 +163,3 @@ LIMITS = {
     "npu.lut": _tables,
     "npu.matmul": _matmul,
 }
-assert dtypes

@@ -53,7 +53,9 @@ class BmConstants(Constants):
     def chunk_bytes(self, layer: Layer, first: int, blocks: int) -> bytes:
         assert layer.node is not None
         w, scale, bias = (v.data for v in layer.node.inputs[1:4] if v is not None)
-        assert w is not None and scale is not None and bias is not None
+        assert w is not None
+        assert scale is not None
+        assert bias is not None
         some = slice(first * LANES, (first + blocks) * LANES)
         result = np.zeros((LANES, self._lane(blocks)), np.uint8)
         rows = _conv_rows(w[some]) if layer.op == "conv" else w[some].reshape(len(w[some]), -1)
@@ -113,7 +115,9 @@ class BmLayout(ChipLayout):
             return Constants(Atoms(1, 1), 0, 0, raw, entries) if raw else None
         assert node is not None
         w, scale = node.inputs[1], node.inputs[2]
-        assert w is not None and scale is not None and scale.data is not None
+        assert w is not None
+        assert scale is not None
+        assert scale.data is not None
         outs, ins, kh, kw = w.shape
         lane = kh * kw * (LANES * _blocks(ins) if layer.op == "conv" else 1)
         one = bool((scale.data == scale.data[0]).all())

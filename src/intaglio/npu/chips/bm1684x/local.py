@@ -74,7 +74,8 @@ def packed(address: int, dtype: str, channels: int, height: int, width: int) -> 
 
 def local(f: Feature) -> Local:
     """The place of a box of the schedule's memory, which interleaves the lanes' bytes."""
-    assert f.space == "sram" and f.first == 0, f
+    assert f.space == "sram"
+    assert f.first == 0
     sizes = f.channels, f.height, f.width
     strides = f.plane // LANES, f.row // LANES, f.pixel // LANES
     return Local(f.offset // LANES, f.dtype, *sizes, *strides)

@@ -118,7 +118,8 @@ def windowed(
     bias: int | None = None,
 ) -> tuple[str, Fields]:
     """A depthwise convolution, sums (kernel of ones) or the largest numbers of windows."""
-    assert y.regular and x.regular
+    assert y.regular
+    assert x.regular
     fields = _result(y) | window.fields()
     fields |= {
         "tsk_eu_typ": kind,
@@ -142,7 +143,8 @@ def windowed(
 
 def requantize(y: Local, x: Local, scale: float | int, constant: bool) -> tuple[str, Fields]:
     """y = saturate(rint(f32(x) * scale)); `scale` is a number, or the address of one per lane."""
-    assert y.regular and x.regular
+    assert y.regular
+    assert x.regular
     fields = _result(y) | {
         "tsk_eu_typ": REQUANTIZE,
         "opd0_prec": PRECISION[x.dtype],
@@ -157,7 +159,8 @@ def requantize(y: Local, x: Local, scale: float | int, constant: bool) -> tuple[
 
 def dequantize(y: Local, x: Local, scale: float, zero: int) -> tuple[str, Fields]:
     """y = f32(x - zero) * scale."""
-    assert y.regular and x.regular
+    assert y.regular
+    assert x.regular
     fields = _result(y) | {
         "tsk_eu_typ": DEQUANTIZE,
         "opd0_prec": PRECISION[x.dtype],
@@ -199,7 +202,8 @@ def arithmetic(kind: int, y: Local, a: Local, b: Local | Const | None = None) ->
 
 def gather(y: Local, index: Local, table: int, entries: int) -> tuple[str, Fields]:
     """y = table[index] of unsigned indices; every lane has the table."""
-    assert y.regular and index.regular
+    assert y.regular
+    assert index.regular
     pixels = y.height * y.width
     fields = _result(y) | {
         "tsk_eu_typ": GATHER,
@@ -220,6 +224,7 @@ def gather(y: Local, index: Local, table: int, entries: int) -> tuple[str, Field
 
 def lane_broadcast(y: Local, x: Local) -> tuple[str, Fields]:
     """Copy the one channel of lane 0 to all channels of y."""
-    assert y.regular and x.regular
+    assert y.regular
+    assert x.regular
     fields = _result(y) | {"tsk_eu_typ": LANE_BROADCAST, "opd0_addr": x.address}
     return "sTRANS&sBC", fields
