@@ -104,7 +104,8 @@ def test_random_layers_are_equal(first, tmp_path):
 def test_random_networks_are_equal(tmp_path):
     nets = {f"net{s}": networks.random_network(s) for s in range(50)}
     nets |= {f"cnn{s}": random_cnn(s) for s in range(10)}
-    assert compare({**nets, "joined": joined_outputs()}, tmp_path) >= 55
+    nets |= {f"relu{s}": networks.relu_cnn(s) for s in range(20)}
+    assert compare({**nets, "joined": joined_outputs()}, tmp_path) >= 75
 
 
 @pytest.mark.parametrize(

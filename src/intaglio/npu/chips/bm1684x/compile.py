@@ -18,6 +18,7 @@ from intaglio.npu.chips.bm1684x.cut import Lowered, Port, lower, why_not
 from intaglio.npu.chips.bm1684x.encode import Encoder
 from intaglio.npu.chips.bm1684x.layout import BmLayout
 from intaglio.npu.chips.bm1684x.transfers import Addresses
+from intaglio.npu.chips.bm1684x.unsigned import as_unsigned
 from intaglio.npu.lowering.target import npu_target
 from intaglio.targets.chip import Chip
 
@@ -70,6 +71,7 @@ def compile_bmodel(graph: Graph, chip: Chip, level: int = 3, grouped: bool = Tru
     graph = graph.copy()
     passes.run(graph, passes.neutral(), level)
     lowered = lower(graph, npu_target(chip, also=why_not))
+    lowered.graph = as_unsigned(lowered.graph)
     program = schedule.build(lowered.graph, chip, grouped, chip_layout=BmLayout())
     stage, addresses = _memory(lowered, program)
     stream = Encoder(program, addresses).run()
