@@ -1,33 +1,77 @@
-"""bmodel files of Sophgo's chips on the command line: inspect and run them."""
+"""bmodel files of Sophgo's chips on the command line: compile, inspect and run them."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
-from intaglio.cli import options
-from intaglio.errors import BadInput
-from intaglio.ir import Array, Type
+from intaglio.cli import options, vendor_files
+from intaglio.ir import Array, Graph, Type
+from intaglio.targets.chip import Chip
 
 if TYPE_CHECKING:
     from intaglio.npu.chips.bm1684x.bmodel import Bmodel
+    from intaglio.npu.chips.bm1684x.compile import Compiled
 
-ENDING = ".bmodel"
+
+def make(graph: Graph, chip: Chip, level: int) -> Compiled:
+    """Compile a quantised graph."""
+    from intaglio.npu.chips.bm1684x.compile import compile_bmodel
+
+    return compile_bmodel(graph, chip, level)
+
+
+def facts(made: Compiled) -> dict[str, Any]:
+    """What --json prints of a bmodel."""
+    return {"commands": _commands(made), "memory": _memory(made), **made.about}
+
+
+def about(made: Compiled) -> str:
+    """The first line of the summary."""
+    counts = _commands(made)
+    return (
+        f"bmodel for {made.model.chip}, {len(made.data) / 1e6:.2f} MB, "
+        f"{counts['tiu']} TIU and {counts['dma']} DMA commands"
+    )
+
+
+def summary(made: Compiled) -> Iterator[str]:
+    """The memory of the program."""
+    sizes = _memory(made)
+    yield (
+        f"memory  {sizes['coefficients']:,} bytes of coefficients, {sizes['neurons']:,} of "
+        f"inputs, outputs and maps; {sizes['traffic']:,} moved in one run"
+    )
+
+
+def types(made: Compiled) -> tuple[list[str], list[str]]:
+    """The element types of inputs and outputs."""
+    return [p.dtype for p in made.lowered.inputs], [p.dtype for p in made.lowered.outputs]
+
+
+def _commands(made: Compiled) -> dict[str, int]:
+    return dict(Counter(c.engine for c in made.commands))
+
+
+def _memory(made: Compiled) -> dict[str, int]:
+    (stage,) = made.model.nets[0].stages
+    return {
+        "coefficients": len(stage.coefficients),
+        "neurons": stage.neuron_bytes,
+        "traffic": made.program.traffic,
+    }
 
 
 def load(path: str) -> Bmodel:
     """The contents of a bmodel file."""
     from intaglio.npu.chips.bm1684x.bmodel import read
 
-    try:
-        data = Path(path).read_bytes()
-    except OSError as e:
-        raise BadInput(f"cannot read {path}: {(e.strerror or str(e)).lower()}") from None
-    return read(data)
+    return read(vendor_files.load(path))
 
 
 def inspect(path: str, words: bool, as_json: bool) -> None:

@@ -58,7 +58,7 @@ def command(
             option = "--graph" if show_graph else "--choices"
             kind = vendor.name
             raise BadInput(f"{file} is a {kind}; {option} is for models and packages; try --asm")
-        vendor.inspect(file, show_code, as_json)
+        vendor.functions().inspect(file, show_code, as_json)
         return
     if model_files.is_package(file):
         if show_code:

@@ -97,7 +97,7 @@ def command(
             reads = f"a {vendor.name}, which reads arrays of {vendor.reads}"
             raise BadInput(f"{model} is {reads}: give FILE.npy")
         labels = run_pictures.refuse_for_arrays(asked)
-        outputs, types = vendor.run(model, sources, fill, seed)
+        outputs, types = vendor.functions().run(model, sources, fill, seed)
         _show(outputs, types, out, top, labels, as_json)
         return
     if run_pictures.are_pictures(sources):
