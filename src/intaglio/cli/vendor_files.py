@@ -26,11 +26,14 @@ class VendorFile:
     `make(graph, chip, level, **options)` compiles; the result has `data`, `lowered` and `save`.
     `facts(made)` are the kind's own facts for --json, `summary(made)` lines after the first one.
     `about(made)` says what was written, in the first line; `types(made)` the types of its ports.
+    `inspect(path, words, as_json)` prints a file; `run(path, sources, fill, seed)` simulates it.
     """
 
     ending: str
     chips: str  # the targets that have it, for error messages
     module: str  # under intaglio.cli
+    magic: bytes  # the first bytes
+    reads: str  # what inputs are arrays of
 
     @property
     def name(self) -> str:
@@ -42,7 +45,10 @@ class VendorFile:
 
 FILES = {
     f.ending: f
-    for f in (VendorFile(".kmodel", "k210", "kmodel"), VendorFile(".bmodel", "bm1684x", "bmodel"))
+    for f in (
+        VendorFile(".kmodel", "k210", "kmodel", b"LDMK", "bytes"),
+        VendorFile(".bmodel", "bm1684x", "bmodel", b"\xee\xaa\x55\xff", "numbers"),
+    )
 }
 
 
@@ -51,6 +57,18 @@ def kind_of(path: str | None) -> VendorFile | None:
     return next(
         (f for f in FILES.values() if path is not None and str(path).endswith(f.ending)), None
     )
+
+
+def find(path: str) -> VendorFile | None:
+    """The kind of an existing file, by its ending or its first bytes."""
+    if kind := kind_of(path):
+        return kind
+    try:
+        with Path(path).open("rb") as file:
+            start = file.read(4)
+    except OSError:
+        return None
+    return next((f for f in FILES.values() if f.magic == start), None)
 
 
 def output_path(model: str, given: str | None, kind: VendorFile) -> Path:
