@@ -23,6 +23,7 @@ from intaglio.ir import Graph, Type, Value, constant
 from intaglio.npu.chips.bm1684x import bmodel, commands
 from intaglio.npu.chips.bm1684x.compile import compile_bmodel
 from intaglio.npu.chips.bm1684x.layout import BmLayout
+from intaglio.npu.chips.bm1684x.variants import BM1684X
 
 GOLDEN = Path(__file__).with_name("golden.json")
 NETS = {f"layer{s}": (networks.random_layer, s) for s in range(24)}
@@ -85,7 +86,7 @@ def test_commands_that_share_bytes_are_ordered():
     made = compiled(networks.random_network(4))
     layouts = made.program.memory_plan.layouts
     assert any(one.scratch for one in layouts)
-    layout = BmLayout()
+    layout = BmLayout(BM1684X)
     for one in layouts:
         for k, block in one.scratch.items():
             layer = made.program.net.layers[k]

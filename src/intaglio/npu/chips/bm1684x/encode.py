@@ -52,12 +52,15 @@ class Encoder:
             self.depends = max(needs)
             layer = self.made.net.layers[given.layer]
             constants = self.made.context.constants[given.layer]
-            compute(given, layer, constants, lambda made: self.add("tiu", made))
+            compute(given, layer, constants, self.add_tiu, self.addresses.chip)
             self.ends["compute"].append(self.count["tiu"])
         else:
             self.depends = self.ends["compute"][computed]
             self.add("dma", move(given, self.addresses))
             self.ends[given.queue].append(self.count["dma"])
+
+    def add_tiu(self, made: tuple[str, tiu.Fields]) -> None:
+        self.add("tiu", made)
 
     def add(self, engine: str, made: tuple[str, tiu.Fields]) -> None:
         """Append a command of an engine."""

@@ -102,6 +102,8 @@ def conv(y: Local, x: Local, weights: int, window: Window, padding: int) -> tupl
         "opd0_addr": x.address,
         "opd1_addr": weights,
     }
+    if y.chip.signs_results:
+        fields["res0_sign"] = 1
     if not x.regular:
         fields["opd0_str"] = STRIDED
         fields |= {f"opd0_{axis}_str": n for axis, n in x.strides().items()}
@@ -133,6 +135,8 @@ def windowed(
         "opd0_w": x.width,
         "opd0_addr": x.address,
     }
+    if y.chip.signs_results:
+        fields["res0_sign"] = _sign(y.dtype)
     if weights is None:
         fields |= {"opd1_const": 1, "opd1_addr": 1, "opd2_const": 1}
     else:
@@ -168,9 +172,9 @@ def dequantize(y: Local, x: Local, scale: float, zero: int) -> tuple[str, Fields
         "opd2_sign": 1,
         "opd0_addr": x.address,
         "opd1_const": 1,
-        "opd1_addr": zero & 0xFFFFFFFF,
-        "opd2_addr": bits_of_f32(scale),
     }
+    pair = zero & 0xFFFFFFFF, bits_of_f32(scale)
+    fields["opd1_addr"], fields["opd2_addr"] = pair if y.chip.zero_first else pair[::-1]
     return "sRQ&sDQ", fields
 
 
