@@ -11,12 +11,11 @@ from intaglio.npu.chips.bm1684x.fields import FORMS, SHORTEST, Form
 ALIGN = 128  # bytes of a stream
 UNKNOWN = "unknown"  # 16 bytes that begin as no known command does
 ENGINES = ("tiu", "dma")
-ENDS = {
-    "bm1684x": {
-        "tiu": ("SYSID", {"tsk_eu_typ": 31}),
-        "dma": ("sDMA_sys", {"cmd_special_function": 0}),
-    }
+_ENDS = {
+    "tiu": ("SYSID", {"tsk_eu_typ": 31}),
+    "dma": ("sDMA_sys", {"cmd_special_function": 0}),
 }
+ENDS = {"bm1684x": _ENDS, "bm1688": _ENDS}
 
 
 @dataclass(slots=True)
@@ -103,6 +102,8 @@ def decode_stream(data: bytes, engine: str, chip: str = "bm1684x") -> list[Comma
                 f"the stream has {len(data)}"
             )
         fields, number, depends = form.unpack(data[at : at + form.size])
+        if "cmd_id" not in form.bits:
+            number = len(found) + 1
         found.append(Command(engine, form.name, fields, number, depends))
         at += form.size
     return found

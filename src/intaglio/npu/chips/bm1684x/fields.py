@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from intaglio.errors import BadInput
@@ -146,5 +146,22 @@ def _forms() -> Forms:
     return Forms("bm1684x", forms)
 
 
-FORMS = {"bm1684x": _forms()}
+def _of_bm1688(forms: Forms) -> Forms:
+    """The forms of BM1688: commands have no number of their own, and wait for 24-bit numbers."""
+    found: dict[str, Form] = {}
+    for name, form in forms.by_name.items():
+        bits = {n: at for n, at in form.bits.items() if n not in ("cmd_id", "cmd_id_en")}
+        bits["cmd_id_dep"] = (17, 24) if form.engine == "tiu" else (64, 24)
+        if name in ("sCONV", "sPorD"):
+            bits |= {"res0_sign": (55, 1), "opd5_const": (3, 1)}
+            bits |= {"opd4_const": (2, 1)} if name == "sCONV" else {}
+        elif name == "sRQ&sDQ":
+            bits |= {"opd2_n_str": (67, 7), "res0_addr": (74, 26)}
+        defaults = {n: v for n, v in form.defaults.items() if n in bits}
+        found[name] = replace(form, bits=bits, defaults=defaults)
+    return Forms("bm1688", found)
+
+
+_BM1684X = _forms()
+FORMS = {"bm1684x": _BM1684X, "bm1688": _of_bm1688(_BM1684X)}
 COMMANDS = FORMS["bm1684x"].by_name

@@ -103,7 +103,7 @@ def conv(y: Local, x: Local, weights: int, window: Window, padding: int) -> tupl
         "opd1_addr": weights,
     }
     if y.chip.signs_results:
-        fields["res0_sign"] = 1
+        fields |= {"res0_sign": 1, "opd4_const": 1, "opd5_const": 1}
     if not x.regular:
         fields["opd0_str"] = STRIDED
         fields |= {f"opd0_{axis}_str": n for axis, n in x.strides().items()}

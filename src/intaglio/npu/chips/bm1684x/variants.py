@@ -55,8 +55,8 @@ BM1688 = Variant(
     scale_step=8,
     zero_first=False,
     signs_results=True,
-    local=0x2500_0000,
-    coefficients=0x91_0000_0000 - (1 << 32),
-    neurons=0,
+    local=0,
+    coefficients=0x90_0000_0000,
+    neurons=0xA0_0000_0000,
 )
-VARIANTS = {v.name: v for v in (BM1684X,)}
+VARIANTS = {v.name: v for v in (BM1684X, BM1688)}
