@@ -11,10 +11,7 @@ from intaglio.npu.chips.bm1684x.fields import FORMS, SHORTEST, Form
 ALIGN = 128  # bytes of a stream
 UNKNOWN = "unknown"  # 16 bytes that begin as no known command does
 ENGINES = ("tiu", "dma")
-_ENDS = {
-    "tiu": ("SYSID", {"tsk_eu_typ": 31}),
-    "dma": ("sDMA_sys", {"cmd_special_function": 0}),
-}
+_ENDS = {"tiu": ("SYSID", {"tsk_eu_typ": 31}), "dma": ("sDMA_sys", {"cmd_special_function": 0})}
 ENDS = {"bm1684x": _ENDS, "bm1688": _ENDS}
 
 

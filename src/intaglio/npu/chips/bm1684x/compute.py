@@ -162,8 +162,10 @@ def pool(work: Work) -> None:
             _mean(work, y, x, window)
             continue
         least = dtypes.limits(x.dtype)[0]
-        to = y if y.regular else packed(y.chip, work.at, y.dtype, y.channels, y.height, y.width)
-        work.emit(tiu.windowed(tiu.LARGEST, to, x, window, int(least)))
+        to = y
+        if not y.regular:
+            to = packed(y.chip, work.spare(y), y.dtype, y.channels, y.height, y.width)
+        work.emit(tiu.windowed(tiu.LARGEST, to, x, window, int(least), bias=work.at))
         if to is not y:
             work.emit(tiu.arithmetic(tiu.COPY, y, to))
         clip(work.emit, y, f["low"], f["high"])

@@ -158,7 +158,7 @@ def rounding(layer: Layer, entries: int = 0) -> Rounding:
 class Scratch:
     """Temporary results of a layer, in bytes of a lane: of a block of channels, and in all."""
 
-    sums: int  # i32 sums, or the first operand in f32
+    sums: int  # i32 sums, the first operand in f32, or positions of the largest numbers
     spare: int  # the second operand, and rounded numbers
     source: int  # a copy of an operand that does not start at a whole vector
     blocks: int  # blocks of channels computed at once
@@ -183,6 +183,7 @@ class Scratch:
                 spare = max(aligned(4 * pixels), 2 * aligned(2 * pixels))
         elif layer.op in ("pool", "lut"):
             spare = aligned(pixels) if partial or layer.op == "lut" else 0
+            sums = aligned(2 * pixels) if layer.op == "pool" and chip.pool_indices else 0
         if layer.op in ("depthwise", "pool", "lut") and partial:
             low = max(fm.height - rows, 0) // 2
             first, last = _source_rows(layer, low, low + rows)

@@ -119,7 +119,10 @@ def windowed(
     weights: int | None = None,
     bias: int | None = None,
 ) -> tuple[str, Fields]:
-    """A depthwise convolution, sums (kernel of ones) or the largest numbers of windows."""
+    """A depthwise convolution, sums (kernel of ones) or the largest numbers of windows.
+
+    `bias` is its address, or that of the positions of the largest numbers, where a chip has them.
+    """
     assert y.regular
     assert x.regular
     fields = _result(y) | window.fields()
@@ -137,7 +140,9 @@ def windowed(
     }
     if y.chip.signs_results:
         fields["res0_sign"] = _sign(y.dtype)
-    if weights is None:
+    if kind == LARGEST and y.chip.pool_indices:
+        fields["opd2_addr"] = bias or 0
+    elif weights is None:
         fields |= {"opd1_const": 1, "opd1_addr": 1, "opd2_const": 1}
     else:
         fields["opd1_addr"] = weights

@@ -18,6 +18,7 @@ class Variant:
     scale_step: int  # from the scale of one channel to that of the next in its lane
     zero_first: bool  # whether a dequantising command takes its zero point before its scale
     signs_results: bool  # whether windowed commands say that their result has a sign
+    pool_indices: bool  # whether max pooling also writes the positions, as 16-bit numbers
     local: int  # where local memory begins for the DMA engine
     coefficients: int  # where coefficients begin in a file's addresses
     neurons: int  # where inputs, outputs and maps begin; 0: behind the coefficients
@@ -41,6 +42,7 @@ BM1684X = Variant(
     scale_step=64,
     zero_first=True,
     signs_results=False,
+    pool_indices=False,
     local=0x0800_0000,
     coefficients=0x1_0000_0000,
     neurons=0,
@@ -55,6 +57,7 @@ BM1688 = Variant(
     scale_step=8,
     zero_first=False,
     signs_results=True,
+    pool_indices=True,
     local=0,
     coefficients=0x90_0000_0000,
     neurons=0xA0_0000_0000,
