@@ -121,6 +121,19 @@ def test_whole_networks_are_equal(name, tmp_path):
     assert compare({name: graph}, tmp_path, pictures=2) == 1
 
 
+@pytest.mark.parametrize("name", ["mobilenet_v2", "resnet18"])
+def test_whole_networks_are_equal_on_bm1688(name, tmp_path):
+    graph = networks.resnet(18) if name == "resnet18" else mobilenets.mobilenet_v2()
+    assert compare({name: graph}, tmp_path, chip="bm1688") == 1
+
+
+def test_random_layers_and_networks_are_equal_on_bm1688(tmp_path):
+    nets = {f"layer{s}": networks.random_layer(s) for s in range(400, 460)}
+    nets |= {f"net{s}": networks.random_network(s) for s in range(20)}
+    nets |= {f"relu{s}": networks.relu_cnn(s) for s in range(20)}
+    assert compare(nets, tmp_path, chip="bm1688") >= 90
+
+
 def _feeds(name: str, count: int) -> list[np.ndarray]:
     if name.startswith("yunet"):
         return [shared_models.bgr(i, 320, shared_models.FACES) for i in range(2)]
