@@ -4,12 +4,6 @@
 
 #include "cv18xx_sums.h"
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define CLONES __attribute__((target_clones("avx512f", "avx2,fma", "default")))
-#else
-#define CLONES
-#endif
-
 enum { PIXELS = 16, OUTPUTS = 8, EXACT = 256 };  // a tile; terms of a f32 sum
 
 typedef float floats __attribute__((vector_size(PIXELS * sizeof(float)), aligned(4)));
@@ -40,49 +34,70 @@ typedef struct {
 
 // Weights as [group of outputs][term][output].
 static void pack_weights(const itg_cv18xx *m, work *k) {
-  const itg_cv18xx_tiu *t = k->t;
-  memset(k->weights, 0, (size_t)(k->groups * k->terms * OUTPUTS) * sizeof(float));
-  for (int64_t o = 0; o < k->y.c; o++) {
-    const uint8_t *from = channel(m, &k->w, 0, o);
-    float *to = k->weights + o / OUTPUTS * k->terms * OUTPUTS + o % OUTPUTS;
+  int is_signed = (int)k->t->opt_opd1_sign, fixed = (int)k->t->opt_opd1_const;
+  uint8_t constant = (uint8_t)k->t->opd1_addr;
+  for (int64_t g = 0; g < k->groups; g++) {
+    float *to = k->weights + g * k->terms * OUTPUTS;
+    const uint8_t *rows[OUTPUTS];
+    int64_t many = k->y.c - g * OUTPUTS < OUTPUTS ? k->y.c - g * OUTPUTS : OUTPUTS;
+    for (int64_t o = 0; o < OUTPUTS; o++)
+      rows[o] = fixed ? NULL : channel(m, &k->w, 0, g * OUTPUTS + (o < many ? o : many - 1));
     for (int64_t i = 0; i < k->terms; i++)
-      to[i * OUTPUTS] = t->opt_opd1_const ? (float)read_byte(&(uint8_t){(uint8_t)t->opd1_addr},
-                                                             t->opt_opd1_sign)
-                                          : (float)read_byte(from + i, t->opt_opd1_sign);
+      for (int o = 0; o < OUTPUTS; o++) {
+        uint8_t v = fixed ? constant : rows[o][i];
+        to[i * OUTPUTS + o] = is_signed ? (float)(int8_t)v : (float)v;
+      }
   }
+}
+
+CLONES static void to_floats(const uint8_t *restrict from, float *restrict to, int64_t count,
+                             int is_signed) {
+  if (is_signed)
+    for (int64_t i = 0; i < count; i++) to[i] = (float)(int8_t)from[i];
+  else
+    for (int64_t i = 0; i < count; i++) to[i] = (float)from[i];
 }
 
 // The padded input: [channel][row][column] as floats.
 static void pad_map(const itg_cv18xx *m, work *k, int64_t n) {
+  const window *s = &k->s;
+  int is_signed = (int)k->t->opt_opd0_sign;
+  int plain = s->high == k->x.h && s->wide == k->x.w && k->x.h_str == k->x.w && k->x.w_str == 1;
+  float edge = (float)edge_byte(k->t);
   for (int64_t c = 0; c < k->x.c; c++) {
-    float *plane = k->map + c * k->s.high * k->s.wide;
+    float *plane = k->map + c * s->high * s->wide;
     const uint8_t *from = channel(m, &k->x, n, c);
-    float edge = (float)edge_byte(k->t);
-    for (int64_t i = 0; i < k->s.high * k->s.wide; i++) plane[i] = edge;
+    if (plain) {
+      to_floats(from, plane, s->high * s->wide, is_signed);
+      continue;
+    }
+    for (int64_t i = 0; i < s->high * s->wide; i++) plane[i] = edge;
     for (int64_t h = 0; h < k->x.h; h++) {
-      float *to = plane + (k->s.top + h * k->s.y_step) * k->s.wide + k->s.left;
-      for (int64_t w = 0; w < k->x.w; w++)
-        to[w * k->s.x_step] =
-            (float)read_byte(from + h * k->x.h_str + w * k->x.w_str, k->t->opt_opd0_sign);
+      float *to = plane + (s->top + h * s->y_step) * s->wide + s->left;
+      const uint8_t *in = from + h * k->x.h_str;
+      if (s->x_step == 1 && k->x.w_str == 1)
+        to_floats(in, to, k->x.w, is_signed);
+      else
+        for (int64_t w = 0; w < k->x.w; w++)
+          to[w * s->x_step] = (float)read_byte(in + w * k->x.w_str, k->t->opt_opd0_sign);
     }
   }
 }
 
 // The terms of up to 16 output pixels from `first` on.
-static void gather(const work *k, int64_t first, int64_t many) {
+CLONES static void gather(const work *k, int64_t first, int64_t many) {
   int64_t at[PIXELS], straight = 1;
   for (int64_t p = 0; p < PIXELS; p++) {
     int64_t i = first + (p < many ? p : many - 1);
     at[p] = i / k->y.w * k->s.y_str * k->s.wide + i % k->y.w * k->s.x_str;
     straight &= p >= many || at[p] == at[0] + p;
   }
-  for (int64_t i = 0; i < k->terms; i++) {
+  const float *map = k->map + at[0];
+  for (int64_t i = 0; straight && i < k->terms; i++)
+    *(floats *)(k->tile + i * PIXELS) = *(const floats *)(map + k->offsets[i]);
+  for (int64_t i = 0; !straight && i < k->terms; i++) {
     const float *from = k->map + k->offsets[i];
-    float *to = k->tile + i * PIXELS;
-    if (straight)
-      memcpy(to, from + at[0], (size_t)many * sizeof(float));
-    else
-      for (int p = 0; p < PIXELS; p++) to[p] = from[at[p]];
+    for (int p = 0; p < PIXELS; p++) k->tile[i * PIXELS + p] = from[at[p]];
   }
 }
 

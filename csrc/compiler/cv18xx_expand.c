@@ -9,11 +9,27 @@ typedef struct {
   int64_t at, end;  // in bits
 } bits;
 
+// The next up to 57 bits; zeros after the end.
+static uint64_t peek(const bits *b) {
+  int64_t byte = b->at >> 3, left = (b->end >> 3) - byte;
+  uint64_t v = 0;
+  if (left >= 8)
+    memcpy(&v, b->data + byte, 8);
+  else if (left > 0)
+    memcpy(&v, b->data + byte, (size_t)left);
+  return v >> (b->at & 7);
+}
+
 static uint32_t take(bits *b, int count) {
-  uint32_t v = 0;
-  for (int i = 0; i < count && b->at < b->end; i++, b->at++)
-    v |= (uint32_t)(b->data[b->at >> 3] >> (b->at & 7) & 1) << i;
-  return v;
+  uint64_t v = peek(b) & ((1ULL << count) - 1);
+  b->at += count;
+  return (uint32_t)v;
+}
+
+// Bit i of a byte becomes bit `bit` of byte i.
+static uint64_t spread(uint32_t byte, int bit) {
+  uint64_t low = (byte & 0x7F) * 0x0002040810204081ULL & 0x0001010101010101ULL;
+  return (low | (uint64_t)(byte >> 7) << 56) << bit;
 }
 
 static int8_t to_signed(uint8_t v) {
@@ -45,25 +61,30 @@ static uint8_t exponent_of(uint8_t coded, int bias, int guard) {
 static int read_block(bits *b, uint8_t info, int zeros, uint8_t *codes) {
   int k = info >> 5, unary = (info & 31) + BLOCK;
   if (k == RAW) {
-    for (int i = 0; i < BLOCK; i++) codes[i] = (uint8_t)take(b, 8);
+    for (int i = 0; i < BLOCK; i += 4) {
+      uint32_t four = take(b, 32);
+      memcpy(codes + i, &four, 4);
+    }
     return 1;
   }
   if (k > 5 || unary > LONGEST_UNARY) return 0;
-  memset(codes, 0, BLOCK);
+  uint64_t halves[2] = {0, 0};
   for (int bit = 0; bit < k; bit++) {
     uint32_t plane = take(b, BLOCK);
-    for (int i = 0; i < BLOCK; i++) codes[i] |= (uint8_t)((plane >> i & 1) << bit);
+    halves[0] |= spread(plane & 255, bit);
+    halves[1] |= spread(plane >> 8, bit);
   }
+  memcpy(codes, halves, BLOCK);
   if (zeros && k) take(b, 4);  // how many are zero; not needed
-  int found = 0, last = -1;
-  for (int i = 0; i < unary; i++) {
-    if (!take(b, 1)) continue;
-    if (found == BLOCK) return 0;
-    codes[found] = (uint8_t)(codes[found] + ((i - last - 1) << k));
-    found++;
-    last = i;
+  uint64_t marks = peek(b) & ((1ULL << unary) - 1);
+  b->at += unary;
+  if (__builtin_popcountll(marks) != BLOCK) return 0;
+  for (int i = 0, last = -1; i < BLOCK; i++, marks &= marks - 1) {
+    int at = __builtin_ctzll(marks);
+    codes[i] = (uint8_t)(codes[i] + ((at - last - 1) << k));
+    last = at;
   }
-  return found == BLOCK;
+  return 1;
 }
 
 int itg_cv18xx_expand(const uint8_t *in, int64_t size, uint8_t *out, int64_t bytes, int is_bf16) {
@@ -73,16 +94,20 @@ int itg_cv18xx_expand(const uint8_t *in, int64_t size, uint8_t *out, int64_t byt
   int is_signed = in[3] >> 4 & 1, bias0 = in[4], bias1 = in[5] & 127, guard = in[5] >> 7;
   if ((in[3] >> 5 & 1) != is_bf16) return 0;
   bits b = {in + HEADER + map, 0, (size - HEADER - map) * 8};
+  uint8_t numbers[256];
+  for (int i = 0; i < 256; i++)
+    numbers[i] = is_bf16     ? exponent_of((uint8_t)i, bias0, guard)
+                 : is_signed ? rotate_back((uint8_t)i, bias0, bias1)
+                             : (uint8_t)i;
   for (int64_t i = 0; i < blocks; i++) {
     uint8_t codes[BLOCK], rest[BLOCK] = {0};
     if (!read_block(&b, in[HEADER + i], is_bf16 && guard, codes)) return 0;
     int64_t left = (bytes - i * of_block) / (is_bf16 ? 2 : 1), many = left < BLOCK ? left : BLOCK;
+    for (int j = 0; j < BLOCK; j++) codes[j] = numbers[codes[j]];
     if (!is_bf16) {
-      for (int j = 0; is_signed && j < BLOCK; j++) codes[j] = rotate_back(codes[j], bias0, bias1);
       memcpy(out + i * BLOCK, codes, (size_t)many);
       continue;
     }
-    for (int j = 0; j < BLOCK; j++) codes[j] = exponent_of(codes[j], bias0, guard);
     for (int j = 0; j < many; j++)
       if (!guard || codes[j]) rest[j] = (uint8_t)take(&b, 8);
     for (int j = 0; j < many; j++)

@@ -2,6 +2,12 @@
 #pragma once
 #include "cv18xx_machine.h"
 
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define CLONES __attribute__((target_clones("avx512f", "avx2,fma", "default")))
+#else
+#define CLONES
+#endif
+
 // How windows move over a padded plane.
 typedef struct {
   int64_t high, wide;                // of the padded plane
@@ -9,6 +15,7 @@ typedef struct {
   int64_t y_str, x_str, y_dil, x_dil;
 } window;
 
+enum { LONGEST = 64 };  // sums that become bytes at once
 enum { SUMS_IN = 1, SUMS_OUT = 2 };  // bits of ps32_md: sums of 32 bits are read, are written
 
 int itg_cv18xx_conv_bf16(itg_cv18xx *m, const itg_cv18xx_tiu *t);
@@ -102,6 +109,10 @@ static inline int64_t requantize(int64_t sum, uint32_t multiplier, int shift) {
   return shift_away(v, shift);
 }
 
+// The bytes of `count` sums; |sum + bias| is below 2^31, as is the multiplier.
+void itg_cv18xx_requantize(const int32_t *sums, int64_t count, int32_t bias, int32_t multiplier,
+                           int shift, int relu, int is_signed, uint8_t *out);
+
 // Writes the bytes of some pixels of an output channel from `first` on, given their sums.
 static inline void finish_pixels(itg_cv18xx *m, const itg_cv18xx_tiu *t, const view *y,
                                  const view *q, int64_t n, int64_t o, int64_t first, int64_t many,
@@ -123,6 +134,23 @@ static inline void finish_pixels(itg_cv18xx *m, const itg_cv18xx_tiu *t, const v
     }
   }
   int64_t row = first / y->w, column = first % y->w;
+  if (t->opt_chl_quan && !t->ps32_md && multiplier < 1U << 31 && bias < 1 << 30 &&
+      bias > -(1 << 30) && y->w_str == 1) {
+    uint8_t made[LONGEST];
+    for (int64_t p = 0; p < many; p += LONGEST) {
+      int64_t count = many - p < LONGEST ? many - p : LONGEST;
+      itg_cv18xx_requantize(sums + p, count, (int32_t)bias, (int32_t)multiplier, shift,
+                            (int)t->opt_relu_typ, (int)t->opt_res0_sign, made);
+      for (int64_t i = 0; i < count;) {
+        int64_t run = count - i < y->w - column ? count - i : y->w - column;
+        memcpy(out + row * y->h_str + column, made + i, (size_t)run);
+        i += run;
+        column += run;
+        if (column == y->w) column = 0, row++;
+      }
+    }
+    return;
+  }
   for (int64_t p = 0; p < many; p++) {
     uint8_t *to = out + row * y->h_str + column * y->w_str;
     if (++column == y->w) column = 0, row++;

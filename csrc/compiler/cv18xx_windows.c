@@ -3,6 +3,23 @@
 
 #include "cv18xx_sums.h"
 
+CLONES void itg_cv18xx_requantize(const int32_t *sums, int64_t count, int32_t bias,
+                                  int32_t multiplier, int shift, int relu, int is_signed,
+                                  uint8_t *out) {
+  int64_t half = shift ? 1LL << (shift - 1) : 0;
+  int32_t low = relu || !is_signed ? 0 : -128, high = is_signed ? 127 : 255;
+  int32_t made[LONGEST];
+  for (int64_t i = 0; i < count; i++) {
+    int64_t v = ((int64_t)(int32_t)(sums[i] + bias) * multiplier + (1LL << 30)) >> 31;
+    int32_t narrow = (int32_t)v, sign = narrow >> 31;  // |v| is below 2^31
+    uint64_t size = (uint32_t)((narrow ^ sign) - sign);
+    int32_t shifted = (int32_t)((size + (uint64_t)half) >> shift);
+    int32_t y = (shifted ^ sign) - sign;
+    made[i] = y < low ? low : y > high ? high : y;
+  }
+  for (int64_t i = 0; i < count; i++) out[i] = (uint8_t)made[i];
+}
+
 enum { MAX_POOL = 0, AVERAGE_POOL = 1, DEPTHWISE = 2, MIN_POOL = 3 };
 
 typedef struct {
@@ -12,6 +29,14 @@ typedef struct {
   int32_t *plane, *sums;
 } work;
 
+CLONES static void widen(const uint8_t *restrict from, int32_t *restrict to, int64_t count,
+                         int is_signed) {
+  if (is_signed)
+    for (int64_t i = 0; i < count; i++) to[i] = (int8_t)from[i];
+  else
+    for (int64_t i = 0; i < count; i++) to[i] = from[i];
+}
+
 static void pad_plane(const itg_cv18xx *m, const work *k, int64_t n, int64_t c) {
   const uint8_t *from = channel(m, &k->x, n, c);
   int32_t edge = edge_byte(k->t);
@@ -19,13 +44,17 @@ static void pad_plane(const itg_cv18xx *m, const work *k, int64_t n, int64_t c) 
   for (int64_t h = 0; h < k->x.h; h++) {
     int32_t *to = k->plane + (k->s.top + h * k->s.y_step) * k->s.wide + k->s.left;
     const uint8_t *in = from + h * k->x.h_str;
+    if (k->x.w_str == 1 && k->s.x_step == 1) {
+      widen(in, to, k->x.w, (int)k->t->opt_opd0_sign);
+      continue;
+    }
     for (int64_t w = 0; w < k->x.w; w++)
       to[w * k->s.x_step] = read_byte(in + w * k->x.w_str, k->t->opt_opd0_sign);
   }
 }
 
 // One tap of every window of a row.
-static void add_tap(int32_t *restrict sums, const int32_t *restrict x, int64_t count, int64_t step,
+CLONES static void add_tap(int32_t *restrict sums, const int32_t *restrict x, int64_t count, int64_t step,
                     int32_t w) {
   if (step == 1)
     for (int64_t i = 0; i < count; i++) sums[i] += w * x[i];
@@ -33,7 +62,7 @@ static void add_tap(int32_t *restrict sums, const int32_t *restrict x, int64_t c
     for (int64_t i = 0; i < count; i++) sums[i] += w * x[i * step];
 }
 
-static void most_of(int32_t *restrict best, const int32_t *restrict x, int64_t count, int64_t step,
+CLONES static void most_of(int32_t *restrict best, const int32_t *restrict x, int64_t count, int64_t step,
                     int least) {
   for (int64_t i = 0; i < count; i++) {
     int32_t v = x[i * step];
