@@ -142,7 +142,60 @@ int itg_cv18xx_windows_bf16(itg_cv18xx *m, const itg_cv18xx_tiu *t) {
   return fine;
 }
 
+// A row of the result. Sums of 32 bits lie in two planes of 16 bits, the high halves first.
+static void matmul_row(itg_cv18xx *m, const work *k, int64_t n, int64_t depth, float *sums) {
+  const itg_cv18xx_tiu *t = k->t;
+  int64_t wide = k->y.w, plane = k->y.n * k->y.n_str;
+  for (int64_t i = 0; i < k->y.c * wide; i++) sums[i] = 0;
+  for (int64_t i = 0; i < depth; i++) {
+    float left = bf16_float(read16(channel(m, &k->x, n, i / t->opd0_w) + i % t->opd0_w * 2));
+    for (int64_t c = 0; c < k->y.c; c++) {
+      const uint8_t *right = channel(m, &k->w, i, c);
+      for (int64_t j = 0; j < wide; j++)
+        sums[c * wide + j] += left * bf16_float(read16(right + 2 * j));
+    }
+  }
+  for (int64_t c = 0; c < k->y.c; c++) {
+    uint8_t *out = channel(m, &k->y, n, c);
+    const uint8_t *bias = t->tsk_opd_num == 3 ? channel(m, &k->bias, 0, c) : NULL;
+    for (int64_t j = 0; j < wide; j++, out += 2) {
+      float v = sums[c * wide + j];
+      if (t->ps32_md & SUMS_IN) v += split_float(out, plane);
+      if (t->ps32_md & SUMS_OUT) {
+        uint32_t bits;
+        memcpy(&bits, &v, 4);
+        write16(out, (uint16_t)(bits >> 16));
+        write16(out + plane, (uint16_t)bits);
+        continue;
+      }
+      if (bias) v += split_float(bias + 2 * j, k->bias.n_str);
+      if (t->opt_res_add) v += bf16_float(read16(out));
+      store(t, out, v);
+    }
+  }
+}
+
 int itg_cv18xx_matmul_bf16(itg_cv18xx *m, const itg_cv18xx_tiu *t) {
-  (void)t;
-  return refuse(m, "matrix products in bf16 are not supported");
+  if (t->opt_relu_typ > 1) return refuse(m, "only plain relu is supported");
+  work k = {.t = t, .x = operand0_view(m, t, 2), .y = result_view(m, t, 2)};
+  k.w = place(m, t->opd1_addr, t->opd1_n, t->opd1_c, 1, t->res0_w);
+  own_strides(m, &k.w, 2, AUTOMATIC);
+  k.bias = place(m, t->opd2_addr, 2, t->res0_c, 1, t->res0_w);
+  own_strides(m, &k.bias, 2, AUTOMATIC);
+  int64_t depth = (int64_t)t->opd0_w * ((int64_t)t->opd0_c - 1) + t->opd1_w;
+  if (!t->opd0_c || t->opd1_w > t->opd0_w) return refuse(m, "the left matrix is not valid");
+  if (t->opd1_n != depth) return refuse(m, "the matrices do not fit each other");
+  if (t->opd0_n != t->res0_n || t->opd1_c != t->res0_c) return refuse(m, "the result does not fit");
+  view last = k.y;
+  last.offset += t->ps32_md ? k.y.n * k.y.n_str : 0;
+  if (!inside(m, &k.x, 2) || !inside(m, &k.y, 2) || !inside(m, &last, 2) || !inside(m, &k.w, 2))
+    return 0;
+  if (t->tsk_opd_num == 3 && !inside(m, &k.bias, 2)) return 0;
+  if (k.y.n * depth * k.y.c * k.y.w > 4LL * MOST_WORK)
+    return refuse(m, "it computes more than a real command can");
+  float *sums = malloc((size_t)(k.y.c * k.y.w) * sizeof(float));
+  if (!sums) return refuse(m, "no memory");
+  for (int64_t n = 0; n < k.y.n; n++) matmul_row(m, &k, n, depth, sums);
+  free(sums);
+  return 1;
 }

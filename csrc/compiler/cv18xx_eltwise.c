@@ -66,13 +66,14 @@ static void one_row(const work *k, const uint8_t *a, const uint8_t *b, uint8_t *
       v = requantize(v, t->quan_m, (int)t->opt_res_shift);
     else if (t->opt_res_shift && (t->tsk_eu_typ <= SUB))
       v = t->opt_rshift_typ ? shift_up(v, (int)t->opt_res_shift) : v >> t->opt_res_shift;
-    if (t->opt_relu_typ && v < 0) v = 0;
+    if (t->opt_relu_typ && v < 0 && t->tsk_eu_typ != SUB) v = 0;
     if (t->opt_res0_seg) {
       *to = t->tsk_eu_typ >= AND && t->tsk_eu_typ <= MOVE ? (uint8_t)v
                                                           : byte_of(v, t->opt_res0_sign);
       continue;
     }
-    v = t->opt_res0_sign ? within(v, -32768, 32767) : within(v, 0, 65535);
+    if (t->tsk_eu_typ != SHIFT)  // shifts drop the bits above
+      v = t->opt_res0_sign ? within(v, -32768, 32767) : within(v, 0, 65535);
     to[0] = (uint8_t)v;
     to[high] = (uint8_t)(v >> 8);
   }

@@ -40,6 +40,7 @@ static void finish(itg_cv18xx *m, const work *k, int64_t n, int64_t c, const int
       int64_t b = wide_at(bias + i, k->bias.n_str, t->opt_chl_quan ? 4 : 2);
       v += !t->opt_chl_quan && !t->opt_opd2_sign ? (uint16_t)b : b;
     }
+    if (t->opt_chl_quan) v = (int32_t)(uint32_t)(uint64_t)v;
     if (t->opt_res_add) v += wide_at(out + i, k->b_stride, 2) * (1LL << t->opt_left_shift);
     v = t->opt_chl_quan ? requantize(v, t->quan_m, (int)t->opt_res_shift)
                         : shift_up(v, (int)t->opt_res_shift);

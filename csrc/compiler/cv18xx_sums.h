@@ -63,8 +63,9 @@ static inline int make_window(itg_cv18xx *m, const itg_cv18xx_tiu *t, window *s,
   s->x_step = t->conv_opd0_x_ins0 + 1;
   s->y_str = t->conv_op_y_str;
   s->x_str = t->conv_op_x_str;
-  s->y_dil = t->conv_opd1_y_ins0 + 1;
-  s->x_dil = t->conv_opd1_x_ins0 + 1;
+  int dilates = t->tsk_typ == 0;  // the vendor's simulator ignores it in depthwise convolutions
+  s->y_dil = dilates ? t->conv_opd1_y_ins0 + 1 : 1;
+  s->x_dil = dilates ? t->conv_opd1_x_ins0 + 1 : 1;
   s->high = s->top + (x->h - 1) * s->y_step + 1 + t->conv_opd0_y_ins0_last + t->conv_opd0_dn_pad;
   s->wide = s->left + (x->w - 1) * s->x_step + 1 + t->conv_opd0_x_ins0_last + t->conv_opd0_rt_pad;
   if (!t->opd1_h || !t->opd1_w) return refuse(m, "the kernel is empty");
@@ -164,6 +165,7 @@ static inline void finish_pixels(itg_cv18xx *m, const itg_cv18xx_tiu *t, const v
       continue;
     }
     v += bias;
+    if (t->opt_chl_quan) v = (int32_t)(uint32_t)(uint64_t)v;  // sums wrap
     v = t->opt_chl_quan ? requantize(v, multiplier, shift) : shift_up(v, (int)t->opt_res_shift);
     if (t->opt_relu_typ && v < 0) v = 0;
     *to = byte_of(v, t->opt_res0_sign);

@@ -13,6 +13,7 @@ typedef struct {
   uint8_t *ddr;  // NULL: local memory
   view at;       // lane and offset are of local memory only
   int64_t bytes;
+  int64_t room;  // bytes of DDR from `ddr` on
 } side;
 
 static uint8_t *row(const itg_cv18xx *m, const side *s, int64_t n, int64_t c, int64_t h) {
@@ -25,6 +26,7 @@ static int in_ddr(itg_cv18xx *m, side *s, uint32_t base, uint64_t offset, int64_
       size > m->ddr_bytes[base] - (int64_t)offset)
     return refuse(m, "it reads or writes beyond the memory of its base register");
   s->ddr = m->ddr[base] + offset;
+  s->room = m->ddr_bytes[base] - (int64_t)offset;
   return 1;
 }
 
@@ -46,21 +48,36 @@ static int set_side(itg_cv18xx *m, side *s, int is_local, uint32_t base, uint64_
 }
 
 // bf16 as an integer: halves to even, or towards zero.
-static int64_t integer_of(float v, uint32_t to_zero) {
-  double magnitude = v < 0 ? -(double)v : (double)v;
-  if (!(magnitude < 1e6)) return v < 0 ? -1000000 : 1000000;
+static int64_t integer_of(uint16_t bits, uint32_t to_zero) {
+  int negative = bits >> 15;
+  double magnitude = (double)bf16_float(bits & 0x7FFF);
+  if (!(magnitude < 1e6)) return negative ? -1000000 : 1000000;
   int64_t whole = (int64_t)magnitude;
   double rest = magnitude - (double)whole;
   if (!to_zero && (rest > 0.5 || (rest == 0.5 && (whole & 1)))) whole++;
-  return v < 0 ? -whole : whole;
+  return negative ? -whole : whole;
+}
+
+// The index of a bf16 number in a table with one entry for each exponent, negative ones after.
+static uint8_t exponent_index(uint16_t bits) {
+  int exponent = bits >> 7 & 255;
+  return exponent ? (uint8_t)(exponent - 64 + (bits >> 15) * 128) : 0;
 }
 
 static void move(const itg_cv18xx_tdma *t, const uint8_t *from, uint8_t *to) {
+  if (t->mv_lut_idx) {
+    memset(to, exponent_index(read16(from)), 2);
+    return;
+  }
+  if (t->mv_lut_base) {
+    write16(to, (uint16_t)(read16(from) & 0xFF80));
+    return;
+  }
   if (t->src_fmt == t->dst_fmt) {
     to[0] = from[0];
     if (t->src_fmt == BF16) to[1] = from[1];
   } else if (t->src_fmt == BF16) {
-    *to = byte_of(integer_of(bf16_float(read16(from)), t->int8_rnd_mode), t->int8_sign);
+    *to = byte_of(integer_of(read16(from), t->int8_rnd_mode), t->int8_sign);
   } else {
     write16(to, float_bf16((float)read_byte(from, t->int8_sign)));
   }
@@ -70,7 +87,8 @@ static void move(const itg_cv18xx_tdma *t, const uint8_t *from, uint8_t *to) {
 static int copy(itg_cv18xx *m, const itg_cv18xx_tdma *t, const side *src, const side *dst) {
   const view *a = &src->at, *b = &dst->at;
   int same = a->c == b->c && a->h == b->h && a->w == b->w;
-  if (same && t->src_fmt == t->dst_fmt) {
+  int by_index = t->mv_lut_idx || t->mv_lut_base;
+  if (same && t->src_fmt == t->dst_fmt && !by_index) {
     int64_t line = a->w * src->bytes;
     int whole = a->h_str == line && b->h_str == line;  // all rows of a channel at once
     for (int64_t i = 0; whole && i < a->n * a->c; i++)
@@ -125,7 +143,19 @@ static int transpose(itg_cv18xx *m, const itg_cv18xx_tdma *t, const side *src, s
             move(t, row(m, src, n, c, h) + w * src->bytes, row(m, dst, n, w, h) + c * dst->bytes);
     return 1;
   }
-  return refuse(m, "transposes of pixels with three or four channels are not supported");
+  int64_t channels = t->transpose_md + 2;  // pixels of three or four channels become planes
+  if (a->c != channels || b->c != channels || b->h != a->h || b->w != a->w)
+    return refuse(m, "the destination does not have the shape of the pixels");
+  if (src->bytes != 1 || dst->bytes != 1) return refuse(m, "pixels have channels of 8 bits");
+  int64_t last = (a->n - 1) * a->n_str + (a->h - 1) * a->h_str + a->w * channels;
+  if (src->ddr && last > src->room) return refuse(m, "it reads beyond its memory");
+  if (!src->ddr) return refuse(m, "pixels are read from DDR only");
+  for (int64_t n = 0; n < a->n; n++)
+    for (int64_t c = 0; c < channels; c++)
+      for (int64_t h = 0; h < a->h; h++)
+        for (int64_t w = 0; w < a->w; w++)
+          row(m, dst, n, c, h)[w] = src->ddr[n * a->n_str + h * a->h_str + w * channels + c];
+  return 1;
 }
 
 static void fill(itg_cv18xx *m, const itg_cv18xx_tdma *t, const side *dst) {
@@ -214,7 +244,8 @@ int itg_cv18xx_copy(itg_cv18xx *m, const itg_cv18xx_tdma *t) {
   uint64_t to = (uint64_t)t->dst_base_addr_high << 32 | t->dst_base_addr_low;
   if (t->src_fmt < 1 || t->src_fmt > BF16 || t->dst_fmt < 1 || t->dst_fmt > BF16)
     return refuse(m, "the element type is not int8 or bf16");
-  if (t->mv_lut_idx || t->mv_lut_base) return refuse(m, "table indices are not supported");
+  if ((t->mv_lut_idx || t->mv_lut_base) && (t->src_fmt != BF16 || t->dst_fmt != BF16))
+    return refuse(m, "indices into tables are made from bf16 only");
   if (t->trans_fmt) return linear(m, t, from, to);
   int src_local = t->trans_dir == TO_DDR || t->trans_dir == LOCAL_TO_LOCAL;
   int dst_local = t->trans_dir == TO_LOCAL || t->trans_dir == LOCAL_TO_LOCAL;

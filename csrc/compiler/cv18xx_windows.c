@@ -74,7 +74,7 @@ static void one_plane(itg_cv18xx *m, const work *k, int64_t n, int64_t c) {
   const itg_cv18xx_tiu *t = k->t;
   int kind = (int)t->tsk_eu_typ, is_pool = kind == MAX_POOL || kind == MIN_POOL;
   const uint8_t *weights = kind == DEPTHWISE ? channel(m, &k->w, 0, c) : NULL;
-  int32_t first = kind == MAX_POOL ? INT32_MIN : kind == MIN_POOL ? INT32_MAX : 0;
+  int32_t first = is_pool ? edge_byte(t) : 0;  // the padding value counts in every window
   for (int64_t h = 0; h < k->y.h; h++) {
     for (int64_t i = 0; i < k->y.w; i++) k->sums[i] = first;
     for (int64_t ky = 0; ky < t->opd1_h; ky++)
