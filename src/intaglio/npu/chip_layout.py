@@ -15,6 +15,9 @@ class ChipLayout:
     """The layout of Intaglio's own instruction set; encoders of real chips override it."""
 
     planar = False  # maps between groups lie in DDR as plain C x H x W, not in blocks of channels
+    # Windows and tables read and write every row of their maps that a band holds, because the chip
+    # derives strides from the number of rows.
+    exact_rows = False
 
     def constants(self, layer: Layer, chip: Chip) -> Constants | None:
         """The constants of a layer; None if it has none."""

@@ -80,6 +80,8 @@ def _pin(context: TilingContext, layouts: list[Layout]) -> dict[FeatureMap, int]
         }
         if s.output_ranges or not later:  # outputs are written to DDR in any case
             continue
+        if context.chip_layout.exact_rows and any(layouts[g].group.tiles > 1 for g in users):
+            continue  # a band would read or write some of its rows
         saved = ddr_bytes_written(s, False, s.height) * s.images
         saved += len(later) * ddr_bytes_read(s, s.channels, s.height) * s.images
         size = s.sram_bytes(s.height) * s.images
