@@ -11,7 +11,7 @@ from __future__ import annotations
 from intaglio import progress
 from intaglio.errors import Unsupported
 from intaglio.npu.layers import Network
-from intaglio.npu.tiling.placement import Layout, layout, pack
+from intaglio.npu.tiling.placement import Layout, layout, pack, reads_whole_bands
 from intaglio.npu.tiling.tiles import (
     LayerGroup,
     TilingContext,
@@ -113,29 +113,9 @@ def attempt(context: TilingContext, group: LayerGroup, sample: bool = True) -> L
     result = layout(context, group, frozenset(), capacity, sample)
     if result.peak > capacity or pack(result.blocks()) > capacity:
         return None
-    if context.chip_layout.exact_rows and not _reads_whole_bands(context, result):
+    if context.chip_layout.exact_rows and not reads_whole_bands(context, result):
         return None
     return result
-
-
-def _reads_whole_bands(context: TilingContext, made: Layout) -> bool:
-    """Do windows and tables read and write all rows that each band holds of their maps?
-
-    Rows below the last window do not matter, if there are fewer than its stride.
-    """
-    for one in made.bands:
-        for k, (low, high) in one.made.items():
-            layer = context.layers[k]
-            if not layer.is_window and layer.op != "lut":
-                continue
-            first, last = layer.rows(0, low, high)
-            top, bottom = one.rows[layer.reads[0].map]
-            unread = bottom - last
-            if first != top or unread and (layer.op == "lut" or unread >= layer.stride[0]):
-                return False
-            if one.rows[layer.dst.map] != (low, high):
-                return False
-    return True
 
 
 def cost(context: TilingContext, group: LayerGroup, made: Layout) -> None:

@@ -6,7 +6,8 @@ import numpy as np
 from tests.npu.chips.k210.quantized_cnn import Cnn
 
 from intaglio import ops
-from intaglio.ir import Graph, Type, Value, constant
+from intaglio.ir import Graph, Value, constant
+from intaglio.ops.shape import part
 
 KERNELS = (1, 1, 2, 3, 3, 3, 5, 7)
 
@@ -88,7 +89,13 @@ class Layers(Cnn):
         factor = [int(f) for f in self.rng.integers(1, 4, 2)]
         sizes = tuple(f * n for f, n in zip(factor, x.shape[2:], strict=True))
         made = ops.resize(
-            x, axes=(2, 3), sizes=sizes, mode="nearest", coordinates="asymmetric", rounding="floor"
+            x,
+            axes=(2, 3),
+            shape=sizes,
+            scales=tuple(map(float, factor)),
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
         )
         self.quant[made] = self.quant[x]
         return made
@@ -101,7 +108,7 @@ class Layers(Cnn):
     def part(self, x: Value) -> Value:
         first = int(self.rng.integers(0, x.shape[1]))
         last = int(self.rng.integers(first + 1, x.shape[1] + 1))
-        made = ops.slice(x, start=(first,), stop=(last,), axis=(1,), step=(1,))
+        made = part(x, first, last, axis=1)
         self.quant[made] = self.quant[x]
         return made
 

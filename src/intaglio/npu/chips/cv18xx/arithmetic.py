@@ -3,7 +3,7 @@
 Convolutions have a bias, a multiplier and a shift for each output channel:
 `v = ((sum + bias) * multiplier + 2^30) >> 31` rounds halves up, `v / 2^shift` rounds halves away
 from zero and saturates. Zero points fold into the bias, and padding has the value of the zero
-point. Sums of two maps multiply each by 8 bits, and add in 16.
+point. Sums of two maps multiply each by 8 bits, add in 16, and round halves up.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def of_convolution(node: Node) -> Requantization:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """a * left + b * right + offset, divided by 2^shift."""
+    """a * left + b * right + offset, divided by 2^shift; halves round up."""
 
     left: int
     right: int
@@ -106,7 +106,8 @@ class Sum:
 
     def apply(self, a: Array, b: Array, dtype: str, relu: bool) -> Array:
         wide = np.clip(a.astype(np.int64) * self.left + self.offset, *I16)
-        return saturated(halves_away(wide + b.astype(np.int64) * self.right, self.shift), dtype, relu)
+        total = wide + b.astype(np.int64) * self.right
+        return saturated((total + (1 << self.shift >> 1)) >> self.shift, dtype, relu)
 
 
 def of_sum(node: Node) -> Sum:

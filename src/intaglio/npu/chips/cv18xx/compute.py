@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from intaglio.npu.chips.cv18xx.arithmetic import of_sum
-from intaglio.npu.chips.cv18xx.layout import MIN_DOUBLE_INPUTS, input_channels
+from intaglio.npu.chips.cv18xx.layout import MIN_DOUBLE_INPUTS, depthwise_window, input_channels
 from intaglio.npu.chips.cv18xx.tensors import Fields, Local
 from intaglio.npu.layers import Layer
 from intaglio.npu.own.isa import Feature, Instruction
@@ -83,6 +83,8 @@ def conv(i: Instruction, layer: Layer, lanes: int) -> Iterator[Fields]:
 
 def depthwise(i: Instruction, layer: Layer, lanes: int) -> Iterator[Fields]:
     x, _, fields = _product(i, layer, lanes)
+    fields["opd1_h"], fields["opd1_w"] = depthwise_window(layer)
+    fields["conv_opd1_y_ins0"] = fields["conv_opd1_x_ins0"] = 0
     yield {"tsk_typ": WINDOW, "tsk_eu_typ": DEPTHWISE, **fields, **x.place("opd0")}
 
 
@@ -134,8 +136,8 @@ def eltwise(i: Instruction, layer: Layer, lanes: int) -> Iterator[Fields]:
     a, b, y = (Local.of(i.fields[k], lanes) for k in ("src", "other", "dst"))
     s, temporary = of_sum(layer.node), i.scratch // lanes
     left, right = s.left, s.right
-    if b.address == y.address and a.address != y.address:  # the first product overwrites y
-        raise AssertionError("the result of a sum overwrites its second operand")
+    if b.address == y.address:  # the first product overwrites y: it has to be that of b
+        a, b, left, right = b, a, right, left
     low, high = min(y.address, temporary), max(y.address, temporary)
     wide = _moved(y, low, signed=True)
     distance = {"res0_b_str": high - low}

@@ -34,6 +34,12 @@ def input_channels(layer: Layer) -> int:
     return inputs + (inputs % 2 and inputs + 1 >= MIN_DOUBLE_INPUTS)
 
 
+def depthwise_window(layer: Layer) -> tuple[int, int]:
+    """The window of a depthwise convolution: the TIU does not dilate it, so zeros fill it."""
+    (kh, kw), (dh, dw) = layer.kernel, layer.dilation
+    return (kh - 1) * dh + 1, (kw - 1) * dw + 1
+
+
 @dataclass(slots=True)
 class LaneConstants(Constants):
     """Constants of a layer; `block_bytes` are those of one output channel, in its lane."""
@@ -76,6 +82,10 @@ def _weight_rows(w: Array, layer: Layer, size: int) -> Array:
     if layer.op == "conv":
         w = np.pad(w, ((0, 0), (0, input_channels(layer) - w.shape[1]), (0, 0), (0, 0)))
         w = w.transpose(0, 2, 3, 1)
+    elif layer.dilation != (1, 1):
+        spread = np.zeros((len(w), 1, *depthwise_window(layer)), w.dtype)
+        spread[:, :, :: layer.dilation[0], :: layer.dilation[1]] = w
+        w = spread
     rows = np.ascontiguousarray(w).reshape(len(w), -1)
     return np.ascontiguousarray(np.pad(rows, ((0, 0), (0, size - rows.shape[1]))))
 
@@ -100,9 +110,9 @@ class LaneLayout(ChipLayout):
             return LaneConstants(Atoms(1, lanes), 0, 0, raw, ENTRIES)
         if not layer.is_product:
             return None
-        taps = layer.kernel[0] * layer.kernel[1]
         deep = layer.op == "conv"
-        size = taps * input_channels(layer) if deep else _round_up(taps)
+        high, wide = layer.kernel if deep else depthwise_window(layer)
+        size = high * wide * input_channels(layer) if deep else _round_up(high * wide)
         return LaneConstants(Atoms(2 if deep else 1, lanes), -(-layer.dst.channels // lanes), size)
 
     def scratch(self, layer: Layer, rows: int) -> int:

@@ -83,5 +83,5 @@ def add(
     relu: bool = False,
     dtype: str = "i8",
 ) -> Array:
-    """(a * left + offset + b * right) / 2^shift; halves round away from zero."""
+    """(a * left + offset + b * right) / 2^shift; halves round up."""
     return Sum(left, right, offset, shift).apply(a, b, dtype, relu)
