@@ -13,7 +13,7 @@ from intaglio.npu.chips.cv18xx import cvimodel
 from intaglio.npu.chips.cv18xx.commands import CHIPS, Command, encode
 from intaglio.npu.chips.cv18xx.cvimodel import CMDBUF, WEIGHT, Cvimodel
 from intaglio.npu.chips.cv18xx.encode import Encoder, Place
-from intaglio.npu.chips.cv18xx.layout import LaneLayout
+from intaglio.npu.chips.cv18xx.lane_layout import LaneLayout
 from intaglio.npu.chips.cv18xx.lower import Lowered, Port, lower
 from intaglio.npu.chips.cv18xx.tensors import FIRST_PORT, MOST_PORTS
 from intaglio.targets import chip as chips

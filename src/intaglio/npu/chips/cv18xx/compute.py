@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from intaglio.npu.chips.cv18xx.arithmetic import of_sum
-from intaglio.npu.chips.cv18xx.layout import MIN_DOUBLE_INPUTS, depthwise_window, input_channels
+from intaglio.npu.chips.cv18xx.constants import MIN_DOUBLE_INPUTS, depthwise_window, input_channels
 from intaglio.npu.chips.cv18xx.tensors import Fields, Local
 from intaglio.npu.layers import Layer
 from intaglio.npu.own.isa import Feature, Instruction

@@ -1,4 +1,4 @@
-"""Constants and temporary results in the lanes of CV18xx.
+"""Constants in the lanes of CV18xx.
 
 A chunk of weights has the same bytes in every lane, one after the other in DDR: the weights of its
 outputs, [kernel][input] (depthwise: 16-byte aligned windows), then 9 bytes for each output: bias,
@@ -13,11 +13,9 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.ir import Array
-from intaglio.npu.chip_layout import ChipLayout
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution
 from intaglio.npu.layers import Layer
 from intaglio.npu.weight_packing import Atoms, Constants
-from intaglio.targets.chip import Chip
 
 UNITS = 16  # bytes to which addresses in a lane are aligned
 PARAMETERS = np.dtype([("bias", "<i4"), ("multiplier", "<u4"), ("shift", "u1")])
@@ -97,30 +95,17 @@ def _by_lane(rows: Array, lanes: int, blocks: int) -> Array:
     return np.ascontiguousarray(turned).reshape(lanes, -1)
 
 
-class LaneLayout(ChipLayout):
-    """How a chip with so many lanes lays out constants, temporary results and DDR."""
-
-    planar = True
-    exact_rows = True  # the TIU derives the strides of a window's operand from its size
-
-    def constants(self, layer: Layer, chip: Chip) -> Constants | None:
-        lanes = chip.c2["i8"]
-        if layer.op == "lut":
-            raw = bytes_of_table(layer).tobytes() * lanes
-            return LaneConstants(Atoms(1, lanes), 0, 0, raw, ENTRIES)
-        if not layer.is_product:
-            return None
-        deep = layer.op == "conv"
-        high, wide = layer.kernel if deep else depthwise_window(layer)
-        size = high * wide * input_channels(layer) if deep else _round_up(high * wide)
-        return LaneConstants(Atoms(2 if deep else 1, lanes), -(-layer.dst.channels // lanes), size)
-
-    def scratch(self, layer: Layer, rows: int) -> int:
-        """A sum has 16 bits while it is made: the high bytes."""
-        if layer.op != "eltwise" or layer.attrs["kind"] != "add":
-            return 0
-        fm = layer.dst.map
-        return -(-layer.dst.channels // fm.c2) * fm.plane(rows)
+def constants(layer: Layer, lanes: int) -> Constants | None:
+    """The constants of a layer; None if it has none."""
+    if layer.op == "lut":
+        raw = bytes_of_table(layer).tobytes() * lanes
+        return LaneConstants(Atoms(1, lanes), 0, 0, raw, ENTRIES)
+    if not layer.is_product:
+        return None
+    deep = layer.op == "conv"
+    high, wide = layer.kernel if deep else depthwise_window(layer)
+    size = high * wide * input_channels(layer) if deep else _round_up(high * wide)
+    return LaneConstants(Atoms(2 if deep else 1, lanes), -(-layer.dst.channels // lanes), size)
 
 
 def bytes_of_table(layer: Layer) -> Array:
