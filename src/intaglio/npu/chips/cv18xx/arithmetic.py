@@ -19,6 +19,7 @@ from intaglio.ir import Array, Node
 
 MULTIPLIER_BITS = 31
 MAX_SHIFT = 31
+CONSTANT_BITS = 8  # after the point of a channel whose weights are too small to matter
 MAX_ADD_SHIFT = 15
 MAX_FACTOR = 127  # multipliers of a sum are signed bytes
 I16 = dtypes.limits("i16")
@@ -27,15 +28,16 @@ I32 = dtypes.limits("i32")
 
 @dataclass(frozen=True, slots=True)
 class Requantization:
-    """Bias, multiplier and shift of each output channel."""
+    """Weights, bias, multiplier and shift of each output channel."""
 
+    weights: Array
     bias: Array
     multiplier: Array
     shift: Array
 
     @property
     def table(self) -> Array:
-        """As one constant: i64 [3, channels]."""
+        """Bias, multiplier and shift as one constant: i64 [3, channels]."""
         return np.stack([self.bias, self.multiplier, self.shift]).astype(np.int64)
 
 
@@ -84,15 +86,29 @@ def of_convolution(node: Node) -> Requantization:
     assert w is not None
     assert scale is not None
     assert bias is not None
-    multiplier, shift = multiplier_and_shift(scale)
+    zero, (multiplier, shift) = node.attrs["y_zero"], multiplier_and_shift(scale)
     total = bias.astype(np.int64) - node.attrs["x_zero"] * w.reshape(len(w), -1).sum(1, np.int64)
-    if node.attrs["y_zero"]:
-        if not scale.all():
-            raise BadInput("a scale is 0, with a zero point")
-        total += np.rint(node.attrs["y_zero"] / scale.astype(np.float64)).astype(np.int64)
-    if total.min() < I32[0] or total.max() > I32[1]:
-        raise BadInput(f"a bias is as large as {np.abs(total).max()}; 32 bits are added")
-    return Requantization(total, multiplier, shift)
+    if not zero:
+        return _checked(w, total, multiplier, shift)
+    real = scale.astype(np.float64)
+    constant = np.abs(zero) > real * (I32[1] // 2)  # the zero point does not fit the bias
+    if constant.any():
+        w, bias = w.copy(), bias.astype(np.float64)
+        reach = np.abs(w.astype(np.int64)).reshape(len(w), -1).sum(1) * 255 * real
+        if (reach[constant] > 1).any():
+            raise BadInput(f"a scale is {real[constant].min():g}, with the zero point {zero}")
+        w[constant] = 0
+        multiplier[constant], shift[constant] = 1 << 30, CONSTANT_BITS - 1
+        total[constant] = np.rint(bias[constant] * real[constant] + zero) * (1 << CONSTANT_BITS)
+    others = ~constant
+    total[others] += np.rint(zero / real[others]).astype(np.int64)
+    return _checked(w, total, multiplier, shift)
+
+
+def _checked(w: Array, bias: Array, multiplier: Array, shift: Array) -> Requantization:
+    if bias.min() < I32[0] or bias.max() > I32[1]:
+        raise BadInput(f"a bias is as large as {np.abs(bias).max()}; 32 bits are added")
+    return Requantization(w, bias, multiplier, shift)
 
 
 @dataclass(frozen=True, slots=True)

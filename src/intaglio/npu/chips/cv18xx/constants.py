@@ -60,11 +60,9 @@ class LaneConstants(Constants):
     def chunk_bytes(self, layer: Layer, first: int, blocks: int) -> bytes:
         assert layer.node is not None
         lanes = self.atoms.outputs
-        w, numbers = layer.node.inputs[1], of_convolution(layer.node)
-        assert w is not None
-        assert w.data is not None
+        numbers = of_convolution(layer.node)
         some = slice(first * lanes, (first + blocks) * lanes)
-        rows = _weight_rows(w.data[some], layer, self.block_bytes)
+        rows = _weight_rows(numbers.weights[some], layer, self.block_bytes)
         quant = np.zeros(len(rows), PARAMETERS)
         quant["bias"], quant["multiplier"] = numbers.bias[some], numbers.multiplier[some]
         quant["shift"] = numbers.shift[some]

@@ -56,11 +56,9 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     passes.run(graph, passes.neutral(), level)
     passes.run(graph, passes.offload(target)[:1], level)
     graph.tidy()
-    nodes = list(graph.nodes())
-    chosen = [n for n in nodes if is_npu(n)]
-    before, after, middle = _around(nodes)
-    if middle or not chosen:
-        _refuse(chip, target, middle or [n for n in nodes if n.op != "quantize_linear"], chosen)
+    before, chosen, after = _parts(list(graph.nodes()))
+    if not chosen or any(REGISTRY[n.op].macs(n) for n in after):
+        _refuse(chip, target, before, chosen, after)
     read, results = _boundary(graph, chosen)
     names = dict(zip(graph.outputs, graph.output_names, strict=True))
     inputs = [_input(v) for v in read]
@@ -68,34 +66,49 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     for ports in (inputs, outputs):
         _distinct(ports)
     copied = _subgraph(chosen, read, results, inputs, outputs, graph.name)
-    reasons = [(n, target.why_not(n) or "it is after the last layer") for n in after]
+    reasons = [(n, _why(target, n)) for n in after]
     return Lowered(copied, meaning(copied), inputs, outputs, before, reasons)
 
 
-def _around(nodes: list[Node]) -> tuple[list[Node], list[Node], list[Node]]:
-    """The CPU's nodes before all NPU nodes, after them, and between them."""
-    below: set[Node] = set()  # nodes that depend on an NPU node
+def _parts(nodes: list[Node]) -> tuple[list[Node], list[Node], list[Node]]:
+    """The CPU's nodes before the first layer, the layers of the file, and what comes after."""
+    before: list[Node] = []
+    chosen: dict[Node, None] = {}
+    after: dict[Node, None] = {}
     for n in nodes:
-        makers = [v.producer for v in n.inputs if v is not None and v.producer is not None]
-        if is_npu(n) or any(m in below for m in makers):
-            below.add(n)
-    above: set[Node] = set()  # nodes that an NPU node depends on
-    for n in reversed(nodes):
-        if is_npu(n) or n in above:
-            above.update(v.producer for v in n.inputs if v is not None and v.producer is not None)
-    own = [n for n in nodes if not is_npu(n)]
-    middle = [n for n in own if n in above and n in below]
-    before = [n for n in own if n not in below]
-    return before, [n for n in own if n in below and n not in above], middle
+        makers = {v.producer for v in n.inputs if v is not None and v.producer is not None}
+        late = any(m in after for m in makers)
+        if is_npu(n) and not late:
+            chosen[n] = None
+        elif late or any(m in chosen for m in makers):
+            after[n] = None
+        else:
+            before.append(n)
+    return before, list(chosen), list(after)
 
 
-def _refuse(chip: Chip, target: Target, nodes: list[Node], chosen: list[Node]) -> None:
-    named = []
-    for n in nodes:
-        why = target.why_not(n) or "no rule lowers it"
-        named.append(f"{n.origin or n.outputs[0].name} ({n.op}): {why}")
+def _why(target: Target, n: Node) -> str:
+    if is_npu(n):
+        return "it reads the result of an op on the CPU"
+    return target.why_not(n) or "it is after the last layer"
+
+
+def _refuse(
+    chip: Chip, target: Target, before: list[Node], chosen: list[Node], after: list[Node]
+) -> None:
+    """Raise Unsupported: no layer runs on the TPU, or convolutions wait for ops on the CPU."""
+    if not chosen:
+        stay = [n for n in before if n.op not in (*MOVES, "quantize_linear", "dequantize_linear")]
+        what = "no layer runs on the TPU"
+    else:
+        needed: set[Node] = set()  # nodes that a product waits for
+        for n in reversed(after):
+            if n in needed or REGISTRY[n.op].macs(n):
+                needed.update(v.producer for v in n.inputs if v is not None and v.producer)
+        stay = [n for n in after if not is_npu(n) and (n in needed or REGISTRY[n.op].macs(n))]
+        what = "these ops before or among its convolutions stay on the CPU"
+    named = [f"{n.origin or n.outputs[0].name} ({n.op}): {_why(target, n)}" for n in stay]
     rest = f"; and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-    what = "these ops between its layers stay on the CPU" if chosen else "no layer runs on the TPU"
     raise Unsupported(f"{chip.name}: {what}: {'; '.join(named[:MOST_NAMED]) or 'none'}{rest}")
 
 
@@ -186,11 +199,12 @@ def _chip_node(n: Node, given: list[Value | None]) -> Node:
     a = n.attrs
     if n.op in ("npu.conv", "npu.depthwise"):
         assert given[0] is not None
+        numbers = of_convolution(n)
         window: dict[str, Any] = {k: a[k] for k in ("stride", "pad", "dilation")}
         return ops.conv.node(
             given[0],
-            given[1],
-            constant(np.ascontiguousarray(of_convolution(n).table)),
+            constant(numbers.weights),
+            constant(np.ascontiguousarray(numbers.table)),
             **window,
             groups=given[0].shape[1] if n.op == "npu.depthwise" else 1,
             padding=a["x_zero"],
