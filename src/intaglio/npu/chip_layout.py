@@ -15,6 +15,12 @@ class ChipLayout:
     """The layout of Intaglio's own instruction set; encoders of real chips override it."""
 
     planar = False  # maps between groups lie in DDR as plain C x H x W, not in blocks of channels
+    # Windows and tables read and write every row of their maps that a band holds, because the chip
+    # derives strides from the number of rows.
+    exact_rows = False
+    # Extra cost of a nanosecond of DDR transfers, on top of the time that a group takes. The next
+    # one is tried if groups move more bytes than single layers do.
+    traffic_weights: tuple[float, ...] = (3.0, 12.0)
 
     def constants(self, layer: Layer, chip: Chip) -> Constants | None:
         """The constants of a layer; None if it has none."""
@@ -23,3 +29,7 @@ class ChipLayout:
     def scratch(self, layer: Layer, rows: int) -> int:
         """Bytes of SRAM that the layer needs while it computes `rows` rows of its result."""
         return 0
+
+    def cycles(self, layer: Layer, rows: int, chip: Chip) -> float | None:
+        """Cycles of `rows` rows of a layer's result; None: by the rates of the chip file."""
+        return None

@@ -16,7 +16,7 @@ from intaglio.npu.own.isa import Feature, Port, Program
 from intaglio.npu.simulate.run import npu_run
 from intaglio.npu.tiling.pinning import MemoryPlan, plan_memory
 from intaglio.npu.tiling.search import choose_groups
-from intaglio.npu.tiling.tiles import MULTI_CORE_TRAFFIC_WEIGHT, TRAFFIC_WEIGHTS, TilingContext
+from intaglio.npu.tiling.tiles import MULTI_CORE_TRAFFIC_WEIGHT, TilingContext
 from intaglio.targets.chip import Chip
 
 
@@ -78,7 +78,7 @@ def build(
     if not grouped:
         return layer_by_layer
     result = layer_by_layer
-    for traffic_weight in TRAFFIC_WEIGHTS:
+    for traffic_weight in context.chip_layout.traffic_weights:
         context.traffic_weight = traffic_weight
         result = _compile(body, net, context, True)
         if result.traffic <= layer_by_layer.traffic:

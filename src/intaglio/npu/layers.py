@@ -98,6 +98,10 @@ class Layer:
     def is_product(self) -> bool:
         return self.op in ("conv", "depthwise")
 
+    @property
+    def is_window(self) -> bool:
+        return self.op in ("conv", "depthwise", "pool")
+
     def rows(self, k: int, low: int, high: int) -> tuple[int, int]:
         """The rows of operand k that rows low .. high of the result depend on."""
         height = self.reads[k].map.height

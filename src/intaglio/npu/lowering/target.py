@@ -56,11 +56,11 @@ def precisions(chip: Chip) -> tuple[Precision, ...]:
         bits = min(bits, entries.bit_length() - 1)
     rate = chip.units["conv"].rate
     i8_weights = Stored(("i8",), grains=("channel", "tensor"))
-    only_bytes = chip.file == "kmodel"  # its layers write bytes and read one map
+    only_bytes = chip.file in ("kmodel", "cvimodel")  # layers write bytes; residuals are layers
     found = [
         Precision(
             "int8",
-            Stored(("i8", "u8"), zeros=True),
+            Stored(("i8",) if chip.file == "cvimodel" else ("i8", "u8"), zeros=True),
             i8_weights,
             float_results=not only_bytes,
             adds_residuals=not only_bytes,
@@ -68,7 +68,7 @@ def precisions(chip: Chip) -> tuple[Precision, ...]:
         )
     ]
     if only_bytes:
-        return tuple(found)  # a kmodel has no float layers
+        return tuple(found)  # these files have no float layers
     if "i16" in rate:
         weights = Stored(("i8", "i16"), grains=("channel", "tensor"))
         slowdown = rate["i8"] / rate["i16"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from intaglio.npu.layers import ChannelRange, FeatureMap
+from intaglio.npu.layers import ChannelRange, FeatureMap, Layer
 from intaglio.npu.own.isa import Feature
 from intaglio.npu.tiling.pinning import MemoryPlan
 from intaglio.npu.tiling.placement import Layout
@@ -22,11 +22,20 @@ class Cursor:
     tile: int = 0
     turn: int = 0  # bands before it on this core: double buffers alternate by it
     planar: bool = False  # maps in internal memory are plain C x H x W
+    exact: bool = False  # planes have the rows of the band, not those of the largest band
 
     def move(self, turn: int, tile: tuple[int, int]) -> None:
         """Go to a band of an image."""
         self.turn, (self.image, self.tile) = turn, tile
         self.band = self.layout.bands[self.tile]
+
+    def rows_read(self, layer: Layer, low: int, high: int) -> tuple[int, int]:
+        """The rows of operand 0 for rows low .. high of the result; if exact, all below them, too."""
+        first, last = layer.rows(0, low, high)
+        fm = layer.reads[0].map
+        if self.exact and layer.is_window:
+            last = fm.height if fm in self.plan.pinned else self.band.rows[fm][1]
+        return first, last
 
     def in_sram(self, r: ChannelRange, low: int, high: int) -> Feature:
         """Rows low .. high of some channels in SRAM."""
@@ -37,7 +46,8 @@ class Cursor:
         else:
             blocks = self.layout.maps[fm]
             offset, top = blocks[self.turn % len(blocks)].offset, self.band.rows[fm][0]
-            rows = self.layout.rows[fm]
+            low_row, high_row = self.band.rows[fm]
+            rows = high_row - low_row if self.exact else self.layout.rows[fm]
         plane = fm.plane(rows)
         at = offset + r.first // fm.c2 * plane + (low - top) * fm.pitch
         return _blocked("sram", at, r, high - low, plane, fm.pitch)

@@ -32,7 +32,10 @@ class Emitter:
         self.at = self.cursor(plan.layouts[0])
 
     def cursor(self, layout: Layout) -> Cursor:
-        return Cursor(self.plan, layout, planar=self.context.chip_layout.planar)
+        chip_layout = self.context.chip_layout
+        return Cursor(
+            self.plan, layout, planar=chip_layout.planar, exact=chip_layout.exact_rows
+        )
 
     def run(self) -> None:
         """Emit all groups; every core takes a contiguous share of a group's bands."""

@@ -17,7 +17,7 @@ ROUNDING = ("y_zero", "low", "high", "least", "most")
 def window_fields(layer: Layer, at: Cursor) -> dict[str, Any]:
     """Source, destination and window of a convolution or pool."""
     low, high = at.band.made[layer.number]
-    first, last = layer.rows(0, low, high)
+    first, last = at.rows_read(layer, low, high)
     rows_above = first - (low * layer.stride[0] - layer.pad[0])
     return {
         "src": at.in_sram(layer.reads[0], first, last),
@@ -71,7 +71,7 @@ def convolution_fields(
     }
     if layer.op == "depthwise":
         x = part(layer.reads[0], first, channels)
-        fields["src"] = at.in_sram(x, *layer.rows(0, low, high))
+        fields["src"] = at.in_sram(x, *at.rows_read(layer, low, high))
     if layer.residual >= 0:
         r = part(layer.reads[layer.residual], first, channels)
         fields["residual"] = at.in_sram(r, low, high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from intaglio.npu.layers import FeatureMap, Network
-from intaglio.npu.tiling.placement import Block, Layout, layout, pack
+from intaglio.npu.tiling.placement import Block, Layout, layout, pack, reads_whole_bands
 from intaglio.npu.tiling.search import attempt, cheapest
 from intaglio.npu.tiling.tiles import (
     LayerGroup,
@@ -71,6 +71,7 @@ def _exact(context: TilingContext, group: LayerGroup) -> list[Layout]:
 def _pin(context: TilingContext, layouts: list[Layout]) -> dict[FeatureMap, int]:
     """Pin maps in SRAM, those first that save the most traffic for their size."""
     capacity, align = context.chip.sram, context.chip.align
+    exact = context.chip_layout.exact_rows
     group_of = {k: g for g, result in enumerate(layouts) for k in result.group.numbers}
     candidates: list[tuple[float, int, FeatureMap, int, int, int]] = []
     for s in dict.fromkeys(s for result in layouts for s in result.live_out):
@@ -102,8 +103,11 @@ def _pin(context: TilingContext, layouts: list[Layout]) -> dict[FeatureMap, int]
         trial: dict[int, Layout] = {}
         for g in range(first, last + 1):
             top = min(ceiling[g], offset)
-            result = layout(context, layouts[g].group, frozenset(inside[g] | {s}), top)
+            there = frozenset(inside[g] | {s})
+            result = layout(context, layouts[g].group, there, top)
             if result.peak > top or pack(result.blocks()) > top:
+                break
+            if exact and not reads_whole_bands(context, result, there):
                 break
             trial[g] = result
         else:

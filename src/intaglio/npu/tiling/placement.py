@@ -170,6 +170,32 @@ def _weights(context: TilingContext, made: Layout, capacity: int) -> None:
         before = size * slots
 
 
+def reads_whole_bands(
+    context: TilingContext, made: Layout, pinned: frozenset[FeatureMap] = frozenset()
+) -> bool:
+    """Do windows and tables read and write all rows of their maps that SRAM holds?
+
+    Rows below the last window do not matter, if there are fewer than its stride.
+    """
+
+    def held(s: FeatureMap, one: Band) -> tuple[int, int]:
+        return (0, s.height) if s in pinned else one.rows[s]
+
+    for one in made.bands:
+        for k, (low, high) in one.made.items():
+            layer = context.layers[k]
+            if not layer.is_window and layer.op != "lut":
+                continue
+            first, last = layer.rows(0, low, high)
+            top, bottom = held(layer.reads[0].map, one)
+            unread = bottom - last
+            if first != top or (unread and (layer.op == "lut" or unread >= layer.stride[0])):
+                return False
+            if held(layer.dst.map, one) != (low, high):
+                return False
+    return True
+
+
 def _live(blocks: Sequence[Block], first: int, last: int) -> list[int]:
     """Bytes in use at each layer first .. last, and after the last one."""
     change = [0] * (last - first + 2)

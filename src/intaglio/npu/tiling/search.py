@@ -11,13 +11,14 @@ from __future__ import annotations
 from intaglio import progress
 from intaglio.errors import Unsupported
 from intaglio.npu.layers import Network
-from intaglio.npu.tiling.placement import Layout, layout, pack
+from intaglio.npu.tiling.placement import Layout, layout, pack, reads_whole_bands
 from intaglio.npu.tiling.tiles import (
     LayerGroup,
     TilingContext,
     candidate_tile_counts,
     ddr_bytes_read,
     ddr_bytes_written,
+    sampled,
     tile_layers,
 )
 
@@ -113,6 +114,8 @@ def attempt(context: TilingContext, group: LayerGroup, sample: bool = True) -> L
     result = layout(context, group, frozenset(), capacity, sample)
     if result.peak > capacity or pack(result.blocks()) > capacity:
         return None
+    if context.chip_layout.exact_rows and not reads_whole_bands(context, result):
+        return None
     return result
 
 
@@ -124,6 +127,8 @@ def cost(context: TilingContext, group: LayerGroup, made: Layout) -> None:
     times = [1.0] * shown
     if shown < group.tiles:
         times[2] += group.tiles - shown
+        if context.chip_layout.exact_rows:
+            times = _times_by_rows(made, times)
     loads = saves = 0.0
     cycles = 0.0
     for one, count in zip(made.bands, times, strict=True):
@@ -158,6 +163,20 @@ def cost(context: TilingContext, group: LayerGroup, made: Layout) -> None:
     launches = parts * LAUNCH_CYCLES * 1000.0 / chip.clock
     group.time = longer + rest * shorter + launches
     group.cost = group.time + context.traffic_weight * moving
+
+
+def _times_by_rows(made: Layout, times: list[float]) -> list[float]:
+    """The same, scaled so that the bands of the sample make as many rows as all bands do."""
+    tiles, counted = made.group.tiles, 0.0
+    for tile, count in zip(sampled(tiles), times, strict=True):
+        counted += count * sum(_share(s.height, tile, tiles) for s in made.live_out)
+    share = sum(s.height for s in made.live_out) / max(counted, 1)
+    return [t * share for t in times]
+
+
+def _share(height: int, tile: int, tiles: int) -> int:
+    """Rows of a result that a band makes."""
+    return height * (tile + 1) // tiles - height * tile // tiles
 
 
 def _raise_too_large(context: TilingContext, k: int) -> None:

@@ -17,10 +17,7 @@ from intaglio.npu.weight_packing import Constants
 from intaglio.targets.chip import Chip
 
 Rows = dict[FeatureMap, tuple[int, int]]
-# Extra cost of a nanosecond of DDR transfers, on top of the time that the group takes. The next one
-# is tried if groups move more bytes than single layers do.
-TRAFFIC_WEIGHTS = (3.0, 12.0)
-MULTI_CORE_TRAFFIC_WEIGHT = 0.5  # the same if cores would idle otherwise
+MULTI_CORE_TRAFFIC_WEIGHT = 0.5  # the weight of DDR traffic if cores would idle otherwise
 
 
 @dataclass(slots=True)
@@ -32,7 +29,7 @@ class TilingContext:
     constants: list[Constants | None]
     cores: int = 1
     chip_layout: ChipLayout = field(default_factory=ChipLayout)
-    traffic_weight: float = TRAFFIC_WEIGHTS[0]
+    traffic_weight: float = ChipLayout.traffic_weights[0]
     split_over_cores: bool = False  # use all cores, although each loads the weights for itself
     writers: dict[FeatureMap, list[int]] = field(default_factory=dict)
     readers: dict[FeatureMap, list[int]] = field(default_factory=dict)
@@ -75,6 +72,8 @@ class TilingContext:
     def cycles(self, k: int, rows: int) -> float:
         """An estimate for `rows` rows of one image; npu.predict has the finer model."""
         layer = self.layers[k]
+        if (exact := self.chip_layout.cycles(layer, rows, self.chip)) is not None:
+            return exact
         dtype = layer.reads[0].map.dtype
         unit = self.chip.units.get(layer.op)
         rate = unit.rate.get(dtype, 16.0) if unit else 16.0
@@ -190,6 +189,11 @@ class Tiling:
 SAMPLED_BANDS = 5  # bands that stand for all in an estimate
 
 
+def sampled(tiles: int) -> tuple[int, ...]:
+    """The bands that stand for all; that in the middle stands for those not in the sample."""
+    return 0, 1, tiles // 2, tiles - 2, tiles - 1
+
+
 def tile_layers(
     context: TilingContext, first: int, last: int, tiles: int, sample: bool = False
 ) -> Tiling:
@@ -197,7 +201,7 @@ def tile_layers(
     key = first, last, tiles, sample and tiles > SAMPLED_BANDS
     if key not in context.tilings:
         live_in, live_out = boundary(context, first, last)
-        numbers = range(tiles) if not key[3] else (0, 1, tiles // 2, tiles - 2, tiles - 1)
+        numbers = sampled(tiles) if key[3] else range(tiles)
         layers = context.layers[first:last]
         result = Tiling(live_in, live_out, [band(layers, live_out, t, tiles) for t in numbers])
         for one in result.bands:

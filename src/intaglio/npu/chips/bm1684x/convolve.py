@@ -6,12 +6,14 @@ import numpy as np
 
 from intaglio.errors import BadFile, Unsupported
 from intaglio.ir import Array
-from intaglio.npu.chips.bm1684x import arithmetic, numbers
+from intaglio.npu.chips.bm1684x import arithmetic, native_units, numbers
 from intaglio.npu.chips.bm1684x.arithmetic import Fields
 from intaglio.npu.chips.bm1684x.lanes import LANE, LANES, MOST, Memory, strides
+from intaglio.npu.chips.bm1684x.native_units import BEYOND
 from intaglio.npu.chips.bm1684x.numbers import F32, FLOATS, I8, I32
 
 IC_AT_ONCE = {I8: 64, numbers.F16: 32, numbers.BF16: 32, F32: 1}  # inputs side by side in weights
+BYTE = 256  # a byte, or the difference of two, is smaller
 EXACT = 1 << 24  # integers up to here are exact in f32
 DEPTHWISE, AVERAGE, DEPTHWISE_RELU, _, MAX = range(5)
 
@@ -80,6 +82,25 @@ class Windows:
         both = numbers.from_bits(raw, code)
         return both[..., :1], both[..., 1:]
 
+    def spread(self) -> tuple[Array, Array, int, int]:
+        """The input as f32, the elements of each phase of the strides side by side.
+
+        Also the place of each tap within a channel, the numbers of a channel and of a row.
+        """
+        (sy, sx), (dy, dx), (kh, kw) = self.stride, self.dilation, self.kernel
+        n, c, h, w = self.x.shape
+        rows, width = -(-h // sy), -(-w // sx)
+        plane = sy * sx * rows * width
+        flat = np.zeros(n * c * plane + kw * dx + BEYOND, np.float32)
+        phases = flat[: n * c * plane].reshape(n, c, sy, sx, rows, width)
+        for y in range(sy):
+            for x in range(sx):
+                part = self.x[:, :, y::sy, x::sx]
+                phases[:, :, y, x, : part.shape[2], : part.shape[3]] = part
+        tops, lefts = np.arange(kh)[:, None] * dy, np.arange(kw)[None] * dx
+        places = (tops % sy * sx + lefts % sx) * rows * width
+        return flat, places + tops // sy * width + lefts // sx, plane, width
+
     def tap(self, y: int, x: int) -> Array:
         """The elements [n, c, out h, out w] that one weight meets."""
         (sy, sx), (dy, dx), (oh, ow) = self.stride, self.dilation, self.out
@@ -104,18 +125,20 @@ def conv(memory: Memory, f: Fields) -> None:
         weights = weights[:, :, ::-1, ::-1]
     n, oc = f["res0_n"], f["res0_c"]
     shape = n, oc, *windows.out
-    if code in FLOATS:
-        y = _float_conv(windows, weights, shape)
-        bias = _per_channel(memory, f, "opd2", F32, 1)
-        y = y + bias
-        signed = 1
-    else:
-        y = _integer_conv(windows, weights - _weight_zero(memory, f), shape)
+    signed, before = 1, None
+    if code not in FLOATS:
         signed = f["opd0_sign"] | f["opd1_sign"] | f["opd2_sign"]
     if f["res_add"]:
-        y = y + arithmetic.operand(memory, {**_of_result(f), "opd_sign": signed}, "opd")
-    if code not in FLOATS:
-        y = numbers.saturate(y, f["res0_prec"], signed)
+        before = arithmetic.operand(memory, {**_of_result(f), "opd_sign": signed}, "opd")
+    if code in FLOATS:
+        bias = _per_channel(memory, f, "opd2", F32, 1)
+        y = _float_conv(windows, weights, shape, bias, before)
+    else:
+        y = _integer_conv(windows, weights - _weight_zero(memory, f), shape)
+        if before is not None:
+            y = y + before.astype(np.int64)
+        if f["res0_prec"] != I32 or y.dtype != np.int32 or not signed:
+            y = numbers.saturate(y.astype(np.int64), f["res0_prec"], signed)
     arithmetic.store(memory, {**f, "res0_str": 0}, y, signed)
 
 
@@ -160,10 +183,12 @@ def _per_channel(memory: Memory, f: Fields, name: str, code: int, signed: int) -
 
 
 def _integer_conv(windows: Windows, weights: Array, shape: tuple[int, ...]) -> Array:
-    """Sums of products in i64, by products of f32 matrices that stay exact."""
+    """Sums of products, by products of f32 matrices that stay exact."""
     n, oc, oh, ow = shape
     kh, kw = windows.kernel
     ic = weights.shape[1]
+    if native_units.available():
+        return _native_conv(windows, weights, shape, exact=EXACT // (BYTE * BYTE))
     most_w = int(np.abs(weights).max(initial=1)) or 1
     most_x = max(1, int(windows.x.max(initial=0)), -int(windows.x.min(initial=0)))
     step = max(1, EXACT // (most_w * most_x))
@@ -178,14 +203,72 @@ def _integer_conv(windows: Windows, weights: Array, shape: tuple[int, ...]) -> A
     return y.reshape(shape)
 
 
-def _float_conv(windows: Windows, weights: Array, shape: tuple[int, ...]) -> Array:
-    y = np.zeros(shape, np.float32)
+def _native_conv(
+    windows: Windows,
+    weights: Array,
+    shape: tuple[int, ...],
+    exact: int = 0,
+    begin: tuple[Array | None, Array | None] = (None, None),
+) -> Array:
+    n, oc, oh, ow = shape
+    ic = weights.shape[1]
+    flat, taps, plane, width = windows.spread()
+    pixels = (oh - 1) * width + ow
+    offsets = (np.arange(ic)[:, None] * plane + taps.reshape(1, -1)).reshape(-1)
+    starts = [None if a is None else _in_rows(a, shape, width) for a in begin]
+    y = np.empty((n, oc, oh * width), np.int32 if exact else np.float32)
+    for i in range(n):
+        first = [None if a is None else a[i : i + 1, :, :pixels] for a in starts]
+        flat_weights = weights.reshape(1, oc, -1)
+        one = flat[i * ic * plane :]
+        found = native_units.sums(one, flat_weights, offsets, pixels, exact=exact, begin=first)
+        y[i, :, :pixels] = found[0]
+    return y.reshape(n, oc, oh, width)[..., :ow]
+
+
+def _in_rows(values: Array, shape: tuple[int, ...], width: int) -> Array:
+    """A result [n, c, h, w] in rows of another width, [n, c, pixels]."""
+    n, c, h, w = shape
+    wide = np.zeros((n, c, h, width), np.float32)
+    wide[..., :w] = values
+    return wide.reshape(n, c, -1)
+
+
+def _native_pool(
+    windows: Windows, weights: Array, shape: tuple[int, ...], exact: int, bias: Array | None
+) -> Array:
+    n, c, oh, ow = shape
+    flat, taps, plane, width = windows.spread()
+    pixels = (oh - 1) * width + ow
+    all_weights = np.broadcast_to(weights, (n, c, *weights.shape[2:])).reshape(n * c, 1, -1)
+    first = None
+    if bias is not None:
+        first = np.broadcast_to(bias.reshape(1, -1), (n, c)).reshape(n * c, 1, 1)
+    places = taps.reshape(-1)
+    found = native_units.sums(flat, all_weights, places, pixels, plane, exact, (None, first))
+    if pixels == oh * width:
+        return found.reshape(n, c, oh, width)[..., :ow]
+    y = np.empty((n, c, oh * width), found.dtype)
+    y[..., :pixels] = found.reshape(n, c, pixels)
+    return y.reshape(n, c, oh, width)[..., :ow]
+
+
+def _float_conv(
+    windows: Windows, weights: Array, shape: tuple[int, ...], bias: Array, before: Array | None
+) -> Array:
+    if native_units.available():
+        return _native_conv(windows, weights, shape, begin=native_units.two_sums(bias, before))
     kh, kw = windows.kernel
-    for k in range(kh * kw):
-        tap = windows.tap(k // kw, k % kw).astype(np.float32)
-        one = weights[:, :, k // kw, k % kw].astype(np.float32)
-        y += np.einsum("oi,nihw->nohw", one, tap, optimize=True)
-    return y
+    sums = [
+        np.broadcast_to(np.float32(0) if a is None else a, shape).astype(np.float32)
+        for a in native_units.two_sums(bias, before)
+    ]
+    for k in range(weights.shape[1] * kh * kw):
+        channel, (y, x) = k // (kh * kw), divmod(k % (kh * kw), kw)
+        tap = windows.tap(y, x)[:, channel : channel + 1].astype(np.float32)
+        one = weights[:, channel, y, x].astype(np.float32).reshape(1, -1, 1, 1)
+        sums[k % 2] = sums[k % 2] + tap * one
+    return sums[0] + sums[1]
 
 
 def pool(memory: Memory, f: Fields) -> None:
@@ -209,24 +292,35 @@ def pool(memory: Memory, f: Fields) -> None:
     if f["kernel_rotate"]:
         weights = weights[:, :, ::-1, ::-1]
     shape = f["res0_n"], f["res0_c"], *windows.out
-    total = np.zeros(shape, wide)
-    for y, x in taps:
-        one: Array = weights[:, :, y : y + 1, x : x + 1]
-        total += windows.tap(y, x).astype(wide) * one
     signed = f["opd0_sign"] | (f["opd1_sign"] if kind != AVERAGE or f["opd1_const"] else 0)
+    bias = None
     if kind != AVERAGE:
-        bias_type = code if code in FLOATS else I32
-        total = total + _per_channel(memory, f, "opd2", bias_type, 1)
+        bias = _per_channel(memory, f, "opd2", code if code in FLOATS else I32, 1)
         signed |= f["opd2_sign"]
-        if kind == DEPTHWISE_RELU:
-            total = np.maximum(total, 0)
+    if native_units.available():
+        exact = 0 if code in FLOATS else EXACT // (BYTE * BYTE)
+        total = _native_pool(windows, weights, shape, exact, None if exact else bias)
+    else:
+        sums = [np.zeros(shape, wide), np.zeros(shape, wide)]
+        if bias is not None and code in FLOATS:
+            sums[1] += bias
+        for k, (y, x) in enumerate(taps):
+            one: Array = weights[:, :, y : y + 1, x : x + 1]
+            sums[k % 2] += windows.tap(y, x).astype(wide) * one
+        total = sums[0] + sums[1]
+    if bias is not None and code not in FLOATS and bias.any():
+        total = total + bias.astype(np.int64)
+    if kind == DEPTHWISE_RELU:
+        total = np.maximum(total, 0)
     if code in FLOATS:
         arithmetic.store(memory, f, total, 1)
         return
     by = -(f["opd2_addr"] & 0xFF) if kind == AVERAGE else signed_byte(f["res1_addr"])
     if by:
-        total = numbers.shift(total, by, f["opd2_n_str"])
-    arithmetic.store(memory, f, numbers.saturate(total, result, signed), signed)
+        total = numbers.shift(total.astype(np.int64), by, f["opd2_n_str"])
+    if result != I32 or total.dtype != np.int32 or not signed:
+        total = numbers.saturate(total, result, signed)
+    arithmetic.store(memory, f, total, signed)
 
 
 def signed_byte(bits: int) -> int:

@@ -13,6 +13,7 @@ I8, F16, F32, I16, I32, BF16, I4 = range(7)
 NAMES = {I8: "i8", F16: "f16", F32: "f32", I16: "i16", I32: "i32", BF16: "bf16", I4: "i4"}
 BYTES = {I8: 1, F16: 2, F32: 4, I16: 2, I32: 4, BF16: 2}
 FLOATS = (F16, F32, BF16)
+INTEGERS = (I8, I16, I32)
 _SIGNED = {I8: np.int8, I16: np.int16, I32: np.int32}
 _UNSIGNED = {I8: np.uint8, I16: np.uint16, I32: np.uint32}
 EVEN, AWAY, ZERO, DOWN, UP, HALF_UP, HALF_DOWN = range(7)  # ways of rounding

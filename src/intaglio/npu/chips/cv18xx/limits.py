@@ -1,0 +1,76 @@
+"""What CV18xx cannot compute: results are bytes, and sums and tables are layers of their own."""
+
+from __future__ import annotations
+
+import math
+
+from intaglio import dtypes
+from intaglio.errors import BadInput
+from intaglio.ir import Node
+from intaglio.npu.chips.cv18xx.arithmetic import of_convolution, of_sum
+from intaglio.ops.quantized import BITS8
+
+MAX_PRODUCTS = (1 << 31) // (255 * 128)  # of bytes whose sum has 32 bits
+
+
+def why_not(node: Node) -> str | None:
+    """Why the TPU does not compute an NPU node as it is; None if it does."""
+    kind = node.op.removeprefix("npu.")
+    if node.op != "npu.program" and node.outputs[0].dtype not in BITS8:
+        return f"its result is {node.outputs[0].dtype}; results are bytes"
+    if kind in ("conv", "depthwise", "eltwise") and node.outputs[0].dtype != "i8":
+        return f"its result is {node.outputs[0].dtype}; sums are rounded to i8"
+    try:
+        if kind in ("conv", "depthwise"):
+            return _product(node)
+        if kind == "pool":
+            return _pool(node)
+        if kind == "eltwise":
+            return _sum(node)
+    except BadInput as e:
+        return str(e)
+    if kind == "matmul":
+        return "both operands are computed; products have constant weights"
+    if kind == "lut" and node.inputs[0].dtype not in BITS8:  # type: ignore[union-attr]
+        return "tables map bytes"
+    return None
+
+
+def _product(node: Node) -> str | None:
+    w, residual, table = node.inputs[1], node.inputs[4], node.inputs[5]
+    assert w is not None
+    if residual is not None:
+        return "it adds a residual; sums are layers of their own"
+    if table is not None:
+        return "it ends in a table; tables are layers of their own"
+    products = math.prod(w.shape[1:])
+    if products > MAX_PRODUCTS:
+        return f"{products} products are summed up; the sum of {MAX_PRODUCTS} has 32 bits"
+    of_convolution(node)
+    return _bounds(node)
+
+
+def _bounds(node: Node, relu: bool = True) -> str | None:
+    """Results saturate; those of i8 may be clamped at 0."""
+    low, high = dtypes.limits(node.attrs["dtype"])
+    given = node.attrs["low"], node.attrs["high"]
+    if given in ((low, high), (0, high)) and (relu or given[0] == low):
+        return None
+    return f"results are clamped to {given[0]} .. {given[1]}; a table does that"
+
+
+def _pool(node: Node) -> str | None:
+    if node.attrs["kind"] != "max":
+        return "it averages with 8 bits; a depthwise convolution does it with 31"
+    if tuple(node.attrs["dilation"]) != (1, 1):
+        return f"dilation is {node.attrs['dilation']}; pooling windows have no dilation"
+    return _bounds(node, relu=False)
+
+
+def _sum(node: Node) -> str | None:
+    if node.attrs["kind"] != "add":
+        return "products of two maps are not supported"
+    if node.inputs[2] is not None:
+        return "it ends in a table; tables are layers of their own"
+    of_sum(node)
+    return _bounds(node)

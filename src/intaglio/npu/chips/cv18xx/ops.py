@@ -1,0 +1,87 @@
+"""The ops of CV18xx that round in their own way, with their meaning in numpy: the chip's bits.
+
+`quant` of a convolution is i64 [3, C]: bias, multiplier and shift of each output channel.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from intaglio import ops as neutral
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Node, Type, Value
+from intaglio.npu.chips.cv18xx.arithmetic import Sum, requantized
+from intaglio.npu.ops.feature_maps import check_feature_map
+from intaglio.ops.quantized import BITS8
+from intaglio.ops.registry import op
+from intaglio.ops.windows import Ints, check_windows, window_counts
+
+
+def _conv_type(
+    x: Value, w: Value, quant: Value, *, groups: int, padding: int, relu: bool, dtype: str, **window: Any
+) -> Type:
+    check_feature_map(x)
+    depth = x.shape[1] // groups
+    if groups not in (1, x.shape[1]) or w.type.rank != 4 or w.dtype != "i8" or w.shape[1] != depth:
+        raise BadInput(f"weights {w.type} in {groups} groups do not fit {x.type}")
+    if quant.type != Type("i64", (3, w.shape[0])) or dtype not in BITS8:
+        raise BadInput(f"quant is {quant.type}, the result {dtype}; i64 [3, C] and 8 bits are needed")
+    check_windows(x, w.shape[2:], *(window[k] for k in ("stride", "pad", "dilation")))
+    counts = window_counts(x.shape[2:], w.shape[2:], window["stride"], window["pad"], window["dilation"])
+    return Type(dtype, (x.shape[0], w.shape[0], *counts))
+
+
+def _macs(node: Node) -> int:
+    w = node.inputs[1]
+    assert w is not None
+    return node.outputs[0].type.size * math.prod(w.shape[1:])
+
+
+@op(_conv_type, name="cv18xx.conv", macs=_macs)
+def conv(
+    x: Array,
+    w: Array,
+    quant: Array,
+    *,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    groups: int = 1,
+    padding: int = 0,
+    relu: bool = False,
+    dtype: str = "i8",
+) -> Array:
+    """A convolution of bytes; `padding` is the value of the pixels around the map."""
+    window: dict[str, Any] = {"stride": stride, "pad": pad, "dilation": dilation}
+    sums = neutral.conv_integer.body(x, w, np.array(padding, x.dtype), **window, groups=groups)
+    sums = sums + padding * w.reshape(len(w), -1).sum(1, np.int64).reshape(-1, 1, 1)
+    return requantized(sums, quant, dtype, relu)
+
+
+def _add_type(
+    a: Value, b: Value, *, left: int, right: int, offset: int, shift: int, relu: bool, dtype: str
+) -> Type:
+    check_feature_map(a)
+    check_feature_map(b)
+    if any(n not in (1, m) for n, m in zip(b.shape, a.shape, strict=True)) or dtype not in BITS8:
+        raise BadInput(f"{b.type} does not broadcast to {a.type}, or the result is {dtype}")
+    return Type(dtype, a.shape)
+
+
+@op(_add_type, name="cv18xx.add")
+def add(
+    a: Array,
+    b: Array,
+    *,
+    left: int,
+    right: int,
+    offset: int,
+    shift: int,
+    relu: bool = False,
+    dtype: str = "i8",
+) -> Array:
+    """(a * left + offset + b * right) / 2^shift; halves round up."""
+    return Sum(left, right, offset, shift).apply(a, b, dtype, relu)
