@@ -19,9 +19,9 @@ from intaglio.cli import (
     progress_line,
     run_pictures,
     runs_on,
+    vendor_files,
     weights,
 )
-from intaglio.cli import kmodel as kmodels
 from intaglio.cli.chip_names import TARGET
 from intaglio.compile_options import LEVELS, CompileOptions, split_options
 from intaglio.errors import BadInput
@@ -47,7 +47,8 @@ GROUPS = {  # of --help
     "-o",
     "out",
     type=click.Path(),
-    help="Package to write [default: MODEL with .itg], or a .kmodel for k210.",
+    help="Package to write [default: MODEL with .itg], or a .kmodel for k210, a .bmodel for "
+    "bm1684x, a .cvimodel for cv181x and cv180x.",
 )
 @click.option(
     "--target",
@@ -168,6 +169,8 @@ def command(
     intaglio compile model.int8.onnx --target rk3588     for a chip with an NPU
     intaglio compile model.onnx --target rk3588 --precision fp16 --cores 3
     intaglio compile model.int8.onnx --target k210 -o m.kmodel
+    intaglio compile model.int8.onnx --target bm1684x -o m.bmodel
+    intaglio compile model.int8.onnx --target cv181x -o m.cvimodel
     intaglio compile model.onnx --precision bf16         up to 1.7x as fast
     intaglio compile model.onnx --precision fp16         half the size
     intaglio compile model.onnx --tune --explain         measures implementations
@@ -187,7 +190,8 @@ def command(
         refuse_protected(bool(encrypt), bool(sign), swappable)
     where = {"weights": weights_file, "weights_from": weights_from, "swappable": swappable}
     settings, model_options = split_options(given)
-    if kmodel or kmodels.is_kmodel(out):
+    kind = vendor_files.FILES[".kmodel"] if kmodel else vendor_files.kind_of(out)
+    if kind is not None:
         packaging = {
             "--tune": tune,
             "--encrypt": encrypt,
@@ -203,10 +207,11 @@ def command(
             "--cores": settings.cores != 1,
             "--precision": settings.precision not in (None, "f32"),
         }
-        to = kmodels.output_path(model, out)
+        to = vendor_files.output_path(model, out, kind)
         load = options.load_arguments(**model_options)
-        version = int(kmodel or 5)
-        kmodels.write(model, to, target, version, settings.level, packaging, load, as_json, quiet)
+        extra = {"version": int(kmodel)} if kmodel else {}
+        given_as = target, settings.level, packaging, load
+        vendor_files.write(model, to, kind, *given_as, as_json, quiet, extra)
         return
     path = model_files.output_path(model, out)
     refuse_unwritable(path)

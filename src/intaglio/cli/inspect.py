@@ -8,7 +8,15 @@ from typing import Any
 import click
 
 from intaglio import progress
-from intaglio.cli import fitted, key_options, kmodel, model_files, options, progress_line, weights
+from intaglio.cli import (
+    fitted,
+    key_options,
+    model_files,
+    options,
+    progress_line,
+    vendor_files,
+    weights,
+)
 from intaglio.errors import BadInput
 from intaglio.open_graph import open_ranges
 
@@ -43,12 +51,14 @@ def command(
     intaglio inspect model.itg --choices   the implementation of each layer
     intaglio inspect model.itg --asm       NPU programs, one instruction per line
     intaglio inspect model.kmodel --asm    the K210's commands and their words
+    intaglio inspect model.bmodel --asm    the commands of Sophgo's BM1684X
     """
-    if kmodel.is_kmodel(file):
+    if vendor := vendor_files.find(file):
         if show_graph or show_choices:
             option = "--graph" if show_graph else "--choices"
-            raise BadInput(f"{file} is a kmodel; {option} is for models and packages; try --asm")
-        kmodel.inspect(file, show_code, as_json)
+            kind = vendor.name
+            raise BadInput(f"{file} is a {kind}; {option} is for models and packages; try --asm")
+        vendor.functions().inspect(file, show_code, as_json)
         return
     if model_files.is_package(file):
         if show_code:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import time
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from intaglio import progress
-from intaglio.cli import fitted, options, progress_line
-from intaglio.errors import BadInput
-from intaglio.files import refuse_unwritable
-from intaglio.ir import Array, Type
+from intaglio.cli import options, vendor_files
+from intaglio.ir import Array, Graph, Type
+from intaglio.targets.chip import Chip
 
 if TYPE_CHECKING:
     from intaglio.npu.chips.k210.compile import Compiled
     from intaglio.npu.chips.k210.model import Kmodel
 
 ENDING = ".kmodel"
-MOST_OPS = 6  # ops after the file that are listed
 
 
 def is_kmodel(path: str | None) -> bool:
@@ -28,111 +24,46 @@ def is_kmodel(path: str | None) -> bool:
     return path is not None and str(path).endswith(ENDING)
 
 
-def output_path(model: str, given: str | None) -> Path:
-    """The file to write: the given one, or the model's name with the ending of a kmodel."""
-    if given is not None and not is_kmodel(given):
-        raise BadInput(f"--kmodel writes a kmodel, but -o is {given}; name it *{ENDING}")
-    path = Path(given) if given else Path(Path(model).name).with_suffix(ENDING)
-    if not given and path.stem.endswith(".int8"):
-        path = path.with_name(path.stem.removesuffix(".int8") + ENDING)
-    return path
-
-
-def write(
-    model: str,
-    path: Path,
-    target: str,
-    version: int,
-    level: int,
-    refused: dict[str, Any],
-    load: dict[str, Any],
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Compile a quantised model file into a kmodel."""
-    import intaglio
-    from intaglio import targets
+def make(graph: Graph, chip: Chip, level: int, version: int = 5) -> Compiled:
+    """Compile a quantised graph."""
     from intaglio.npu.chips.k210.compile import compile_kmodel
 
-    chip = targets.find(target).chip
-    if chip is None or chip.file != "kmodel":
-        raise BadInput(
-            f"{path} is a kmodel, but the target is {target}; "
-            "give --target k210, or a name that ends in .itg"
-        )
-    for flag, value in refused.items():
-        if value:
-            raise BadInput(f"{flag} is for packages; leave it out for a kmodel")
-    refuse_unwritable(path)
-    start = time.perf_counter()
-    with progress_line.shown():
-        progress.report("reading the model")
-        graph = intaglio.load(model, **load)
-        progress.report("compiling for k210")
-        made = compile_kmodel(graph, version, level)
-        made.save(path)
-    seconds = time.perf_counter() - start
-    if as_json:
-        click.echo(json.dumps(_facts(made, path, seconds), indent=1))
-    elif not quiet:
-        _print(made, path, seconds)
+    return compile_kmodel(graph, version, level)
 
 
-def _facts(made: Compiled, path: Path, seconds: float) -> dict[str, Any]:
-    module = made.model.modules[0]
+def facts(made: Compiled) -> dict[str, Any]:
+    """What --json prints of a kmodel."""
     return {
-        "kmodel": str(path),
         "version": made.model.version,
-        "bytes": len(made.data),
-        "seconds": seconds,
-        "target": "k210",
         "commands": len(made.model.main.commands),
-        "memory": module.pools,
+        "memory": made.model.modules[0].pools,
         **made.model.about,
-        "after": [
-            {"op": n.op, "name": n.origin or n.outputs[0].name, "why": why}
-            for n, why in made.lowered.after
-        ],
     }
 
 
-def _print(made: Compiled, path: Path, seconds: float) -> None:
-    pools, commands = made.model.modules[0].pools, made.model.main.commands
-    fitted.echo(
-        f"{path}: kmodel {made.model.version}, {len(made.data) / 1e6:.2f} MB, "
-        f"{len(commands)} commands, compiled in {seconds:.2f} s"
-    )
-    fitted.echo(
-        f"memory  {pools['kpu']:,} bytes of the KPU's RAM, {pools['data']:,} of main memory"
-    )
+def about(made: Compiled) -> str:
+    """The first line of the summary."""
+    size, commands = len(made.data) / 1e6, len(made.model.main.commands)
+    return f"kmodel {made.model.version}, {size:.2f} MB, {commands} commands"
+
+
+def summary(made: Compiled) -> Iterator[str]:
+    """The memory of the program."""
+    pools = made.model.modules[0].pools
+    yield f"memory  {pools['kpu']:,} bytes of the KPU's RAM, {pools['data']:,} of main memory"
+
+
+def types(made: Compiled) -> tuple[list[str], list[str]]:
+    """The element types of inputs and outputs."""
     kind = "f32, dequantised" if made.model.version == 3 else "u8"
-    for title, dtype, ports in (
-        ("input", "u8", made.lowered.inputs),
-        ("output", kind, made.lowered.outputs),
-    ):
-        for p in ports:
-            dims = "x".join(map(str, p.shape))
-            fitted.echo(
-                f"{title:7} {p.name}  {dtype} [{dims}]; real = {p.scale:.6g} * (byte - {p.zero})"
-            )
-    after = [(n, why) for n, why in made.lowered.after]
-    for n, why in after[:MOST_OPS]:
-        name = n.origin or n.outputs[0].name
-        fitted.echo(f"not in the file: {n.op} {name}: {why}")
-    if len(after) > MOST_OPS:
-        fitted.echo(f"not in the file: {len(after) - MOST_OPS} more ops after these")
-    fitted.echo(f"next: intaglio run {path} input.npy")
+    return ["u8"] * len(made.lowered.inputs), [kind] * len(made.lowered.outputs)
 
 
 def load(path: str) -> Kmodel:
     """The kmodel in a file."""
     from intaglio.npu.chips.k210.compile import read
 
-    try:
-        data = Path(path).read_bytes()
-    except OSError as e:
-        raise BadInput(f"cannot read {path}: {(e.strerror or str(e)).lower()}") from None
-    return read(data)
+    return read(vendor_files.load(path))
 
 
 def inspect(path: str, words: bool, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from intaglio.cli import key_options, kmodel, model_files, options, run_pictures
+from intaglio.cli import key_options, model_files, options, run_pictures, vendor_files
 from intaglio.errors import BadInput
 from intaglio.files import write_atomically
 from intaglio.ir import Array
@@ -92,11 +92,12 @@ def command(
     intaglio run keywords.tflite frames.npy --steps 50 -o scores.npz
     """
     asked, model_options = run_pictures.split_options(given)
-    if kmodel.is_kmodel(model):
+    if vendor := vendor_files.find(model):
         if steps or run_pictures.are_pictures(sources):
-            raise BadInput(f"{model} is a kmodel, which reads arrays of bytes: give FILE.npy")
+            reads = f"a {vendor.name}, which reads arrays of {vendor.reads}"
+            raise BadInput(f"{model} is {reads}: give FILE.npy")
         labels = run_pictures.refuse_for_arrays(asked)
-        outputs, types = kmodel.run(model, sources, fill, seed)
+        outputs, types = vendor.functions().run(model, sources, fill, seed)
         _show(outputs, types, out, top, labels, as_json)
         return
     if run_pictures.are_pictures(sources):

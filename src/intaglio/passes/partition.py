@@ -45,11 +45,11 @@ class _Partition:
     def __call__(self, graph: Graph, trace: Trace) -> Partition:
         graph.tidy()
         why = self._give_back(graph)
-        stages = _stages(list(graph.nodes()))
+        stages = stages_of(list(graph.nodes()))
         report = self._report(stages, why)
         for i, nodes in stages.items():
             if is_npu(nodes[0]):
-                _gather(graph, nodes, _name(i))
+                gather(graph, nodes, _name(i))
         graph.tidy()
         return report
 
@@ -58,14 +58,14 @@ class _Partition:
         why: dict[Node, str] = {}
         while found := self._losses(list(graph.nodes())):
             for node, words in found.items():
-                result = _back(graph, node)
+                result = given_back(graph, node)
                 why.update(dict.fromkeys(result, words))
         return why
 
     def _losses(self, nodes: list[Node]) -> dict[Node, str]:
         """The NPU nodes whose stage, or connected part of it, is faster on the CPU."""
         losses: dict[Node, str] = {}
-        for stage in _stages(nodes).values():
+        for stage in stages_of(nodes).values():
             if not is_npu(stage[0]):
                 continue
             parts = [(part, self._gain(part)) for part in _parts(stage)]
@@ -152,7 +152,7 @@ def images(node: Node) -> list[Value]:
     return [v for k, v in enumerate(node.inputs) if v is not None and k not in away]
 
 
-def _stages(nodes: list[Node]) -> dict[int, list[Node]]:
+def stages_of(nodes: list[Node]) -> dict[int, list[Node]]:
     """The nodes of every stage, in execution order; even stages run on the CPU, odd on the NPU."""
     of: dict[Node, int] = {}
     for n in nodes:
@@ -209,7 +209,7 @@ def _boundary(nodes: Iterable[Node]) -> tuple[list[Value], list[Value]]:
 
 
 # ---- graph edits ---------------------------------------------------------------------------------
-def _back(graph: Graph, node: Node) -> list[Node]:
+def given_back(graph: Graph, node: Node) -> list[Node]:
     """Replace an NPU node by the neutral nodes it came from; returns them."""
     lower = REGISTRY[node.op].lower
     assert lower is not None
@@ -228,7 +228,7 @@ def _back(graph: Graph, node: Node) -> list[Node]:
     return nodes
 
 
-def _gather(graph: Graph, nodes: list[Node], name: str) -> None:
+def gather(graph: Graph, nodes: list[Node], name: str) -> None:
     """Replace the nodes of a stage by one npu.program."""
     read, results = _boundary(nodes)
     inner: dict[Value, Value] = {}

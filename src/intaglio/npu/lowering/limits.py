@@ -31,8 +31,14 @@ FAMILIES: dict[str, Callable[[Chip, Node], str | None]] = {
 RATE_TYPE = {"u8": "i8", "f32": "i8", "i32": "i8"}
 
 
-def why_not(chip: Chip) -> Callable[[Node], str | None]:
-    """A function of an NPU node: None if a unit of `chip` can do it, else the reason."""
+Limit = Callable[[Node], str | None]  # None: within the limits; else the reason
+
+
+def why_not(chip: Chip, also: Limit | None = None) -> Limit:
+    """A function of an NPU node: None if a unit of `chip` can do it, else the reason.
+
+    `also` are limits of an encoder of the chip's commands.
+    """
     family = FAMILIES[chip.family]
 
     def reason(node: Node) -> str | None:
@@ -49,6 +55,7 @@ def why_not(chip: Chip) -> Callable[[Node], str | None]:
             or _sizes(chip, unit, node)
             or family(chip, node)
             or _row_memory(chip, node)
+            or (also(node) if also else None)
         )
 
     return reason

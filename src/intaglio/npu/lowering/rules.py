@@ -28,9 +28,11 @@ EMPTY_GRAPH = Graph([], [])
 RECURRENT = ("lstm", "gru", "rnn")
 
 
-def lowering_rules(chip: Chip, f32_as_f16: bool = False) -> tuple[Rule, ...]:
+def lowering_rules(
+    chip: Chip, f32_as_f16: bool = False, also: limits.Limit | None = None
+) -> tuple[Rule, ...]:
     """Every rule by which nodes become those of `chip`; `f32_as_f16` computes f32 in f16."""
-    make = Builder(limits.why_not(chip))
+    make = Builder(limits.why_not(chip, also))
     of_f16: tuple[Rule, ...] = ()
     if "f16" in chip.types:
         casts = F16Casts(make, f32_as_f16)
@@ -44,14 +46,16 @@ def lowering_rules(chip: Chip, f32_as_f16: bool = False) -> tuple[Rule, ...]:
     )
 
 
-def why_not(chip: Chip, rules: Sequence[Rule]) -> Callable[[Node], str | None]:
+def why_not(
+    chip: Chip, rules: Sequence[Rule], also: limits.Limit | None = None
+) -> Callable[[Node], str | None]:
     """A function of a node: None if a unit of the chip does it as it is, else the reason."""
     by_op: dict[str, list[Rule]] = {}
     of_any = [r for r in rules if not r.pattern.ops]
     for r in rules:
         for op in r.pattern.ops:
             by_op.setdefault(op, []).append(r)
-    of_units = limits.why_not(chip)
+    of_units = limits.why_not(chip, also)
 
     def reason(node: Node) -> str | None:
         if node.op.startswith("npu."):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from intaglio.errors import BadInput
+from intaglio.ir import Node
 from intaglio.npu import ops as ops  # registers the NPU ops that the rules make
 from intaglio.npu.lowering.rules import lowering_rules, why_not
 from intaglio.targets import Target, cpu
@@ -12,11 +15,16 @@ from intaglio.targets.precision import Precision, Stored, floats, name_of
 MAX_TABLE_BITS = 10  # a table in the epilogue of a product has at most 2^10 entries
 
 
-def npu_target(chip: Chip, isa: str | int | None = None, precision: str = "f32") -> Target:
+def npu_target(
+    chip: Chip,
+    isa: str | int | None = None,
+    precision: str = "f32",
+    also: Callable[[Node], str | None] | None = None,
+) -> Target:
     """`chip` with the CPU beside it, which runs the other ops.
 
     That CPU is not this machine's: by default its steps are packed for plain C, which runs on any
-    CPU, so also beside the simulator.
+    CPU, so also beside the simulator. `also` are limits of an encoder of real commands.
     """
     if precision == "f16" and "f16" not in chip.types:
         has = ", ".join(map(name_of, chip.types))
@@ -24,11 +32,11 @@ def npu_target(chip: Chip, isa: str | int | None = None, precision: str = "f32")
             f"{chip.name} does not multiply f16; its types are {has}: quantise the model, "
             "or compile it for another chip"
         )
-    rules = lowering_rules(chip, precision == "f16")
+    rules = lowering_rules(chip, precision == "f16", also)
     host = cpu.target("scalar" if isa is None else isa, "f32" if precision == "f16" else precision)
     return Target(
         chip.name,
-        why_not(chip, rules),
+        why_not(chip, rules, also),
         rules,
         isa=host.isa,
         cost=host.cost,

@@ -1,7 +1,7 @@
 """Reads and writes flatbuffers by a small schema; every offset and count is checked.
 
 A schema maps the name of a table to its slots: `name:type`, with `!` after a required one. Types
-are numbers (u8 bool u32 i64 f32), `string`, `bytes`, `bytes3` (a struct of three bytes), the name
+are numbers (u8 bool u32 i32 i64 f32), `string`, `bytes`, `bytes3` (a struct of three bytes), the name
 of a table, and vectors of one of these, as in `[string]`. A table is a dict of its slots.
 """
 
@@ -14,8 +14,15 @@ from typing import Any
 from intaglio import extras
 from intaglio.errors import BadFile, BadInput
 
-NUMBERS = {"u8": "B", "bool": "?", "u32": "I", "i64": "q", "f32": "f"}
-WRITERS = {"u8": "Uint8", "bool": "Bool", "u32": "Uint32", "i64": "Int64", "f32": "Float32"}
+NUMBERS = {"u8": "B", "bool": "?", "u32": "I", "i32": "i", "i64": "q", "f32": "f"}
+WRITERS = {
+    "u8": "Uint8",
+    "bool": "Bool",
+    "u32": "Uint32",
+    "i32": "Int32",
+    "i64": "Int64",
+    "f32": "Float32",
+}
 OFFSETS = ("string", "bytes")
 MOST_VALUES = 1 << 21  # read from a file; tables that share parts could have far more
 Schema = Mapping[str, str]

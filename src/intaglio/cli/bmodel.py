@@ -1,0 +1,102 @@
+"""bmodel files of Sophgo's chips on the command line: compile, inspect and run them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from intaglio.cli import options, vendor_files
+from intaglio.ir import Array, Graph, Type
+from intaglio.targets.chip import Chip
+
+if TYPE_CHECKING:
+    from intaglio.npu.chips.bm1684x.bmodel import Bmodel
+    from intaglio.npu.chips.bm1684x.compile import Compiled
+
+
+def make(graph: Graph, chip: Chip, level: int) -> Compiled:
+    """Compile a quantised graph."""
+    from intaglio.npu.chips.bm1684x.compile import compile_bmodel
+
+    return compile_bmodel(graph, chip, level)
+
+
+def facts(made: Compiled) -> dict[str, Any]:
+    """What --json prints of a bmodel."""
+    return {"commands": _commands(made), "memory": _memory(made), **made.about}
+
+
+def about(made: Compiled) -> str:
+    """The first line of the summary."""
+    counts = _commands(made)
+    return (
+        f"bmodel for {made.model.chip}, {len(made.data) / 1e6:.2f} MB, "
+        f"{counts['tiu']} TIU and {counts['dma']} DMA commands"
+    )
+
+
+def summary(made: Compiled) -> Iterator[str]:
+    """The memory of the program."""
+    sizes = _memory(made)
+    yield (
+        f"memory  {sizes['coefficients']:,} bytes of coefficients, {sizes['neurons']:,} of "
+        f"inputs, outputs and maps; {sizes['traffic']:,} moved in one run"
+    )
+
+
+def types(made: Compiled) -> tuple[list[str], list[str]]:
+    """The element types of inputs and outputs."""
+    return [p.dtype for p in made.lowered.inputs], [p.dtype for p in made.lowered.outputs]
+
+
+def _commands(made: Compiled) -> dict[str, int]:
+    return dict(Counter(c.engine for c in made.commands))
+
+
+def _memory(made: Compiled) -> dict[str, int]:
+    (stage,) = made.model.nets[0].stages
+    return {
+        "coefficients": len(stage.coefficients),
+        "neurons": stage.neuron_bytes,
+        "traffic": made.program.traffic,
+    }
+
+
+def load(path: str) -> Bmodel:
+    """The contents of a bmodel file."""
+    from intaglio.npu.chips.bm1684x.bmodel import read
+
+    return read(vendor_files.load(path))
+
+
+def inspect(path: str, words: bool, as_json: bool) -> None:
+    """Print the contents of a bmodel."""
+    from intaglio.npu.chips.bm1684x import disassembly
+
+    model = load(path)
+    if as_json:
+        click.echo(json.dumps(disassembly.facts(model), indent=1))
+        return
+    for line in disassembly.lines(model, words):
+        click.echo(line)
+
+
+def run(
+    path: str, sources: tuple[str, ...], fill: str | None, seed: int
+) -> tuple[dict[str, Array], dict[str, Type]]:
+    """The outputs of a bmodel, simulated, and their types."""
+    from intaglio.npu.chips.bm1684x.simulate import DTYPES, Machine
+
+    machine = Machine(load(path))
+    stage = machine.stage
+    inputs, outputs = (
+        {t.name: Type(np.dtype(DTYPES[t.type]).name, t.shape) for t in tensors}
+        for tensors in (stage.inputs, stage.outputs)
+    )
+    feeds = options.read_feeds(sources, inputs, fill, seed, {})
+    return machine.run(feeds), outputs

@@ -1,0 +1,112 @@
+"""From a quantised graph to a bmodel: the whole compiler for BM1684X."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from intaglio import passes
+from intaglio.errors import BadInput, Unsupported
+from intaglio.files import write_atomically
+from intaglio.ir import Graph
+from intaglio.npu import compile as schedule
+from intaglio.npu.chips.bm1684x import bmodel, commands
+from intaglio.npu.chips.bm1684x.bmodel import Bmodel, Group, Net, Stage, Subnet, Tensor
+from intaglio.npu.chips.bm1684x.commands import Command
+from intaglio.npu.chips.bm1684x.cut import Lowered, Port, lower, why_not
+from intaglio.npu.chips.bm1684x.encode import Encoder
+from intaglio.npu.chips.bm1684x.layout import BmLayout
+from intaglio.npu.chips.bm1684x.transfers import Addresses
+from intaglio.npu.lowering.target import npu_target
+from intaglio.targets.chip import Chip
+
+TYPES = {name: code for code, (name, _) in bmodel.TYPES.items()}
+PAGE = 4096
+MAX_COMMANDS = (1 << 20) - 2  # numbers that a command's field holds
+
+
+@dataclass
+class Compiled:
+    """A bmodel, and the graph of the chip's layers, whose meaning it has."""
+
+    model: Bmodel
+    lowered: Lowered
+    program: schedule.Compiled
+    commands: list[Command]
+    data: bytes
+
+    @property
+    def graph(self) -> Graph:
+        """The layers as a graph of integers: `intaglio.interpret` gives the file's bits."""
+        return self.lowered.graph
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The ports of the file, with the scales that turn their numbers into real ones."""
+
+        def row(p: Port) -> dict[str, Any]:
+            size = {"name": p.name, "dtype": p.dtype, "shape": list(p.shape)}
+            return size | {"scale": p.scale, "zero": p.zero}
+
+        return {
+            "inputs": [row(p) for p in self.lowered.inputs],
+            "outputs": [row(p) for p in self.lowered.outputs],
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the file."""
+        write_atomically(path, self.data)
+
+
+def compile_bmodel(graph: Graph, chip: Chip, level: int = 3, grouped: bool = True) -> Compiled:
+    """Compile a quantised graph to a bmodel; the given graph stays unchanged.
+
+    Unsupported names the ops that stand in the way. Ops before the first layer (quantising the
+    input) and after the last are left to the caller: `lowered.before` and `lowered.after`.
+    """
+    if chip.name != "bm1684x":
+        raise BadInput(f"bmodel files are written for bm1684x, not for {chip.name}")
+    graph = graph.copy()
+    passes.run(graph, passes.neutral(), level)
+    lowered = lower(graph, npu_target(chip, also=why_not))
+    program = schedule.build(lowered.graph, chip, grouped, chip_layout=BmLayout())
+    stage, addresses = _memory(lowered, program)
+    stream = Encoder(program, addresses).run()
+    counts = {e: sum(c.engine == e for c in stream) for e in commands.ENGINES}
+    if max(counts.values()) > MAX_COMMANDS:
+        raise Unsupported(
+            f"{chip.name}: the program has {max(counts.values())} commands for one engine; "
+            f"at most {MAX_COMMANDS} can be numbered: use a smaller input"
+        )
+    tiu, dma = commands.encode(stream, "bm1684x")
+    group = Group(tiu, dma, counts["tiu"] + 1, counts["dma"] + 1)
+    stage.subnets = [Subnet(stage.inputs, stage.outputs, [group])]
+    model = Bmodel([Net(lowered.graph.name or "net", [stage])])
+    return Compiled(model, lowered, program, stream, bmodel.write(model))
+
+
+def _memory(lowered: Lowered, program: schedule.Compiled) -> tuple[Stage, Addresses]:
+    """Addresses in DDR: coefficients, then inputs, outputs and maps between groups."""
+    coefficients = program.weights.tobytes() or bytes(64)
+    base = neurons = bmodel.COEFFICIENTS + _page(len(coefficients))
+    ports: list[list[Tensor]] = []
+    for hidden, group in ((bmodel.INPUT, lowered.inputs), (bmodel.OUTPUT, lowered.outputs)):
+        tensors = []
+        for i, p in enumerate(group):
+            rest = {"scale": p.scale, "zero": p.zero, "hidden": hidden, "index": i}
+            tensor = Tensor(p.name, TYPES[p.dtype], p.shape, base, **rest)  # type: ignore[arg-type]
+            tensors.append(tensor)
+            base += _page(tensor.size)
+        ports.append(tensors)
+    inputs, outputs = ports
+    addresses = Addresses(
+        bmodel.COEFFICIENTS, base, [t.address for t in inputs], [t.address for t in outputs]
+    )
+    size = base + _page(program.program.internal) - neurons
+    stage = Stage(inputs, outputs, [], coefficients, neurons=neurons, neuron_bytes=size)
+    return stage, addresses
+
+
+def _page(size: int) -> int:
+    return -(-size // PAGE) * PAGE

@@ -1,0 +1,165 @@
+"""The part of a network that a bmodel holds, and the ops before and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from intaglio import passes
+from intaglio.errors import Unsupported
+from intaglio.ir import Graph, Node, Value
+from intaglio.npu.lowering.builder import integer, is_npu, scale_of
+from intaglio.npu.lowering.limits import UNITS
+from intaglio.ops.registry import REGISTRY
+from intaglio.passes.partition import gather, given_back, stages_of
+from intaglio.targets import Target
+
+NAMED = 8  # ops that an error names
+
+
+@dataclass(slots=True)
+class Port:
+    """An input or output of the file: real = scale * (number - zero)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    scale: float
+    zero: int
+
+
+@dataclass(slots=True)
+class Lowered:
+    """The chip's layers as a graph, its ports, and the ops that the caller's CPU has to do."""
+
+    graph: Graph
+    inputs: list[Port]
+    outputs: list[Port]
+    before: list[Node] = field(default_factory=list)
+    after: list[tuple[Node, str]] = field(default_factory=list)
+
+
+def lower(graph: Graph, target: Target) -> Lowered:
+    """The chip's layers of an optimised graph; Unsupported names all ops that are in the way."""
+    passes.run(graph, passes.offload(target)[:1])
+    graph.tidy()
+    stages = stages_of(list(graph.nodes()))
+    npu = [i for i, nodes in stages.items() if is_npu(nodes[0])]
+    if not npu:
+        reasons = [f"{_name(n)} ({n.op}): {target.why_not(n)}" for n in graph.nodes()]
+        raise Unsupported(
+            f"{target.name}: no layer runs on the TPU: {'; '.join(reasons[:3]) or 'there is none'}"
+        )
+    first = npu[0]
+    _refuse_middle(target, stages, npu)
+    for i in npu[1:]:
+        for node in reversed(stages[i]):
+            given_back(graph, node)
+    before = [n for i, nodes in stages.items() if i < first for n in nodes]
+    gather(graph, stages[first], graph.name or "net")
+    graph.tidy()
+    (program,) = [n for n in graph.nodes() if n.op == "npu.program"]
+    body: Graph = program.attrs["body"]
+    after = [n for n in graph.nodes() if n is not program and n not in before]
+    names = dict(zip(graph.outputs, graph.output_names, strict=True))
+    outer = [v for v in program.inputs if v is not None]
+    taken: set[str] = set()
+    inputs = [_input(v, inner, taken) for v, inner in zip(outer, body.inputs, strict=True)]
+    ends = zip(program.outputs, body.outputs, body.output_names, strict=True)
+    outputs = [_output(v, inner, name, names) for v, inner, name in ends]
+    body.output_names = [p.name for p in outputs]
+    for v, port in zip(body.inputs, inputs, strict=True):
+        v.name = port.name
+    words = [(n, target.why_not(n) or "it follows ops on the CPU") for n in after]
+    return Lowered(body, inputs, outputs, before, words)
+
+
+def _name(node: Node) -> str:
+    return node.origin or node.outputs[0].name or node.op
+
+
+def _refuse_middle(target: Target, stages: dict[int, list[Node]], npu: list[int]) -> None:
+    """Unsupported where ops on the CPU stand before products on the TPU."""
+    blocked = [n for i in npu[1:] for n in stages[i] if REGISTRY[n.op].macs(n)]
+    if not blocked:
+        return
+    last = max(i for i in npu if any(REGISTRY[n.op].macs(n) for n in stages[i]))
+    own = [n for i, nodes in stages.items() if npu[0] < i < last and i not in npu for n in nodes]
+    named = [f"{_name(n)} ({n.op}): {target.why_not(n) or 'no rule lowers it'}" for n in own]
+    rest = f"; and {len(named) - NAMED} more" if len(named) > NAMED else ""
+    raise Unsupported(
+        f"{target.name}: {len(blocked)} products read results of ops that the TPU does not do: "
+        f"{'; '.join(named[:NAMED])}{rest}"
+    )
+
+
+def _input(v: Value, inner: Value, taken: set[str]) -> Port:
+    """An input of the file: a tensor of the model, or what the CPU makes of it."""
+    scale, zero, name = 1.0, 0, v.name or inner.name
+    node = v.producer
+    if node is not None and node.op == "quantize_linear":
+        scale = float(scale_of(node.inputs[1]))  # type: ignore[arg-type]
+        zero = integer(node.inputs[2] if len(node.inputs) > 2 else None)
+        source = node.inputs[0]
+        name = source.name if source is not None and source.name else name
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return Port(name, inner.dtype, inner.shape, scale, zero)
+
+
+def _output(v: Value, inner: Value, name: str, names: dict[Value, str]) -> Port:
+    """An output of the file, with the scale by which its readers turn it into floats."""
+    scale, zero = 1.0, 0
+    name = names.get(v, name)
+    for reader in v.uses:
+        if reader.op == "dequantize_linear" and reader.inputs[0] is v:
+            scale = float(scale_of(reader.inputs[1]))  # type: ignore[arg-type]
+            zero = integer(reader.inputs[2] if len(reader.inputs) > 2 else None)
+            name = names.get(reader.outputs[0], name)
+    return Port(name, inner.dtype, inner.shape, scale, zero)
+
+
+def why_not(node: Node) -> str | None:
+    """Why the encoder cannot write an NPU node; None: it can."""
+    name = UNITS.get(node.op)
+    kinds = {v.dtype for v in (*node.inputs[:1], *node.outputs) if v is not None}
+    if bad := sorted(kinds - {"i8", "u8", "f32", "i32"}):
+        return f"{name} of {bad[0]} has no commands yet"
+    found: Callable[[Node], str | None] | None = LIMITS.get(node.op)
+    return found(node) if found else None
+
+
+def _tables(node: Node) -> str | None:
+    """Why a table cannot be looked up."""
+    table = node.inputs[{"npu.lut": 1, "npu.eltwise": 2}.get(node.op, 5)]
+    if table is None:
+        return None
+    if table.dtype not in ("i8", "u8"):
+        return f"its table has {table.dtype}; tables of bytes are looked up"
+    shift = node.attrs.get("y_zero", 0) - node.attrs["base"]
+    if abs(shift) > MAX_SHIFT:
+        return f"its table begins {shift} from the zero point; at most {MAX_SHIFT} is possible"
+    return None
+
+
+def _eltwise(node: Node) -> str | None:
+    other = node.inputs[1]
+    assert other is not None
+    if other.dtype not in ("i8", "u8"):
+        return f"its second operand is {other.dtype}"
+    return _tables(node)
+
+
+def _matmul(node: Node) -> str | None:
+    return "a product of two activations has no commands yet"
+
+
+MAX_SHIFT = 16000
+LIMITS = {
+    "npu.conv": _tables,
+    "npu.depthwise": _tables,
+    "npu.eltwise": _eltwise,
+    "npu.lut": _tables,
+    "npu.matmul": _matmul,
+}

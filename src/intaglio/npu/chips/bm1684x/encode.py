@@ -1,0 +1,67 @@
+"""From the schedule's instructions to the chip's commands, with their dependencies.
+
+The chip has two engines. Compute instructions become commands of the tensor unit, loads and stores
+commands of the DMA engine, which runs them in program order. Copies between lanes are DMA commands
+as well: they wait for all compute commands before them, and the next compute command for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from intaglio.npu.chips.bm1684x import tiu
+from intaglio.npu.chips.bm1684x.commands import Command
+from intaglio.npu.chips.bm1684x.compute import compute
+from intaglio.npu.chips.bm1684x.transfers import Addresses, move
+from intaglio.npu.compile import Compiled
+from intaglio.npu.own.isa import Instruction
+
+
+@dataclass(slots=True)
+class Encoder:
+    """Commands of both engines in the order in which they could run one by one."""
+
+    made: Compiled
+    addresses: Addresses
+    commands: list[Command] = field(default_factory=list)
+    count: dict[str, int] = field(default_factory=lambda: {"tiu": 0, "dma": 0})
+    # commands of its engine that have been written once the n-th instruction of a queue is
+    ends: dict[str, list[int]] = field(
+        default_factory=lambda: {"load": [0], "compute": [0], "store": [0]}
+    )
+    copied: int = 0  # the last copy between lanes, a command of the DMA engine
+    depends: int = 0
+    layer: int = 0
+
+    def run(self) -> list[Command]:
+        """The commands of the program."""
+        for given in self.made.program.instructions:
+            self.instruction(given)
+        return self.commands
+
+    def instruction(self, given: Instruction) -> None:
+        self.layer = given.layer
+        load, computed, store = given.wait
+        if given.op == "copy":
+            self.depends = self.count["tiu"]
+            self.add("dma", move(given, self.addresses))
+            self.copied = self.count["dma"]
+            self.ends["compute"].append(self.count["tiu"])
+        elif given.queue == "compute":
+            needs = self.ends["load"][load], self.ends["store"][store], self.copied
+            self.depends = max(needs)
+            layer = self.made.net.layers[given.layer]
+            constants = self.made.context.constants[given.layer]
+            compute(given, layer, constants, lambda made: self.add("tiu", made))
+            self.ends["compute"].append(self.count["tiu"])
+        else:
+            self.depends = self.ends["compute"][computed]
+            self.add("dma", move(given, self.addresses))
+            self.ends[given.queue].append(self.count["dma"])
+
+    def add(self, engine: str, made: tuple[str, tiu.Fields]) -> None:
+        """Append a command of an engine."""
+        self.count[engine] += 1
+        name, fields = made
+        number = self.count[engine]
+        self.commands.append(Command(engine, name, fields, number, self.depends, self.layer))

@@ -1,0 +1,109 @@
+"""The chip's memories: local memory of 64 lanes, static memory, L2 and DDR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from intaglio.errors import BadFile
+from intaglio.ir import Array
+from intaglio.npu.chips.bm1684x import numbers
+
+LANES = 64
+LANE = 1 << 18  # bytes
+LOCAL = LANES * LANE
+EU_BYTES = 64  # of one lane: planes of aligned tensors begin at multiples
+LOCAL_AT = 0x0800_0000  # as the DMA sees it
+STATIC_AT, STATIC = 0x0900_0000, 1 << 14
+L2_AT, L2 = 0x1000_0000, 1 << 21
+DDR_AT = 0x1_0000_0000
+MOST = 1 << 25  # elements of an operand
+
+Dims = Sequence[int]
+
+
+def align(size: int, to: int) -> int:
+    """The next multiple."""
+    return -(-size // to) * to
+
+
+def strides(shape: Dims, code: int, layout: int, lane: int, given: Dims = ()) -> tuple[int, ...]:
+    """Strides in elements by the layout: 0 aligned, 1 compact, 2 one per channel, 3 given."""
+    _, c, h, w = shape
+    if layout == 3:
+        return tuple(given)
+    if layout == 2:
+        return 0, 1, 0, 0
+    if layout not in (0, 1):
+        raise BadFile(f"a command has a tensor of layout {layout}; 0 to 3 are possible")
+    plane = h * w if layout == 1 else align(h * w, EU_BYTES // numbers.BYTES.get(code, 1))
+    return plane * -(-(lane + c) // LANES), plane, w, 1
+
+
+class Memory:
+    """All memories; tensors are [n, c, h, w] with channels spread over the lanes."""
+
+    def __init__(self, ddr: int):
+        self.raw = np.zeros(LOCAL, np.uint8)
+        self.static = np.zeros(STATIC, np.uint8)
+        self.l2 = np.zeros(L2, np.uint8)
+        self.ddr = np.zeros(ddr, np.uint8)
+
+    def view(self, address: int, dtype: np.dtype, shape: Dims, steps: Dims) -> tuple[Array, int]:
+        """A tensor as [n, blocks of lanes, lanes, h, w], and the lane of its first channel."""
+        lane, offset = divmod(address, LANE)
+        n, c, h, w = shape
+        size, blocks = dtype.itemsize, -(-(lane + c) // LANES)
+        if lane >= LANES or n * c * h * w > MOST or min(shape) < 1:
+            raise BadFile(
+                f"a command has a tensor of {n}x{c}x{h}x{w} at byte {offset} of lane {lane}; "
+                f"there are {LANES} lanes of {LANE} bytes"
+            )
+        last = sum((d - 1) * s for d, s in zip((n, blocks, h, w), steps, strict=True)) + 1
+        if offset + last * size > LANE:
+            raise BadFile(
+                f"a tensor of {n}x{c}x{h}x{w} at byte {offset} of a lane ends at byte "
+                f"{offset + last * size}; a lane has {LANE}"
+            )
+        ns, cs, hs, ws = (s * size for s in steps)
+        at = (n, blocks, LANES, h, w), dtype, self.raw.data, offset, (ns, cs, LANE, hs, ws)
+        return np.ndarray(*at), lane
+
+    def read(self, address: int, dtype: np.dtype, shape: Dims, steps: Dims) -> Array:
+        """A tensor [n, c, h, w]; a view where it lies in one block of lanes."""
+        view, lane = self.view(address, dtype, shape, steps)
+        n, c, h, w = shape
+        if view.shape[1] == 1:
+            return view[:, 0, lane : lane + c]
+        return view.reshape(n, -1, h, w)[:, lane : lane + c]
+
+    def write(self, address: int, values: Array, steps: Dims) -> None:
+        """Store a tensor [n, c, h, w]."""
+        view, lane = self.view(address, values.dtype, values.shape, steps)
+        c, at = values.shape[1], 0
+        for block in range(view.shape[1]):
+            first = lane if block == 0 else 0
+            count = min(LANES - first, c - at)
+            view[:, block, first : first + count] = values[:, at : at + count]
+            at += count
+
+    def find(self, address: int, size: int) -> tuple[Array, int]:
+        """The memory of an address that the DMA uses, other than local memory, and the offset."""
+        for base, memory in ((DDR_AT, self.ddr), (L2_AT, self.l2), (STATIC_AT, self.static)):
+            if base <= address < base + max(len(memory), 1):
+                if address + size > base + len(memory):
+                    break
+                return memory, address - base
+        raise BadFile(
+            f"a command reads or writes {size} bytes at address {address:#x}, where no memory is"
+        )
+
+    def flat(self, address: int, dtype: np.dtype, shape: Dims, steps: Dims) -> Array:
+        """A view of a tensor in DDR, L2 or static memory."""
+        if min(shape) < 1 or np.prod(np.array(shape, np.float64)) > 16 * MOST:
+            raise BadFile(f"a DMA command moves a tensor of {'x'.join(map(str, shape))}")
+        last = sum((d - 1) * s for d, s in zip(shape, steps, strict=True)) + 1
+        memory, offset = self.find(address, last * dtype.itemsize)
+        bytes_ = tuple(s * dtype.itemsize for s in steps)
+        return np.ndarray(tuple(shape), dtype, memory.data, offset, bytes_)

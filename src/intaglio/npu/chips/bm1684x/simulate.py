@@ -1,0 +1,158 @@
+"""Runs the commands of a bmodel file: what the chip computes, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.ir import Array
+from intaglio.npu.chips.bm1684x import (
+    arithmetic,
+    bmodel,
+    commands,
+    convolve,
+    dma,
+    matmul,
+    move,
+    requantize,
+    static_tables,
+)
+from intaglio.npu.chips.bm1684x.bmodel import Bmodel, Group, Stage, Tensor
+from intaglio.npu.chips.bm1684x.commands import Command
+from intaglio.npu.chips.bm1684x.lanes import DDR_AT, Memory
+
+MOST_DDR = 1 << 31  # bytes of a simulated file
+Run = Callable[[Memory, Mapping[str, int]], None]
+UNITS: dict[str, Run] = {
+    **dict.fromkeys(("AR", "sAR"), arithmetic.run),
+    **dict.fromkeys(("RQ&DQ", "sRQ&sDQ"), requantize.run),
+    **dict.fromkeys(("CONV", "sCONV"), convolve.conv),
+    **dict.fromkeys(("PorD", "sPorD"), convolve.pool),
+    **dict.fromkeys(("MM", "sMM"), matmul.columns),
+    **dict.fromkeys(("MM2", "sMM2"), matmul.lanes),
+    **dict.fromkeys(("TRANS&BC", "sTRANS&sBC"), move.run),
+    **dict.fromkeys(("SG", "sSG"), move.gather),
+    "DMA_tensor": dma.tensor,
+    "DMA_cw_transpose": dma.tensor,
+    "DMA_matrix": dma.matrix,
+    "DMA_general": dma.general,
+    "DMA_gather": dma.gather,
+}
+NOTHING = ("SYSID", "sDMA_sys")
+DTYPES = {
+    0: np.float32,
+    1: np.float16,
+    2: np.int8,
+    3: np.uint8,
+    4: np.int16,
+    5: np.uint16,
+    6: np.int32,
+    7: np.uint32,
+}
+
+
+def execute(memory: Memory, command: Command, chip: str = "bm1684x") -> None:
+    """Run one command; Unsupported where it is not simulated."""
+    if command.name in NOTHING:
+        return
+    form = commands.form_of(command, chip)
+    unit = UNITS.get(command.name)
+    if form is None or unit is None:
+        raise Unsupported(
+            f"command {command.name} ({commands.kind_of(command, chip)}) is not simulated"
+        )
+    fields = dict.fromkeys(form.names, 0) | dict(form.defaults) | command.fields
+    fields |= {"cmd_type": form.type}
+    try:
+        unit(memory, fields)
+    except (BadFile, Unsupported) as e:
+        where = f"command {command.number} of the {command.engine}, {command.name}"
+        raise type(e)(f"{where}: {e}") from None
+
+
+class Machine:
+    """A bmodel file and the memories of the chip that runs it."""
+
+    def __init__(self, model: Bmodel):
+        if model.chip.lower() != "bm1684x":
+            raise Unsupported(
+                f"simulating {model.chip or 'a chip without a name'}; only BM1684X is"
+            )
+        if not model.nets or not model.nets[0].stages:
+            raise BadFile("bmodel: it has no network")
+        net = model.nets[0]
+        self.stage = net.stages[0]
+        if self.stage.encrypted:
+            raise Unsupported(f"the coefficients of '{net.name}' are encrypted")
+        self.memory = Memory(self._ddr_bytes())
+        self.memory.static[:] = static_tables.contents()
+        data = np.frombuffer(self.stage.coefficients, np.uint8)
+        start = self.stage.address - DDR_AT
+        self.memory.ddr[start : start + len(data)] = data
+        self.programs = [
+            commands.decode(g.tiu, g.dma) for s in self.stage.subnets for g in self._groups(s)
+        ]
+
+    @staticmethod
+    def _groups(subnet: bmodel.Subnet) -> list[Group]:
+        if subnet.mode or subnet.dynamic:
+            kind = "the CPU" if subnet.mode else "the chip's firmware"
+            raise Unsupported(f"a part of the network runs on {kind}; only commands are simulated")
+        return subnet.groups
+
+    def _ddr_bytes(self) -> int:
+        s = self.stage
+        ends = [s.address + len(s.coefficients), s.neurons + s.neuron_bytes, sum(s.io)]
+        for t in (*s.inputs, *s.outputs):
+            _dtype(t)
+            ends.append(t.address + t.size)
+            if t.address < DDR_AT:
+                raise BadFile(f"bmodel: tensor '{t.name}' lies at {t.address:#x}, not in DDR")
+        size = max(ends) - DDR_AT
+        if s.address < DDR_AT or size > MOST_DDR:
+            raise BadFile(f"bmodel: it needs {size} bytes of DDR; {MOST_DDR} are simulated")
+        return size
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs for some inputs."""
+        for t in self.stage.inputs:
+            if t.name not in feeds:
+                raise BadInput(f"input '{t.name}' is missing")
+            value = np.ascontiguousarray(feeds[t.name], _dtype(t))
+            if value.size * value.itemsize != t.size:
+                raise BadInput(f"input '{t.name}' has shape {value.shape}; {t.shape} is needed")
+            self._bytes(t)[:] = value.reshape(-1).view(np.uint8)
+        for program in self.programs:
+            for command in program:
+                execute(self.memory, command)
+        return {
+            t.name: self._bytes(t).copy().view(_dtype(t)).reshape(t.shape)
+            for t in self.stage.outputs
+        }
+
+    def _bytes(self, t: Tensor) -> Array:
+        return self.memory.ddr[t.address - DDR_AT : t.address - DDR_AT + t.size]
+
+
+def _dtype(t: Tensor) -> np.dtype:
+    if t.type not in DTYPES:
+        raise Unsupported(f"tensor '{t.name}' has type {bmodel.TYPES.get(t.type, (t.type,))[0]}")
+    dtype = np.dtype(DTYPES[t.type])
+    count = 1
+    for d in t.shape:
+        count *= d
+    if count * dtype.itemsize != t.size:
+        raise BadFile(
+            f"bmodel: tensor '{t.name}' of shape {t.shape} has {t.size} bytes; "
+            f"{count * dtype.itemsize} are needed"
+        )
+    return dtype
+
+
+def stage_of(model: Bmodel) -> Stage:
+    """The first network's first stage."""
+    if not model.nets or not model.nets[0].stages:
+        raise BadFile("bmodel: it has no network")
+    return model.nets[0].stages[0]

@@ -1,0 +1,57 @@
+"""bmodels on the command line: compile, and the words of refusals."""
+
+import json
+
+import numpy as np
+import pytest
+from tests.test_cli import intaglio as command_line
+
+import intaglio
+from intaglio.ir import Graph, Type, Value, constant
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A small network, quantised for BM1684X, as an ONNX file."""
+    pytest.importorskip("onnx")
+    from intaglio import ops
+
+    rng = np.random.default_rng(0)
+    x = Value(Type("f32", (1, 3, 16, 16)), "input")
+    w = constant(rng.normal(0, 0.3, (8, 3, 3, 3)).astype(np.float32))
+    window = {"stride": (2, 2), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
+    y = ops.relu(ops.conv(x, w, constant(np.zeros(8, np.float32)), **window))
+    graph = Graph([x], [y], ["y"])
+    samples = [{"input": rng.normal(0, 1, (1, 3, 16, 16)).astype(np.float32)} for _ in range(4)]
+    made = intaglio.quantize(graph, samples, target="bm1684x")
+    path = tmp_path_factory.mktemp("bm1684x") / "small.int8.onnx"
+    intaglio.save_onnx(made, path)
+    return path
+
+
+def test_compile(model, tmp_path):
+    path = tmp_path / "small.bmodel"
+    done = command_line("compile", model, "--target", "bm1684x", "-o", path)
+    assert done.returncode == 0, done.stderr
+    assert "bmodel for BM1684X" in done.stdout
+    assert "input   input  i8 [1x3x16x16]; real = " in done.stdout
+    assert path.read_bytes()[:4] == bytes.fromhex("eeaa55ff")
+    done = command_line("compile", model, "--target", "bm1684x", "-o", path, "--json")
+    facts = json.loads(done.stdout)
+    assert facts["target"] == "bm1684x"
+    assert facts["inputs"][0]["shape"] == [1, 3, 16, 16]
+    assert facts["commands"]["tiu"] >= 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--target", "rk3588", "-o", "m.bmodel"], "give --target bm1684x"),
+        (["--target", "k210", "-o", "m.bmodel"], "give --target bm1684x"),
+        (["--target", "bm1684x", "-o", "m.bmodel", "--tune"], "--tune is for packages"),
+    ],
+)
+def test_wrong_options_are_refused(model, words, message):
+    done = command_line("compile", model, *words)
+    assert done.returncode == 2
+    assert message in done.stderr
