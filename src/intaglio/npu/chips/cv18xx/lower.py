@@ -15,7 +15,7 @@ import numpy as np
 from intaglio import passes
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Value, constant
-from intaglio.npu.chips.cv18xx import ops
+from intaglio.npu.chips.cv18xx import limits, ops
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution, of_sum
 from intaglio.npu.lowering.builder import integer, is_npu, scale_of
 from intaglio.npu.lowering.target import npu_target
@@ -52,7 +52,7 @@ class Lowered:
 
 def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     """The layers of a quantised graph, which changes; Unsupported names ops in the way."""
-    target = npu_target(chip)
+    target = npu_target(chip, also=limits.why_not)
     passes.run(graph, passes.neutral(), level)
     passes.run(graph, passes.offload(target)[:1], level)
     graph.tidy()
