@@ -141,11 +141,10 @@ class Converter(Device):
         """Load a Caffe net (.prototxt) and its weights (.caffemodel)."""
         self._configured()
         path = sources.model_path(model, "load_caffe")
-        weights = sources.second_file(blobs, "blobs")
-        keywords: dict[str, Any] = {} if weights is None else {"weights": weights}
+        weights = sources.second_file(blobs or path.with_suffix(".caffemodel"), "blobs")
         if input_name is not None:
             self.log.warning("load_caffe: input_name is ignored; inputs keep the net's order")
-        return self._load(Source(path, keywords))
+        return self._load(Source(path, {"weights": weights}))
 
     @guarded(-1)
     def load_darknet(self, model: Any, weight: Any) -> int:

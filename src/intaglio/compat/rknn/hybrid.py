@@ -169,7 +169,7 @@ def step2(model_input: Path, data_input: Path, cfg: Path, log: Any) -> tuple[Bui
 
 
 def _fused(graph: Graph, layers: Mapping[str, str]) -> dict[str, str]:
-    """Layers that an activation is fused with, with its type: a name means the whole fused layer."""
+    """Layers that an activation is fused with get its type: a name means the whole fused layer."""
     makers = {v.name: v.producer for v in graph.values() if v.name and v.producer is not None}
     found: dict[str, str] = {}
     for name, precision in layers.items():

@@ -69,13 +69,13 @@ def model_path(model: Any, method: str, argument: str = "model") -> Path:
     return path
 
 
-def second_file(given: Any, argument: str) -> Path | None:
+def second_file(given: Any, argument: str) -> Path:
     """The path of the file with the weights; BadFile if there is none."""
-    if given is None:
-        return None
+    if not isinstance(given, str | os.PathLike):
+        raise BadInput(f"{argument} is {given!r}; give the path of the file with the weights")
     path = Path(given)
     if not path.exists():
-        raise BadFile(f"{argument}: there is no file '{path}'; check the path")
+        raise BadFile(f"{argument}: there is no file '{path}'; give {argument}='FILE'")
     return path
 
 

@@ -135,7 +135,9 @@ def _from_yaml(path: Path, given: Mapping[str, Any]) -> int:
     load: dict[str, Any]
     if kind in ("caffe", "darknet"):
         second = {"caffe": "blobs", "darknet": "weight"}[kind]
-        load = {"model": str(files[0])} | {second: str(f) for f in files[1:]}
+        load = {"model": str(files[0])}
+        if files[1:]:
+            load[second] = str(files[1])
     elif kind == "tensorflow":
         load = {"tf_pb": str(files[0]), "inputs": parts.get("inputs")}
         load |= {"input_size_list": sizes, "outputs": parts.get("outputs")}
