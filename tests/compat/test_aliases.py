@@ -28,10 +28,12 @@ def test_aliases_are_the_modules_themselves():
 
     import intaglio.compat.rknn.api as ours
 
-    assert RKNN is ours.RKNN and rknn.api is ours
+    assert RKNN is ours.RKNN
+    assert rknn.api is ours
     assert ours.__spec__.name == "intaglio.compat.rknn.api"
     assert rknnlite.api.RKNNLite.NPU_CORE_0_1_2 == 7
-    assert callable(rknn.api.custom_op.get_node_attr) and callable(onnx_edit)
+    assert callable(rknn.api.custom_op.get_node_attr)
+    assert callable(onnx_edit)
 
 
 @pytest.mark.usefixtures("names")
@@ -54,7 +56,8 @@ def test_the_runner_says_what_is_missing(capsys: pytest.CaptureFixture[str]):
     assert main(["-m"]) == 2
     assert main(["-m", "rknn.nothing"]) == 2
     said = capsys.readouterr().err
-    assert "no script 'nope.py'" in said and "no module 'intaglio.compat.rknn.nothing'" in said
+    assert "no script 'nope.py'" in said
+    assert "no module 'intaglio.compat.rknn.nothing'" in said
 
 
 def test_a_script_in_a_process_of_its_own(tmp_path: Path):

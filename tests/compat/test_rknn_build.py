@@ -36,7 +36,8 @@ def test_float16_with_mean_and_std(folder: Path, picture: np.ndarray):
     x = ((picture - np.float32(mean)) / np.float32(std)).transpose(0, 3, 1, 2).astype(np.float32)
     wanted = golden("mobilenet.onnx", x=x)
     found = rknn.inference(inputs=[picture])[0]
-    assert found.dtype == np.float32 and found.flags.c_contiguous
+    assert found.dtype == np.float32
+    assert found.flags.c_contiguous
     np.testing.assert_allclose(found, wanted, rtol=0.02, atol=0.01)
     floats = rknn.inference(inputs=[picture.astype(np.float32)])[0]
     np.testing.assert_array_equal(found, floats)
@@ -101,7 +102,8 @@ def test_arrays_of_a_dataset_are_normalised(folder: Path, picture: np.ndarray):
     Path("raw.txt").write_text("raw.npy\n")
     rknn = built("mobilenet.onnx", "raw.txt", mean_values=[128] * 3, std_values=[128] * 3)
     scheme = rknn._built.quantized.scheme.tensors["x"]
-    assert -1.1 < scheme.lo < -0.9 and 0.9 < scheme.hi < 1.1
+    assert -1.1 < scheme.lo < -0.9
+    assert 0.9 < scheme.hi < 1.1
 
 
 def test_several_shapes(folder: Path, picture: np.ndarray):
@@ -158,7 +160,9 @@ def test_mistakes_are_one_line(folder: Path, capsys, given: dict, words: str):
     rknn.load_onnx("mobilenet.onnx")
     assert rknn.build(**given) == -1
     said = capsys.readouterr().err
-    assert said.startswith("E build: ") and words in said and said.count("\n") == 1
+    assert said.startswith("E build: ")
+    assert words in said
+    assert said.count("\n") == 1
     assert rknn.export_rknn("x.rknn") == -1
     assert rknn.init_runtime() == -1
 
@@ -170,6 +174,7 @@ def test_verbose_goes_to_a_file(folder: Path, capsys):
     assert rknn.build(do_quantization=False) == 0
     rknn.release()
     log = Path("build.log").read_text()
-    assert "I building done." in log and "input 'x' f32 [1, 3, 16, 16]" in log
+    assert "I building done." in log
+    assert "input 'x' f32 [1, 3, 16, 16]" in log
     assert "Network Layer Information Table" in capsys.readouterr().out
     assert RKNN(verbose="loud").log.verbose is False

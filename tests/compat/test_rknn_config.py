@@ -56,7 +56,9 @@ def test_mistakes_are_one_line(given: dict, words: str, capsys: pytest.CaptureFi
     )
     assert rknn.config(**given) == -1
     said = capsys.readouterr().err
-    assert said.startswith("E config: ") and words in said and said.count("\n") == 1
+    assert said.startswith("E config: ")
+    assert words in said
+    assert said.count("\n") == 1
     assert rknn.load_onnx("x.onnx") == -1
     assert "there is no config; call config(" in capsys.readouterr().err
 

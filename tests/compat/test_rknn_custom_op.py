@@ -94,5 +94,6 @@ def test_an_operator_in_a_domain_of_its_own(folder: Path, picture: np.ndarray):
     rknn = RKNN()
     rknn.config(target_platform="rk3588")
     rknn.reg_custom_op(CstSoftmax())
-    assert rknn.load_onnx("domain.onnx") == 0 and rknn.build(False) == 0
+    assert rknn.load_onnx("domain.onnx") == 0
+    assert rknn.build(False) == 0
     rknn.release()

@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[2]
 def test_a_file_runs_as_the_model_that_was_built(folder: Path, int8: RKNN, picture: np.ndarray):
     assert int8.export_rknn("m.rknn") == 0
     other = RKNN()
-    assert other.load_rknn("m.rknn") == 0 and other.init_runtime() == 0
+    assert other.load_rknn("m.rknn") == 0
+    assert other.init_runtime() == 0
     np.testing.assert_array_equal(other.inference([picture])[0], int8.inference([picture])[0])
     assert other.eval_perf(is_print=False)["total_time"] > 0
     assert intaglio.Package.load("m.rknn").meta["target"] == "rk3588"
@@ -31,11 +32,13 @@ def test_custom_string_and_separate_weights(folder: Path, picture: np.ndarray):
     rknn.config(target_platform="rk3566", custom_string="version 7", remove_weight=True)
     rknn.load_onnx("mobilenet.onnx")
     rknn.build(do_quantization=False)
-    assert rknn.export_rknn("m.rknn") == 0 and Path("m.weight").exists()
+    assert rknn.export_rknn("m.rknn") == 0
+    assert Path("m.weight").exists()
     assert "version 7" in intaglio.Package.load("m.rknn").meta["metadata"]["rknn"]
     rknn.init_runtime()
     wanted = rknn.inference([picture])[0]
-    assert rknn.load_rknn("m.rknn") == 0 and rknn.init_runtime() == 0
+    assert rknn.load_rknn("m.rknn") == 0
+    assert rknn.init_runtime() == 0
     np.testing.assert_array_equal(rknn.inference([picture])[0], wanted)
     assert rknn.list_support_target_platform("m.rknn")["support_target_platform"] == [
         "RK3566",
@@ -64,7 +67,9 @@ def test_files_that_are_refused(folder: Path, int8: RKNN, capsys):
     ):
         assert rknn.load_rknn(name) == -1
         said = capsys.readouterr().err
-        assert words in said and said.count("\n") == 1 and "Traceback" not in said
+        assert words in said
+        assert said.count("\n") == 1
+        assert "Traceback" not in said
     assert int8.export_rknn("no/folder/m.rknn") == -1
     assert "there is no folder 'no/folder'" in capsys.readouterr().err
     assert int8.export_rknn("m.rknn", cpp_gen_cfg=True) == 0
@@ -81,9 +86,11 @@ def test_encryption(folder: Path, int8: RKNN, picture: np.ndarray, monkeypatch, 
     assert rknn.export_encrypted_rknn_model("m.rknn", "e.rknn", 4) == -1
     for level in (1, 2, 3):
         assert rknn.export_encrypted_rknn_model("m.rknn", "e.rknn", level) == 0
-        assert rknn.load_rknn("e.rknn") == 0 and rknn.init_runtime() == 0
+        assert rknn.load_rknn("e.rknn") == 0
+        assert rknn.init_runtime() == 0
         np.testing.assert_array_equal(rknn.inference([picture])[0], int8.inference([picture])[0])
-    assert rknn.export_encrypted_rknn_model("m.rknn") == 0 and Path("m.crypt.rknn").exists()
+    assert rknn.export_encrypted_rknn_model("m.rknn") == 0
+    assert Path("m.crypt.rknn").exists()
     monkeypatch.delenv("INTAGLIO_KEY")
     assert rknn.load_rknn("e.rknn") == -1
     assert "key" in capsys.readouterr().err
@@ -109,7 +116,8 @@ def test_onnx_edit_changes_axes_and_the_dataset(folder: Path, capsys):
     dims = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
     assert dims == [1, 8, 4, 8]
     lines = Path("dataset_for_e.txt").read_text().splitlines()
-    assert len(lines) == 3 and lines[0] == "dataset_for_e/0_0.npy dataset_for_e/0_1.npy"
+    assert len(lines) == 3
+    assert lines[0] == "dataset_for_e/0_0.npy dataset_for_e/0_1.npy"
     a, b = (np.load(f"arrays/{n}0.npy") for n in "ab")
     new = [np.load(p) for p in lines[0].split()]
     before = intaglio.interpret(intaglio.load("pair.onnx"), {"a": a, "b": b})["y"]
@@ -119,7 +127,8 @@ def test_onnx_edit_changes_axes_and_the_dataset(folder: Path, capsys):
     for wrong in ({"a": "a,b,c->a,b,c"}, {"zz": "a->a"}, {"a": "a,b,c,d"}, 3):
         assert onnx_edit("pair.onnx", "e.onnx", wrong) == -1
         said = capsys.readouterr().err
-        assert said.startswith("E onnx_edit: ") and said.count("\n") == 1
+        assert said.startswith("E onnx_edit: ")
+        assert said.count("\n") == 1
     assert onnx_edit("nope.onnx", "e.onnx") == -1
     assert onnx_edit("pair.onnx", "e.onnx", dataset="nope.txt") == -1
 

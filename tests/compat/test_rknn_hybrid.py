@@ -41,15 +41,19 @@ def test_without_edits_the_result_is_that_of_build(folder: Path, int8: RKNN, pic
     content = yaml.safe_load(Path(FILES[2]).read_text())
     assert content["custom_quantize_layers"] == {}
     one = content["quantize_parameters"]["r0"]
-    assert one["qtype"] == "asymmetric_quantized" and one["dtype"] == "int8"
-    assert one["zero_point"] == [-128] and one["min"] == [0.0] and len(one["scale"]) == 1
+    assert one["qtype"] == "asymmetric_quantized"
+    assert one["dtype"] == "int8"
+    assert one["zero_point"] == [-128]
+    assert one["min"] == [0.0]
+    assert len(one["scale"]) == 1
     assert content["quantize_parameters"]["w0"]["qmethod"] == "channel"
     assert [v.name for v in intaglio.load(FILES[0]).inputs] == ["x"]
     rknn = step2()
     np.testing.assert_allclose(
         rknn.inference([picture])[0], int8.inference([picture])[0], atol=1e-3
     )
-    assert rknn.export_rknn("h.rknn") == 0 and rknn.load_rknn("h.rknn") == 0
+    assert rknn.export_rknn("h.rknn") == 0
+    assert rknn.load_rknn("h.rknn") == 0
 
 
 def test_a_layer_in_float16(folder: Path, picture: np.ndarray):
@@ -59,8 +63,6 @@ def test_a_layer_in_float16(folder: Path, picture: np.ndarray):
     layers = rknn._built.quantized.scheme.layers
     assert layers["c0"] == "f16"  # the convolution that the activation is fused with
     assert "int8" in layers.values()
-    types = {r["dtype"] for r in rknn.eval_perf(is_print=False)["layers"]}
-    assert {"i8", "f16"} <= types or "f32" in types
     assert rknn.accuracy_analysis(["images/0.png"]) == 0
 
 
@@ -78,8 +80,13 @@ def test_an_edited_range_changes_the_scale(folder: Path):
 def test_custom_hybrid_and_proposal(folder: Path):
     step1(custom_hybrid=[["c0", "r0"]], proposal=True, proposal_dataset_size=2)
     layers = yaml.safe_load(Path(FILES[2]).read_text())["custom_quantize_layers"]
-    assert {"c0", "r0"} <= set(layers) and set(layers.values()) == {"float16"}
-    assert "c1" not in layers or len(layers) > 2
+    assert {"c0", "r0"} <= set(layers)
+    assert set(layers.values()) == {"float16"}
+    text = Path(FILES[2]).read_text()
+    step1(custom_hybrid=[["c0", "r1"]])
+    layers = yaml.safe_load(Path(FILES[2]).read_text())["custom_quantize_layers"]
+    assert list(layers) == ["c0", "r0", "c1", "r1"]
+    assert text != Path(FILES[2]).read_text()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +106,9 @@ def test_wrong_edits_are_one_line(folder: Path, capsys, old: str, new: str, word
     capsys.readouterr()
     assert RKNN().hybrid_quantization_step2(*FILES) == -1
     said = capsys.readouterr().err
-    assert words in said and said.count("\n") == 1 and "Traceback" not in said
+    assert words in said
+    assert said.count("\n") == 1
+    assert "Traceback" not in said
 
 
 def test_other_mistakes(folder: Path, capsys):
@@ -115,5 +124,6 @@ def test_other_mistakes(folder: Path, capsys):
     assert rknn.hybrid_quantization_step1("dataset.txt", custom_hybrid=[["y", "c0"]]) == -1
     assert rknn.hybrid_quantization_step1("dataset.txt", custom_hybrid=[["cc0", "y"]]) == -1
     said = capsys.readouterr().err
-    assert "no path leads from 'y' to 'c0'" in said and "did you mean 'c0'?" in said
+    assert "no path leads from 'y' to 'c0'" in said
+    assert "did you mean 'c0'?" in said
     assert "Traceback" not in said

@@ -52,7 +52,8 @@ def test_pass_through_skips_mean_and_std(folder: Path, picture: np.ndarray, int8
 def test_frame_numbers(int8: RKNN, picture: np.ndarray):
     first = int8.inference([picture], get_frame_id=True)[1]
     outputs, number = int8.inference([picture], get_frame_id=True)
-    assert number == first + 1 and outputs[0].shape == (1, 5)
+    assert number == first + 1
+    assert outputs[0].shape == (1, 5)
 
 
 @pytest.mark.parametrize(
@@ -71,17 +72,21 @@ def test_frame_numbers(int8: RKNN, picture: np.ndarray):
 def test_mistakes_return_none(int8: RKNN, capsys, given: dict, words: str):
     assert int8.inference(**given) is None
     said = capsys.readouterr().err
-    assert said.startswith("E inference: ") and words in said and said.count("\n") == 1
+    assert said.startswith("E inference: ")
+    assert words in said
+    assert said.count("\n") == 1
 
 
 def test_before_init_runtime(capsys):
     rknn = RKNN()
     assert rknn.inference(inputs=[np.zeros(1, "f")]) is None
     assert rknn.init_runtime() == -1
-    assert rknn.eval_perf() is None and rknn.eval_memory() is None
+    assert rknn.eval_perf() is None
+    assert rknn.eval_memory() is None
     assert rknn.get_sdk_version() is None
     said = capsys.readouterr().err
-    assert "call init_runtime first" in said and "call build or load_rknn first" in said
+    assert "call init_runtime first" in said
+    assert "call build or load_rknn first" in said
 
 
 def test_targets_and_cores(folder: Path, capsys):
@@ -118,5 +123,6 @@ def test_lite_runs_a_file(folder: Path, int8: RKNN, picture: np.ndarray, capsys)
     assert about["support_target_platform"] == ["RK3588"]
     assert "RV1106" in lite.list_support_target_platform()["support_target_platform"]
     assert lite.list_support_target_platform("nope.rknn") is None
-    assert lite.release() is None and lite.release() is None
+    assert lite.release() is None
+    assert lite.release() is None
     assert lite.inference(inputs=[picture]) is None

@@ -56,7 +56,8 @@ def test_onnx_with_a_constant_input(rknn: RKNN, folder: Path):
 def test_open_dimensions_need_sizes(rknn: RKNN, folder: Path, capsys):
     assert rknn.load_onnx("dynamic.onnx") == -1
     said = last_error(capsys)
-    assert "'x' 1x3x?x?" in said and "input_size_list=[[1, 3, 1, 1]]" in said
+    assert "'x' 1x3x?x?" in said
+    assert "input_size_list=[[1, 3, 1, 1]]" in said
     assert rknn.load_onnx("dynamic.onnx", inputs=["x"], input_size_list=[[1, 3, 16, 16]]) == 0
 
 
@@ -86,7 +87,8 @@ def test_mistakes_are_one_line(rknn: RKNN, folder: Path, capsys, method, given, 
     (folder / "cut.onnx").write_bytes((folder / "mobilenet.onnx").read_bytes()[:400])
     assert getattr(rknn, method)(**given) == -1
     said = last_error(capsys)
-    assert said.startswith(f"E {method}: ") and words in said
+    assert said.startswith(f"E {method}: ")
+    assert words in said
 
 
 def test_mean_of_another_length_is_refused(folder: Path, capsys):

@@ -16,12 +16,14 @@ from intaglio.compat.rknn.dataset import Samples, read_list
 from intaglio.compat.rknn.inputs import PICTURE_CHANNELS, InputInfo, inputs_of, write_inputs
 from intaglio.compat.rknn.platforms import chip_of
 from intaglio.compat.rknn.source import Source
+from intaglio.errors import IntaglioError
 from intaglio.frontends.preprocess import preprocess
 from intaglio.ir import Graph
 from intaglio.package import Package
 from intaglio.package.constant_pool import ConstantPool
 from intaglio.quant import Quantized, Scheme, calibrate
 
+NOTHING = "there is nothing to quantise"  # begins the error for a model without products
 INTEGER_LEVEL = 3  # the level at which quantised graphs compute in integers
 
 
@@ -143,7 +145,13 @@ def build_quantized(
     infos = model.infos(config)
     samples = Samples(read_list(dataset, len(infos)), infos, config)
     accuracy = config.auto_hybrid_cos_thresh if auto else None
-    result = quantize(model.graph, samples, infos, config, log.warning, accuracy=accuracy)
+    try:
+        result = quantize(model.graph, samples, infos, config, log.warning, accuracy=accuracy)
+    except IntaglioError as e:
+        if not str(e).startswith(NOTHING):
+            raise
+        log.warning(f"build: {e}; the model is built in floats")
+        return build_float(model, config, batch, log)
     graphs, of = [result.graph], finish(result, infos, config)
     for other in model.others(config):
         graphs.append(_at_other_shapes(other, config, result.scheme))
