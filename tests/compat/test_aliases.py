@@ -1,4 +1,4 @@
-"""Names of vendors' packages: installed on demand, nothing at top level, exit codes of the runner."""
+"""Names of vendors' packages: on demand, nothing at top level; exit codes of the runner."""
 
 from __future__ import annotations
 

@@ -45,5 +45,5 @@ if ret != 0:
 rknn.init_runtime()
 img = cv2.imread("images/0.png")
 outputs = rknn.inference(inputs=[np.expand_dims(img, 0)])
-print("sum of probabilities: %.3f" % outputs[0].sum())
+print(f"sum of probabilities: {outputs[0].sum():.3f}")
 rknn.release()

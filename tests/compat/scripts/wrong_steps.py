@@ -1,4 +1,4 @@
-"""Everything in the wrong order and with wrong arguments: values are returned, nothing is raised."""
+"""Everything in the wrong order and with wrong arguments: nothing is raised."""
 
 from rknn.api import RKNN
 

@@ -66,7 +66,7 @@ if __name__ == "__main__":
     img = cv2.cvtColor(cv2.imread(args.img_path), cv2.COLOR_BGR2RGB)
     img = cv2.resize(img, SIZE)
     outputs = model.run([np.expand_dims(img, 0)])
-    found = np.concatenate([process(o[0], a) for o, a in zip(outputs, ANCHORS)])
+    found = np.concatenate([process(o[0], a) for o, a in zip(outputs, ANCHORS, strict=True)])
     best = found[np.argsort(-found[:, 4])][:3]
     for x, y, w, h, score in best:
         print(f"box @ ({x:.1f} {y:.1f} {w:.1f} {h:.1f}) {score:.3f}")

@@ -63,7 +63,9 @@ class Converter(Device):
     ) -> int:
         """Set the chip, the preprocessing and how the model is quantised.
 
-        Deviation: -1 where the vendor's tool raises ValueError; the table below has each argument.
+        Deviation: -1 where the vendor's tool raises ValueError; the last table has each argument.
+
+        Missing: w4a16 and group quantisation; inputs_yuv_fmt; op_target; quantize_weight.
         """
         given = {k: v for k, v in locals().items() if k not in ("self", "kwargs")}
         self._config = None
@@ -99,7 +101,7 @@ class Converter(Device):
     ) -> int:
         """Load an ONNX file; `inputs` and `outputs` cut it at tensors.
 
-        Deviation: all opsets are read; loops and NonZero work.
+        Deviation: opsets above 19 are read too.
         """
         largest = self._configured().largest
         path = sources.model_path(model, "load_onnx")
@@ -138,7 +140,10 @@ class Converter(Device):
 
     @guarded(-1)
     def load_caffe(self, model: Any, blobs: Any = None, input_name: Any = None) -> int:
-        """Load a Caffe net (.prototxt) and its weights (.caffemodel)."""
+        """Load a Caffe net (.prototxt) and its weights (.caffemodel).
+
+        Missing: input_name, which is ignored; inputs keep the order of the net.
+        """
         self._configured()
         path = sources.model_path(model, "load_caffe")
         weights = sources.second_file(blobs or path.with_suffix(".caffemodel"), "blobs")
@@ -184,8 +189,8 @@ class Converter(Device):
     ) -> int:
         """Compile the loaded model, in integers or in float16.
 
-        Deviation: pictures of another size are resized (bilinear) as by the vendor; weights are
-        rounded and biases corrected for accuracy, so outputs differ in the last bits.
+        Deviation: pictures of another size are resized (bilinear); weights are rounded and biases
+        corrected for accuracy, so int8 outputs differ from the vendor's.
         """
         model, config = self._model(), self._configured()
         if rknn_batch_size is not None and (
@@ -228,7 +233,9 @@ class Converter(Device):
     ) -> int:
         """Quantise and write MODEL.model, MODEL.data and MODEL.quantization.cfg into the cwd.
 
-        Deviation: MODEL.model is the float model as ONNX; rknn_batch_size is ignored.
+        Deviation: MODEL.model is the float model as ONNX.
+
+        Missing: rknn_batch_size, which is ignored; dynamic_input.
         """
         model, config = self._model(), self._configured()
         if rknn_batch_size is not None:
@@ -259,7 +266,9 @@ class Converter(Device):
     def export_rknn(self, export_path: Any, **kwargs: Any) -> int:
         """Write the built model.
 
-        Deviation: the file is a package of Intaglio; boards need its runtime.
+        Deviation: the file is a package of Intaglio, which its own runtime opens.
+
+        Missing: files that Rockchip's runtime opens.
         """
         for name in kwargs:
             if name != "cpp_gen_cfg":

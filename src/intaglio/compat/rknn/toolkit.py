@@ -36,8 +36,9 @@ class RKNN(Converter):
     ) -> int:
         """Make the model ready to run in the simulator of its chip.
 
-        Deviation: `target` does not connect to a board, the simulator answers; async_mode and
-        fallback_prior_device are ignored.
+        Deviation: with `target` the simulator answers too, after a warning.
+
+        Missing: connections to boards; async_mode and fallback_prior_device, which are ignored.
         """
         if async_mode:
             self.log.warning("init_runtime: async_mode is ignored; inference returns its own frame")

@@ -64,7 +64,10 @@ USAGE = "usage: python -m rknn.api.rknn_convert -t rk3588 -i model.yml|model.onn
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Convert; the exit code is 0, or 1 after a line that says what is wrong."""
+    """Convert a model; the exit code is 0, or 1 after a line that says what is wrong.
+
+    Deviation: custom_hybrid turns on auto_hybrid; devices are ignored.
+    """
     try:
         given = parse(arguments)
         return convert(given)
