@@ -14,6 +14,12 @@ from intaglio.compat.__main__ import main
 from intaglio.errors import BadInput
 
 
+@pytest.fixture(autouse=True)
+def _without_names() -> None:
+    """Other tests of this process may have installed the names."""
+    aliases.uninstall()
+
+
 def test_nothing_is_installed_under_the_vendors_names():
     assert importlib.util.find_spec("rknn") is None
     assert importlib.util.find_spec("rknnlite") is None

@@ -21,12 +21,12 @@ def test_accuracy_analysis_writes_what_the_manual_names(folder: Path, int8: RKNN
     assert "cos" in text
     assert "euc" in text
     rows = [line for line in text.splitlines() if line.startswith("[")]
-    assert [r.split("  ")[0] for r in rows][:2] == ["[Conv] c0", "[Relu] r0"]
+    assert [r.split("  ")[0] for r in rows][:2] == ["[ConvRelu] r0", "[ConvRelu] r1"]
     names = dict(
         line.split("\t") for line in Path("snapshot/map_name_to_file.txt").read_text().splitlines()
     )
-    assert {"x", "c0", "r0", "y"} <= set(names)
-    golden, other = (np.loadtxt(f"snapshot/{p}/{names['c0']}") for p in ("golden", "simulator"))
+    assert {"x", "r0", "r1", "y"} <= set(names)
+    golden, other = (np.loadtxt(f"snapshot/{p}/{names['r0']}") for p in ("golden", "simulator"))
     assert golden.size == 8 * 16 * 16
     cosine = golden @ other / np.linalg.norm(golden) / np.linalg.norm(other)
     distance = np.linalg.norm(golden - other)

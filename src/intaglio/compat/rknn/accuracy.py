@@ -16,8 +16,10 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.analysis.accuracy import with_layers
 from intaglio.compat.rknn.dataset import Sample
+from intaglio.compat.rknn.number_text import number_lines
 from intaglio.errors import BadInput
-from intaglio.ir import Array, Graph, Value
+from intaglio.ir import Array, Graph, Node, Value
+from intaglio.ops.registry import REGISTRY
 from intaglio.quant import Quantized
 from intaglio.quant.ranges.observe import Probe
 from intaglio.quant.search.output_error import Match
@@ -42,7 +44,7 @@ class Row:
 
     @property
     def title(self) -> str:
-        return f"[{self.op[:1].upper()}{self.op[1:]}] {self.name}"
+        return f"[{self.op}] {self.name}"
 
 
 Values = dict[str, tuple[Array, Array]]  # by tensor: golden and simulator
@@ -60,6 +62,8 @@ def compare(model: Quantized, sample: Sample) -> tuple[list[Row], Values]:
     golden, simulated = model.float_graph, model.bare_graph
     theirs = {v.name: v for v in _tensors(simulated)}
     joined = [(v, theirs[v.name]) for v in _tensors(golden) if v.name in theirs]
+    known = {v for v, _ in joined}
+    joined = [(v, q) for v, q in joined if _activation(v) not in known]
     if not joined:
         raise BadInput("no layer of the model is quantised; there is nothing to compare")
     alone, layers = with_layers(golden, [(v.name, q) for v, q in joined])
@@ -73,9 +77,8 @@ def compare(model: Quantized, sample: Sample) -> tuple[list[Row], Values]:
         rows: list[Row] = []
         values: Values = {}
         for v, q in joined:
-            op = v.producer.op if v.producer else "input"
             single = _figures(x[v], z[layers[v.name]]) if v.name in layers else None
-            rows.append(Row(op, v.name, _figures(x[v], y[q]), single))
+            rows.append(Row(_op(v), v.name, _figures(x[v], y[q]), single))
             values[v.name] = (x[v].copy(), y[q].copy())
     return rows, values
 
@@ -88,6 +91,30 @@ def _tensors(graph: Graph) -> list[Value]:
         for v in n.outputs
         if v.name and dtypes.is_float(v.dtype) and not v.type.dynamic
     ]
+
+
+def _activation(v: Value) -> Value | None:
+    """The result of the activation that is fused with the layer of `v`, if there is one."""
+    if len(v.uses) != 1 or v.producer is None or _elementwise(v.producer):
+        return None
+    node = next(iter(v.uses))
+    computed = [x for x in node.inputs if x is not None and x.data is None]
+    return node.outputs[0] if _elementwise(node) and len(computed) == 1 else None
+
+
+def _elementwise(node: Node) -> bool:
+    return node.op in REGISTRY and REGISTRY[node.op].elementwise
+
+
+def _op(v: Value) -> str:
+    """The operator of a layer, with a fused activation: ConvRelu."""
+    if v.producer is None:
+        return "Input"
+    ops = [v.producer.op]
+    for x in v.producer.inputs:
+        if x is not None and x.producer is not None and _activation(x) is v:
+            ops.insert(0, x.producer.op)
+    return "".join(op[:1].upper() + op[1:] for op in ops)
 
 
 def _figures(golden: Array, other: Array) -> tuple[float, float]:
@@ -127,6 +154,6 @@ def _write(folder: Path, sample: Sample, values: Values, text: str) -> None:
         file = f"{re.sub(r'[^A-Za-z0-9_.-]', '_', name)[:80]}_{i}.txt"
         names.append(f"{name}\t{file}\n")
         for part, array in zip(("golden", "simulator"), both, strict=True):
-            np.savetxt(folder / part / file, np.asarray(array, np.float32).ravel(), fmt="%.7g")
+            (folder / part / file).write_bytes(number_lines(np.asarray(array, np.float32)))
     (folder / NAMES).write_text("".join(names))
     (folder / REPORT).write_text(text)
