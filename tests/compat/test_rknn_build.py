@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper
+from tests.compat.models import save
 
 import intaglio
 from intaglio.compat.rknn.api import RKNN
@@ -104,6 +106,23 @@ def test_arrays_of_a_dataset_are_normalised(folder: Path, picture: np.ndarray):
     scheme = rknn._built.quantized.scheme.tensors["x"]
     assert -1.1 < scheme.lo < -0.9
     assert 0.9 < scheme.hi < 1.1
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+def test_mean_and_std_of_nine_channels(folder: Path, quantized: bool):
+    rng = np.random.default_rng(0)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], "conv")
+    weights = rng.normal(0, 0.3, (4, 9, 1, 1))
+    save(Path("nine.onnx"), [node], {"x": [1, 9, 8, 8]}, {"y": [1, 4, 8, 8]}, w=weights)
+    x = rng.normal(0, 3, (1, 9, 8, 8)).astype(np.float32)
+    np.save("nine.npy", x)
+    Path("nine.txt").write_text("nine.npy\n")
+    mean, std = [float(c) for c in range(9)], [2.0] * 9
+    dataset = "nine.txt" if quantized else None
+    rknn = built("nine.onnx", dataset, mean_values=[mean], std_values=[std])
+    ready = (x - np.float32(mean).reshape(-1, 1, 1)) / 2
+    found = rknn.inference([x], data_format="nchw")[0]
+    assert cosine(found, golden("nine.onnx", x=ready.astype(np.float32))) > 0.999
 
 
 def test_several_shapes(folder: Path, picture: np.ndarray):

@@ -120,6 +120,23 @@ def test_tflite(rknn: RKNN, folder: Path):
     np.testing.assert_allclose(turned, np.maximum(x, 0), atol=2e-3)
 
 
+def test_a_quantised_tflite_takes_pixels_as_they_are(folder: Path, capsys):
+    pytest.importorskip("tflite")
+    from tests.frontends.tflite_build import T, model, op
+
+    kinds = [T((1, 4, 4, 3), np.uint8, scale=[1 / 128], zero=[128], name="image") for _ in "ab"]
+    kinds[1].name = "relu"
+    Path("q.tflite").write_bytes(model(kinds, [op("RELU", [0], [1])], [0], [1]))
+    rknn = RKNN()
+    rknn.config(mean_values=[[128] * 3], std_values=[[128] * 3], target_platform="rk3588")
+    assert rknn.load_tflite("q.tflite") == 0
+    assert "'image' takes u8; it has no mean and std" in capsys.readouterr().err
+    x = np.arange(48, dtype=np.uint8).reshape(1, 4, 4, 3) * 5
+    found = outputs(rknn, x)[0]
+    assert found.dtype == np.uint8
+    np.testing.assert_array_equal(found, np.maximum(x, 128))
+
+
 def test_tensorflow(rknn: RKNN, folder: Path):
     pytest.importorskip("tflite")
     models.other_formats(folder)

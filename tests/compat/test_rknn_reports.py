@@ -45,9 +45,22 @@ def test_accuracy_analysis_refuses(folder: Path, int8: RKNN, capsys):
         "there is no file 'nope.png'",
         "2 files for 1 inputs",
         "runtime_error is left out",
-        "there is no quantised model in memory",
+        "there is no built model; call build first",
     ):
         assert words in said
+
+
+def test_accuracy_of_float16(folder: Path, capsys):
+    rknn = RKNN()
+    rknn.config(mean_values=[[128] * 3], std_values=[[128] * 3], target_platform="rk3588")
+    rknn.load_onnx("mobilenet.onnx")
+    assert rknn.build(do_quantization=False) == 0
+    assert rknn.accuracy_analysis(inputs=["images/0.png"]) == 0
+    lines = Path("snapshot/error_analysis.txt").read_text().splitlines()
+    rows = [line.split()[1:] for line in lines if line.startswith("[")]
+    assert [r[0] for r in rows][:2] == ["r0", "r1"]
+    assert all(0.9999 < float(r[1]) <= 1 for r in rows)
+    assert any(float(r[3]) > 0 for r in rows)  # float16 is not float32
 
 
 def test_eval_perf(int8: RKNN, capsys):

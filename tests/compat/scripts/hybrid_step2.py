@@ -17,7 +17,7 @@ if ret != 0:
 ret = rknn.export_rknn("./mobilenet_hybrid.rknn")
 if ret != 0:
     exit(ret)
-ret = rknn.accuracy_analysis(inputs=["./images/0.png"], output_dir="./snapshot")
+ret = rknn.accuracy_analysis(inputs=["./images/0.png"], output_dir=None)
 if ret != 0:
     exit(ret)
 rknn.init_runtime()

@@ -10,9 +10,11 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+import intaglio
 from intaglio import dtypes
 from intaglio.analysis.accuracy import with_layers
 from intaglio.compat.rknn.dataset import Sample
@@ -25,6 +27,7 @@ from intaglio.quant.ranges.observe import Probe
 from intaglio.quant.search.output_error import Match
 
 REPORT, NAMES = "error_analysis.txt", "map_name_to_file.txt"
+FLOAT_LEVEL = 2  # of the optimiser: layers keep their meaning in floats
 HEAD = """\
 # simulator_error: error of each layer of the simulator, against the float model ('golden').
 #      entire: in the whole model; errors of the layers before it are included.
@@ -53,6 +56,26 @@ Values = dict[str, tuple[Array, Array]]  # by tensor: golden and simulator
 def analyse(model: Quantized, sample: Sample, folder: Path) -> list[Row]:
     """Compare all layers on one normalised sample; write the files into `folder`."""
     rows, values = compare(model, sample)
+    _write(folder, sample, values, report(rows))
+    return rows
+
+
+def analyse_float(
+    graph: Graph, sample: Sample, keywords: dict[str, Any], folder: Path
+) -> list[Row]:
+    """The same of a model in float16: all layers become outputs of a package for the chip."""
+    golden = intaglio.optimize(graph, level=FLOAT_LEVEL)
+    tensors = [v for v in _tensors(golden) if _activation(v) is None]
+    names = [f"layer{i}" for i in range(len(tensors))]
+    rows, values = [], {}
+    with Probe(golden, tensors, images_last=False) as probe:
+        x = {v: a.copy() for v, a in probe.run(sample).items()}
+    whole = Graph(golden.inputs, tensors, names)
+    with intaglio.open(intaglio.compile(whole, **keywords)) as session:
+        y = session.run(sample)
+    for v, name in zip(tensors, names, strict=True):
+        rows.append(Row(_op(v), v.name, _figures(x[v], y[name]), None))
+        values[v.name] = (x[v], y[name])
     _write(folder, sample, values, report(rows))
     return rows
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import intaglio
-from intaglio import compiler, dtypes
+from intaglio import compiler, dtypes, ops
 from intaglio.compat.log import Log
 from intaglio.compat.rknn.config import METHODS, Config
 from intaglio.compat.rknn.dataset import Samples, read_list
@@ -18,7 +18,7 @@ from intaglio.compat.rknn.platforms import chip_of
 from intaglio.compat.rknn.source import Source
 from intaglio.errors import IntaglioError
 from intaglio.frontends.preprocess import preprocess
-from intaglio.ir import Graph
+from intaglio.ir import Graph, Value
 from intaglio.package import Package
 from intaglio.package.constant_pool import ConstantPool
 from intaglio.quant import Quantized, Scheme, calibrate
@@ -126,16 +126,36 @@ def build_float(model: Loaded, config: Config, batch: int | None, log: Log) -> B
 
 def _embed(graph: Graph, infos: Sequence[InputInfo]) -> None:
     """Make mean and std of these inputs part of a graph that takes floats."""
-    if infos:
-        mean = {i.name: list(i.mean or (0.0,)) for i in infos}
-        std = {i.name: list(i.std or (1.0,)) for i in infos}
-        preprocess(graph, mean=mean, std=std, layout=infos[0].layout)
+    pictures = [i for i in infos if is_picture(i)]
+    if pictures:
+        mean = {i.name: list(i.mean or (0.0,)) for i in pictures}
+        std = {i.name: list(i.std or (1.0,)) for i in pictures}
+        preprocess(graph, mean=mean, std=std, layout=pictures[0].layout)
+    for info in infos:
+        if not is_picture(info):
+            _normalise(graph, info)
+
+
+def _normalise(graph: Graph, info: InputInfo) -> None:
+    """Subtract mean and divide by std in front of an input with any number of channels."""
+    index = next(i for i, v in enumerate(graph.inputs) if v.name == info.name)
+    old = graph.inputs[index]
+    given = Value(old.type, info.name)
+    mean, std = info.per_channel()
+    made: Value = ops.div(ops.sub(given, mean), std)
+    made.name = old.name = f"{info.name}_prepared"
+    graph.replace(old, made)
+    graph.inputs[index] = given
+
+
+def is_picture(info: InputInfo) -> bool:
+    """Whether the core takes this input as pictures."""
+    return len(info.shape) == 4 and info.channels in PICTURE_CHANNELS
 
 
 def takes_bytes(info: InputInfo) -> bool:
     """Whether a quantised model takes this input as pixels in bytes, normalised inside."""
-    picture = len(info.shape) == 4 and info.channels in PICTURE_CHANNELS
-    return picture and info.normalizes and dtypes.is_float(info.dtype)
+    return is_picture(info) and info.normalizes and dtypes.is_float(info.dtype)
 
 
 def build_quantized(

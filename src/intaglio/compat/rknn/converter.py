@@ -14,6 +14,7 @@ from intaglio.compat.rknn.custom_operators import CustomOperators
 from intaglio.compat.rknn.device import Device
 from intaglio.compat.rknn.inputs import read_inputs
 from intaglio.compat.rknn.source import Source
+from intaglio.dtypes import is_float
 from intaglio.errors import BadInput, did_you_mean
 
 
@@ -78,10 +79,13 @@ class Converter(Device):
         return 0
 
     def _load(self, source: Source) -> int:
+        config = self._configured()
         with self.log.collecting():
-            self._loaded = Loaded.of(source, self._configured())
+            self._loaded = Loaded.of(source, config)
         self._built = self.package = None
         for v in self._loaded.graph.inputs:
+            if not is_float(v.dtype) and (config.mean_values or config.std_values):
+                self.log.warning(f"load: '{v.name}' takes {v.dtype}; it has no mean and std")
             self.log.detail(f"load: input '{v.name}' {v.dtype} {list(v.shape)}")
         return 0
 

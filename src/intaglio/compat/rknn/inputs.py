@@ -65,18 +65,20 @@ class InputInfo:
         """(array - mean) / std, in f32; the array has the axes of the model."""
         if not self.normalizes:
             return array
-        along = (-1, 1, 1) if array.ndim == 4 and not self.channels_last else (-1,)
-        mean, std = (np.asarray(v, np.float32).reshape(along) for v in self._pair())
+        mean, std = self.per_channel()
         return (array.astype(np.float32) - mean) / std
 
     def raw(self, array: Array) -> Array:
         """The inverse of `normalized`."""
-        along = (-1, 1, 1) if array.ndim == 4 and not self.channels_last else (-1,)
-        mean, std = (np.asarray(v, np.float32).reshape(along) for v in self._pair())
+        mean, std = self.per_channel()
         return array.astype(np.float32) * std + mean
 
-    def _pair(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        return self.mean or (0.0,), self.std or (1.0,)
+    def per_channel(self) -> tuple[Array, Array]:
+        """Mean and std as arrays that broadcast along the channels."""
+        along = (-1, 1, 1) if len(self.shape) == 4 and not self.channels_last else (-1,)
+        mean, std = self.mean or (0.0,), self.std or (1.0,)
+        pair = [np.asarray(v, np.float32).reshape(along) for v in (mean, std)]
+        return pair[0], pair[1]
 
     def stored(self, array: Array) -> Array:
         """The array in the element type of the graph's input."""
@@ -102,6 +104,8 @@ def inputs_of(graph: Graph, config: Config, channels_last: bool) -> list[InputIn
         each.append(given or [None] * len(found))
     infos = []
     for v, mean, std in zip(found, *each, strict=True):
+        if not dtypes.is_float(v.dtype):  # a quantised model takes pixels as they are
+            mean = std = None
         info = InputInfo(v.name, v.shape, v.dtype, channels_last and v.type.rank == 4)
         mean_of = _checked(info, "mean_values", mean)
         std_of = _checked(info, "std_values", std)
