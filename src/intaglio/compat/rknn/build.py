@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -153,11 +153,6 @@ def is_picture(info: InputInfo) -> bool:
     return len(info.shape) == 4 and info.channels in PICTURE_CHANNELS
 
 
-def takes_bytes(info: InputInfo) -> bool:
-    """Whether a quantised model takes this input as pixels in bytes, normalised inside."""
-    return is_picture(info) and info.normalizes and dtypes.is_float(info.dtype)
-
-
 def build_quantized(
     model: Loaded, config: Config, dataset: Any, batch: int | None, auto: bool, log: Log
 ) -> Built:
@@ -194,16 +189,8 @@ def quantize(
     accuracy: float | None = None,
     scheme: Scheme | None = None,
 ) -> Quantized:
-    """Calibrate a graph with normalised samples; pictures become inputs of bytes."""
+    """Calibrate a graph with normalised samples."""
     activations, weights = config.types
-    bytes_of = [i for i in infos if takes_bytes(i)]
-    preprocessing: dict[str, Any] = {}
-    if bytes_of:
-        preprocessing = {
-            "input_type": {i.name: "uint8" for i in bytes_of},
-            "mean": {i.name: list(i.mean or (0.0,)) for i in bytes_of},
-            "std": {i.name: list(i.std or (1.0,)) for i in bytes_of},
-        }
     layouts = {i.layout for i in infos if len(i.shape) == 4}
     return calibrate(
         graph,
@@ -220,27 +207,20 @@ def quantize(
         limit=len(samples),
         scheme=scheme,
         layout=layouts.pop() if len(layouts) == 1 else "auto",
-        warn=_without_arrays(warn),
-        **preprocessing,
+        warn=warn,
     )
 
 
-def _without_arrays(warn: Callable[[str], None]) -> Callable[[str], None]:
-    """Warnings of calibration, without the one that arrays are not normalised: ours are."""
-
-    def tell(words: str) -> None:
-        if not words.startswith("mean and std are for pictures"):
-            warn(words)
-
-    return tell
-
-
 def finish(result: Quantized, infos: Sequence[InputInfo], config: Config) -> list[InputInfo]:
-    """Embed what bytes do not cover, and keep the inputs in the graph's metadata."""
-    _embed(result.graph, [i for i in infos if i.normalizes and not takes_bytes(i)])
-    of = [replace(i, takes_bytes=takes_bytes(i)) for i in infos]
-    write_inputs(result.graph, of, config)
-    return of
+    """Embed mean and std, and keep the inputs in the graph's metadata.
+
+    They stay in floats: a table of bytes for each channel takes the NPU longer than its CPU takes
+    for the arithmetic, and inputs need not be whole numbers.
+    """
+    result.bare_graph = result.graph.copy()
+    _embed(result.graph, [i for i in infos if i.normalizes])
+    write_inputs(result.graph, infos, config)
+    return list(infos)
 
 
 def _at_other_shapes(model: Loaded, config: Config, scheme: Scheme) -> Graph:

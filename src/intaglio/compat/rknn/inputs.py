@@ -32,7 +32,6 @@ class InputInfo:
     channels_last: bool  # of an input with four axes
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
-    takes_bytes: bool = False  # the graph takes pixels as u8
 
     @property
     def layout(self) -> str:
@@ -82,10 +81,6 @@ class InputInfo:
 
     def stored(self, array: Array) -> Array:
         """The array in the element type of the graph's input."""
-        if self.takes_bytes:
-            if array.dtype != np.uint8:
-                array = np.clip(np.rint(array.astype(np.float32)), 0, 255).astype(np.uint8)
-            return np.ascontiguousarray(array)
         return np.ascontiguousarray(array, dtypes.numpy_of(self.dtype))
 
 
@@ -150,7 +145,7 @@ def read_inputs(package: Package) -> list[InputInfo]:
 
 def _plain(name: str, t: Type) -> InputInfo:
     last = t.rank == 4 and t.shape[3] in PICTURE_CHANNELS and t.shape[1] not in PICTURE_CHANNELS
-    return InputInfo(name, t.shape, t.dtype, last, takes_bytes=t.dtype == "u8")
+    return InputInfo(name, t.shape, t.dtype, last)
 
 
 def input_from_json(one: dict[str, Any]) -> InputInfo:
@@ -159,5 +154,5 @@ def input_from_json(one: dict[str, Any]) -> InputInfo:
         raise ValueError(f"element type {one['dtype']!r}")
     mean, std = (tuple(float(x) for x in one[k]) for k in ("mean", "std"))
     shape = tuple(int(d) for d in one["shape"])
-    last, pixels = bool(one["channels_last"]), bool(one["takes_bytes"])
-    return InputInfo(str(one["name"]), shape, str(one["dtype"]), last, mean, std, pixels)
+    last = bool(one["channels_last"])
+    return InputInfo(str(one["name"]), shape, str(one["dtype"]), last, mean, std)
