@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 from tests.compat.models import save
 
+import intaglio.ops
 from intaglio.compat.rknn.api import RKNN
 from intaglio.compat.rknnlite.api import RKNNLite
 
@@ -102,6 +103,40 @@ def test_9_a_wrong_layout_is_recognised(rknn: RKNN, folder: Path, picture: np.nd
     assert "it is in nchw: add data_format=['nchw']" in line(capsys)
     assert rknn.inference(inputs=[np.asarray(picture, np.float64)]) is None
     assert ".astype(np.float32)" in line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        ("inference", {"inputs": [np.zeros((1, 16, 16, 3), "f")], "data_format": 5}),
+        ("accuracy_analysis", {"inputs": None}),
+        ("load_onnx", {"model": "mobilenet.onnx", "input_initial_val": 3}),
+        ("hybrid_quantization_step2", dict.fromkeys(
+            ("model_input", "data_input", "model_quantization_cfg"))),
+        ("hybrid_quantization_step1", {"dataset": "dataset.txt", "custom_hybrid": ["c0", "y"]}),
+        ("hybrid_quantization_step1", {"dataset": "dataset.txt", "proposal": 1,
+                                       "proposal_dataset_size": "many"}),
+        ("codegen", {"output_path": None}),
+        ("codegen", {"output_path": "app", "inputs": 3}),
+    ],
+)  # fmt: skip
+def test_arguments_of_wrong_types_are_one_line(rknn: RKNN, folder: Path, capsys, method, given):
+    rknn.load_onnx("mobilenet.onnx")
+    rknn.build(do_quantization=False)
+    rknn.export_rknn("m.rknn")
+    rknn.init_runtime()
+    assert getattr(rknn, method)(**given) in (-1, None)
+    assert line(capsys).startswith(f"E {method}: ")
+
+
+def test_errors_of_the_core_stay_visible(rknn: RKNN, folder: Path, monkeypatch):
+    def broken(*args, **keywords):
+        return intaglio.ops.add(None, None)
+
+    rknn.load_onnx("mobilenet.onnx")
+    monkeypatch.setattr("intaglio.compat.rknn.converter.build_float", broken)
+    with pytest.raises((AttributeError, TypeError)):
+        rknn.build(do_quantization=False)
 
 
 def test_10_a_damaged_file_is_refused_when_loading(rknn: RKNN, folder: Path, capsys):

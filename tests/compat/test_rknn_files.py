@@ -76,6 +76,27 @@ def test_files_that_are_refused(folder: Path, int8: RKNN, capsys):
     assert int8.export_rknn("m.rknn", path="x") == -1
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("x", "z"),
+        ("[1, 3, 16, 16]", "[1, 3]"),
+        ("[128.0, 128.0, 128.0]", "[1.0, 2.0]"),
+        ("f32", "f99"),
+    ],
+)
+def test_metadata_of_another_model_is_refused(folder: Path, int8: RKNN, capsys, change):
+    graph = int8._built.graphs[0].copy()
+    old, new = change
+    text = graph.metadata["rknn"]
+    old = f'"{old}"' if old == "x" else old
+    assert old in text
+    graph.metadata["rknn"] = text.replace(old, f'"{new}"' if new == "z" else new)
+    intaglio.compile(graph, target="rk3588").save("other.rknn")
+    assert RKNN().load_rknn("other.rknn") == -1
+    assert "metadata 'rknn' of the package is damaged" in capsys.readouterr().err
+
+
 def test_encryption(folder: Path, int8: RKNN, picture: np.ndarray, monkeypatch, capsys):
     pytest.importorskip("cryptography")
     int8.export_rknn("m.rknn")

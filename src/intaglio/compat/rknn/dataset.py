@@ -32,7 +32,7 @@ def read_list(dataset: Any, count: int) -> list[list[Path]]:
         raise BadInput(f"dataset is {dataset!r}; give the path of a text file")
     path = Path(dataset)
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except UnicodeDecodeError:
         raise BadFile(f"dataset: '{path}' is no text file; write the paths into one") from None
     except OSError as e:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -135,12 +135,25 @@ def read_inputs(package: Package) -> list[InputInfo]:
     if text is None:
         return [_plain(name, t) for name, t in package.inputs.items()]
     try:
-        content = json.loads(text)
-        return [input_from_json(one) for one in content["inputs"]]
+        found = [input_from_json(one) for one in json.loads(text)["inputs"]]
+        refuse_other_inputs(found, package.inputs)
+        return found
     except (ValueError, TypeError, KeyError) as e:
         raise BadFile(
             f"metadata '{KEY}' of the package is damaged ({e}); export it again"
         ) from None
+
+
+def refuse_other_inputs(infos: Sequence[InputInfo], types: Mapping[str, Type]) -> None:
+    """ValueError unless these are the inputs of a model, with as many axes."""
+    if sorted(i.name for i in infos) != sorted(types):
+        raise ValueError(f"inputs are {', '.join(i.name for i in infos)}")
+    for i in infos:
+        if len(i.shape) != types[i.name].rank:
+            raise ValueError(f"'{i.name}' has {len(i.shape)} axes")
+        for numbers in (i.mean, i.std):
+            if len(numbers) not in (0, 1, i.channels):
+                raise ValueError(f"'{i.name}' has {len(numbers)} numbers for {i.channels} channels")
 
 
 def _plain(name: str, t: Type) -> InputInfo:

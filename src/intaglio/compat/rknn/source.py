@@ -130,6 +130,7 @@ def onnx_source(
     """The arguments of `load_onnx`."""
     path = model_path(model, "load_onnx")
     declared = onnx_inputs(path)
+    inputs, outputs = ([n] if isinstance(n, str) else n for n in (inputs, outputs))
     names = list(declared) if inputs is None else list(inputs)
     keywords: dict[str, Any] = {}
     if inputs is not None and set(names) != set(declared):
