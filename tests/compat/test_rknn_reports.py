@@ -88,10 +88,25 @@ def test_eval_perf(int8: RKNN, capsys):
     int8.init_runtime()
 
 
+def test_a_file_without_names_is_smaller_and_still_reported(folder: Path):
+    sizes = []
+    for mini in (False, True):
+        rknn = RKNN()
+        rknn.config(target_platform="rk3588", mini_rknn=mini)
+        rknn.load_onnx("mobilenet.onnx")
+        rknn.build(do_quantization=False)
+        assert rknn.eval_perf(is_print=False)["total_time"] > 0
+        rknn.export_rknn("m.rknn")
+        sizes.append(Path("m.rknn").stat().st_size)
+    assert sizes[1] < sizes[0]
+
+
 def test_eval_memory(int8: RKNN, capsys):
     found = int8.eval_memory()
     assert set(found) == {"weight_memory", "internal_memory", "other_memory", "total_memory"}
     assert found["total_memory"] == sum(v for k, v in found.items() if k != "total_memory")
+    assert found["total_memory"] == int8.package.memory().total
+    assert all(v >= 0 for v in found.values())
     printed = capsys.readouterr().out
     for words in ("Memory Profile Info Dump", "Weight Memory: ", "Internal Tensor Memory: "):
         assert words in printed

@@ -122,17 +122,19 @@ class RKNN(Converter):
         return found
 
     def _reported(self) -> Any:
-        """The package that reports are about: of dynamic inputs, at the largest shapes."""
+        """The package that reports are about: with names, and at the largest of dynamic shapes."""
         if self.package is None:
             raise BadInput("there is no model; call build or load_rknn first")
-        if len(self.package.plans) == 1:
+        stripped = self._built is not None and "strip" in self._built.compile
+        if len(self.package.plans) == 1 and not stripped:
             return self.package
         if self._built is None:
             raise BadInput(
                 "the loaded file has several shapes, and its report is of one; call this after "
                 "build instead"
             )
-        return intaglio.compile(self._built.graphs[0], **self._built.compile)
+        keywords = {k: v for k, v in self._built.compile.items() if k != "strip"}
+        return intaglio.compile(self._built.graphs[0], **keywords)
 
     # ---- others ----------------------------------------------------------------------------------
     @guarded(-1)
