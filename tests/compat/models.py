@@ -71,6 +71,29 @@ def detector(path: Path) -> None:
     )
 
 
+def separable(path: Path, side: Any = SIDE) -> None:
+    """A convolution, a depthwise one and a pointwise one, as in MobileNet."""
+    rng, node = np.random.default_rng(7), helper.make_node
+    nodes = [
+        node("Conv", ["x", "w0"], ["c0"], "stem", pads=[1] * 4),
+        node("Relu", ["c0"], ["r0"], "relu0"),
+        node("Conv", ["r0", "w1"], ["c1"], "depthwise", pads=[1] * 4, group=8),
+        node("Relu", ["c1"], ["r1"], "relu1"),
+        node("Conv", ["r1", "w2"], ["y"], "pointwise"),
+    ]
+    spread = np.geomspace(0.02, 2, 8).reshape(-1, 1, 1, 1)  # channels of very different ranges
+    h, w = (side, side) if isinstance(side, int) else side
+    save(
+        path,
+        nodes,
+        {"x": [1, 3, h, w]},
+        {"y": [1, 4, h, w]},
+        w0=rng.normal(0, 0.3, (8, 3, 3, 3)) * spread,
+        w1=rng.normal(0, 0.3, (8, 1, 3, 3)) / spread,
+        w2=rng.normal(0, 0.3, (4, 8, 1, 1)),
+    )
+
+
 def two_inputs(path: Path) -> None:
     """Two feature maps that are concatenated: a and b [1, 4, 8, 8]."""
     rng, node = np.random.default_rng(2), helper.make_node

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import helper
-from tests.compat.models import save
+from tests.compat.models import save, separable
 
 import intaglio
 from intaglio.compat.rknn.api import RKNN
@@ -138,6 +138,17 @@ def test_several_shapes(folder: Path, picture: np.ndarray):
         assert rknn.inference(inputs=[picture[:, :4, :4]]) is None
         assert rknn.eval_perf(is_print=False)["total_time"] > 0
         assert rknn.eval_memory(is_print=False)["total_memory"] > 0
+
+
+def test_several_shapes_of_depthwise_layers(folder: Path, picture: np.ndarray):
+    separable(Path("s.onnx"), ("h", "w"))
+    config = {"dynamic_input": [[[1, 3, 8, 8]], [[1, 3, 16, 16]]], "std_values": [[255] * 3]}
+    rknn = built("s.onnx", "dataset.txt", **config)
+    for given in (picture, np.ascontiguousarray(picture[:, :8, :8])):
+        x = (given.astype(np.float32) / 255).transpose(0, 3, 1, 2)
+        wanted = intaglio.load("s.onnx", shapes={"x": x.shape})
+        wanted = intaglio.interpret(wanted, {"x": x})["y"]
+        assert cosine(rknn.inference(inputs=[given])[0], wanted) > 0.98
 
 
 def test_batches(folder: Path, picture: np.ndarray):

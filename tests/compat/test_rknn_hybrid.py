@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from tests.compat.models import separable
 
 import intaglio
 from intaglio.compat.rknn.api import RKNN
@@ -64,6 +65,21 @@ def test_a_layer_in_float16(folder: Path, picture: np.ndarray):
     assert layers["c0"] == "f16"  # the convolution that the activation is fused with
     assert "int8" in layers.values()
     assert rknn.accuracy_analysis(["images/0.png"]) == 0
+
+
+def test_depthwise_layers_keep_their_scales(folder: Path, picture: np.ndarray):
+    """The input of a depthwise layer has a scale for each channel: step 2 finds it again."""
+    separable(Path("mobilenet.onnx"))
+    step1()
+    content = yaml.safe_load(Path(FILES[2]).read_text())["quantize_parameters"]
+    assert content["r0"]["qmethod"] == "channel"
+    found = step2().inference([picture])[0]
+    rknn = RKNN()
+    rknn.config(mean_values=[[128] * 3], std_values=[[128] * 3], target_platform="rk3588")
+    rknn.load_onnx("mobilenet.onnx")
+    rknn.build(do_quantization=True, dataset="dataset.txt")
+    rknn.init_runtime()
+    np.testing.assert_allclose(found, rknn.inference([picture])[0], atol=2e-2)
 
 
 def test_an_edited_range_changes_the_scale(folder: Path):

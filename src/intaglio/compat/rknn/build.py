@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from intaglio.ir import Graph, Value
 from intaglio.package import Package
 from intaglio.package.constant_pool import ConstantPool
 from intaglio.quant import Quantized, Scheme, calibrate
+from intaglio.quant.ranges.affine import affine
 
 NOTHING = "there is nothing to quantise"  # begins the error for a model without products
 INTEGER_LEVEL = 3  # the level at which quantised graphs compute in integers
@@ -167,6 +168,10 @@ def build_quantized(
             raise
         log.warning(f"build: {e}; the model is built in floats")
         return build_float(model, config, batch, log)
+    if config.dynamic_input is not None:  # all plans have the same scales
+        scheme = per_tensor(result.scheme, result.float_graph)
+        if scheme.tensors != result.scheme.tensors:
+            result = quantize(model.graph, samples, infos, config, log.warning, scheme=scheme)
     graphs, of = [result.graph], finish(result, infos, config)
     for other in model.others(config):
         graphs.append(_at_other_shapes(other, config, result.scheme))
@@ -221,6 +226,27 @@ def finish(result: Quantized, infos: Sequence[InputInfo], config: Config) -> lis
     _embed(result.graph, [i for i in infos if i.normalizes])
     write_inputs(result.graph, infos, config)
     return list(infos)
+
+
+def activations_of(graph: Graph) -> set[str]:
+    """The names of tensors that are computed or given, not constant."""
+    return {v.name for v in graph.values() if v.data is None}
+
+
+def per_tensor(scheme: Scheme, graph: Graph) -> Scheme:
+    """The scheme with one scale for each activation; weights keep theirs.
+
+    Inputs of depthwise layers may have a scale for each channel, which no scheme can ask for.
+    """
+    computed, tensors = activations_of(graph), dict(scheme.tensors)
+    for name, t in scheme.tensors.items():
+        if t.axis is not None and name in computed:
+            first, last = dtypes.limits(t.dtype)
+            pairs = list(zip(t.scale, t.zero, strict=True))
+            low = min(s * (first - z) for s, z in pairs)
+            high = max(s * (last - z) for s, z in pairs)
+            tensors[name] = affine(low, high, t.dtype, not any(t.zero))
+    return replace(scheme, tensors=tensors)
 
 
 def _at_other_shapes(model: Loaded, config: Config, scheme: Scheme) -> Graph:

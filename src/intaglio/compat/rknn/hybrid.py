@@ -19,7 +19,7 @@ import numpy as np
 import intaglio
 from intaglio.array_files import read_npz
 from intaglio.compat.rknn import accuracy, quantization_cfg
-from intaglio.compat.rknn.build import Built, Loaded, compiled, finish, quantize
+from intaglio.compat.rknn.build import Built, Loaded, activations_of, compiled, finish, quantize
 from intaglio.compat.rknn.config import Config
 from intaglio.compat.rknn.dataset import Sample, Samples, read_list
 from intaglio.compat.rknn.inputs import InputInfo, input_from_json, refuse_other_inputs
@@ -161,6 +161,11 @@ def step2(model_input: Path, data_input: Path, cfg: Path, log: Any) -> tuple[Bui
         refuse_other_inputs(infos, {v.name: v.type for v in graph.inputs})
     except ValueError as e:
         raise BadFile(f"'{data_input}' is not of '{model_input}': {e}; run step 1 again") from None
+    computed = activations_of(graph)
+    for name, t in before.tensors.items():
+        # scales per channel, of inputs of depthwise layers, follow from the samples again
+        if t.axis is not None and name in computed and scheme.tensors.get(name) == t:
+            del scheme.tensors[name]
     scheme.wanted(graph, _refuse)
     scheme.layers |= _fused(graph, scheme.layers)
     result = quantize(graph, samples, infos, config, log.warning, scheme=scheme)
