@@ -11,7 +11,7 @@
 # make lint      ruff, mypy --strict and clang-format
 # make wheel     dist/intaglio-*.whl with kernels for all instruction sets, from a clean tree of the last commit
 # make build ISAS=all   kernels for all instruction sets; without it, for those of this machine
-# make docs      writes docs/rules.md and docs/operators.md from the rules and importers
+# make docs      writes docs/rules.md, docs/operators.md and docs/compat-*.md from the code
 # make site      builds the documentation site: open site/index.html
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -70,6 +70,7 @@ wheel: $(VENV)/created
 docs: $(VENV)/dev build
 	$(BIN)/python -m intaglio.analysis.document docs/rules.md
 	$(BIN)/python -m intaglio.analysis.operators docs/operators.md
+	$(BIN)/python -m intaglio.compat.conformance rknn docs/compat-rknn.md
 
 site: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -59,8 +59,9 @@ def install() -> None:
         return
     for name in ALIASES:
         if name in sys.modules:
+            place = getattr(sys.modules[name], "__file__", None)
             raise BadInput(
-                f"'{name}' is imported already, from {getattr(sys.modules[name], '__file__', '?')}; "
+                f"'{name}' is imported already, from {place}; "
                 "call intaglio.compat.install() before the first import of it"
             )
     sys.meta_path.insert(0, _FINDER)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
+import traceback
 from collections.abc import Callable
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -12,6 +14,8 @@ from intaglio.errors import IntaglioError, did_you_mean
 
 P = ParamSpec("P")
 R = TypeVar("R")
+FACADES = os.path.dirname(os.path.abspath(__file__)) + os.sep
+PACKAGE = os.path.dirname(FACADES.rstrip(os.sep)) + os.sep
 
 
 class HasLog(Protocol):
@@ -44,6 +48,11 @@ def guarded(failed: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 log.error(f"{name}: {' '.join(str(e).split())}")
             except OSError as e:
                 log.error(f"{name}: {e.filename or ''}: {e.strerror or e}")
+            except (TypeError, ValueError, AttributeError) as e:
+                if not _in_facade(e):
+                    raise
+                words = " ".join(str(e).split())
+                log.error(f"{name}: {words}; check the types of the arguments")
             except MemoryError:
                 log.error(f"{name}: out of memory; use a smaller model, batch or dataset")
             return failed  # type: ignore[no-any-return]
@@ -51,6 +60,16 @@ def guarded(failed: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return call
 
     return decorate
+
+
+def _in_facade(error: BaseException) -> bool:
+    """Whether the innermost frame of our own code is a facade's: an argument of a wrong type.
+
+    Errors of the core itself are bugs, and stay visible.
+    """
+    frames = [f.filename for f in traceback.extract_tb(error.__traceback__)]
+    own = [f for f in frames if f.startswith(PACKAGE)]
+    return bool(own) and own[-1].startswith(FACADES)
 
 
 def misfit(signature: inspect.Signature, error: TypeError, keywords: dict[str, Any]) -> str:

@@ -10,19 +10,24 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+import intaglio
 from intaglio import dtypes
 from intaglio.analysis.accuracy import with_layers
 from intaglio.compat.rknn.dataset import Sample
+from intaglio.compat.rknn.number_text import number_lines
 from intaglio.errors import BadInput
-from intaglio.ir import Array, Graph, Value
+from intaglio.ir import Array, Graph, Node, Value
+from intaglio.ops.registry import REGISTRY
 from intaglio.quant import Quantized
 from intaglio.quant.ranges.observe import Probe
 from intaglio.quant.search.output_error import Match
 
 REPORT, NAMES = "error_analysis.txt", "map_name_to_file.txt"
+FLOAT_LEVEL = 2  # of the optimiser: layers keep their meaning in floats
 HEAD = """\
 # simulator_error: error of each layer of the simulator, against the float model ('golden').
 #      entire: in the whole model; errors of the layers before it are included.
@@ -42,7 +47,7 @@ class Row:
 
     @property
     def title(self) -> str:
-        return f"[{self.op[:1].upper()}{self.op[1:]}] {self.name}"
+        return f"[{self.op}] {self.name}"
 
 
 Values = dict[str, tuple[Array, Array]]  # by tensor: golden and simulator
@@ -55,11 +60,33 @@ def analyse(model: Quantized, sample: Sample, folder: Path) -> list[Row]:
     return rows
 
 
+def analyse_float(
+    graph: Graph, sample: Sample, keywords: dict[str, Any], folder: Path
+) -> list[Row]:
+    """The same of a model in float16: all layers become outputs of a package for the chip."""
+    golden = intaglio.optimize(graph, level=FLOAT_LEVEL)
+    tensors = [v for v in _tensors(golden) if _activation(v) is None]
+    names = [f"layer{i}" for i in range(len(tensors))]
+    rows, values = [], {}
+    with Probe(golden, tensors, images_last=False) as probe:
+        x = {v: a.copy() for v, a in probe.run(sample).items()}
+    whole = Graph(golden.inputs, tensors, names)
+    with intaglio.open(intaglio.compile(whole, **keywords)) as session:
+        y = session.run(sample)
+    for v, name in zip(tensors, names, strict=True):
+        rows.append(Row(_op(v), v.name, _figures(x[v], y[name]), None))
+        values[v.name] = (x[v], y[name])
+    _write(folder, sample, values, report(rows))
+    return rows
+
+
 def compare(model: Quantized, sample: Sample) -> tuple[list[Row], Values]:
     """Every layer on one normalised sample, and the tensors themselves."""
     golden, simulated = model.float_graph, model.bare_graph
     theirs = {v.name: v for v in _tensors(simulated)}
     joined = [(v, theirs[v.name]) for v in _tensors(golden) if v.name in theirs]
+    known = {v for v, _ in joined}
+    joined = [(v, q) for v, q in joined if _activation(v) not in known]
     if not joined:
         raise BadInput("no layer of the model is quantised; there is nothing to compare")
     alone, layers = with_layers(golden, [(v.name, q) for v, q in joined])
@@ -73,9 +100,8 @@ def compare(model: Quantized, sample: Sample) -> tuple[list[Row], Values]:
         rows: list[Row] = []
         values: Values = {}
         for v, q in joined:
-            op = v.producer.op if v.producer else "input"
             single = _figures(x[v], z[layers[v.name]]) if v.name in layers else None
-            rows.append(Row(op, v.name, _figures(x[v], y[q]), single))
+            rows.append(Row(_op(v), v.name, _figures(x[v], y[q]), single))
             values[v.name] = (x[v].copy(), y[q].copy())
     return rows, values
 
@@ -88,6 +114,30 @@ def _tensors(graph: Graph) -> list[Value]:
         for v in n.outputs
         if v.name and dtypes.is_float(v.dtype) and not v.type.dynamic
     ]
+
+
+def _activation(v: Value) -> Value | None:
+    """The result of the activation that is fused with the layer of `v`, if there is one."""
+    if len(v.uses) != 1 or v.producer is None or _elementwise(v.producer):
+        return None
+    node = next(iter(v.uses))
+    computed = [x for x in node.inputs if x is not None and x.data is None]
+    return node.outputs[0] if _elementwise(node) and len(computed) == 1 else None
+
+
+def _elementwise(node: Node) -> bool:
+    return node.op in REGISTRY and REGISTRY[node.op].elementwise
+
+
+def _op(v: Value) -> str:
+    """The operator of a layer, with a fused activation: ConvRelu."""
+    if v.producer is None:
+        return "Input"
+    ops = [v.producer.op]
+    for x in v.producer.inputs:
+        if x is not None and x.producer is not None and _activation(x) is v:
+            ops.insert(0, x.producer.op)
+    return "".join(op[:1].upper() + op[1:] for op in ops)
 
 
 def _figures(golden: Array, other: Array) -> tuple[float, float]:
@@ -127,6 +177,6 @@ def _write(folder: Path, sample: Sample, values: Values, text: str) -> None:
         file = f"{re.sub(r'[^A-Za-z0-9_.-]', '_', name)[:80]}_{i}.txt"
         names.append(f"{name}\t{file}\n")
         for part, array in zip(("golden", "simulator"), both, strict=True):
-            np.savetxt(folder / part / file, np.asarray(array, np.float32).ravel(), fmt="%.7g")
+            (folder / part / file).write_bytes(number_lines(np.asarray(array, np.float32)))
     (folder / NAMES).write_text("".join(names))
     (folder / REPORT).write_text(text)

@@ -9,19 +9,22 @@ from typing import Any
 import numpy as np
 
 import intaglio
-from intaglio import compiler, dtypes
+from intaglio import compiler, dtypes, ops
 from intaglio.compat.log import Log
 from intaglio.compat.rknn.config import METHODS, Config
 from intaglio.compat.rknn.dataset import Samples, read_list
 from intaglio.compat.rknn.inputs import PICTURE_CHANNELS, InputInfo, inputs_of, write_inputs
 from intaglio.compat.rknn.platforms import chip_of
 from intaglio.compat.rknn.source import Source
+from intaglio.errors import IntaglioError
 from intaglio.frontends.preprocess import preprocess
-from intaglio.ir import Graph
+from intaglio.ir import Graph, Value
 from intaglio.package import Package
 from intaglio.package.constant_pool import ConstantPool
 from intaglio.quant import Quantized, Scheme, calibrate
+from intaglio.quant.ranges.affine import affine
 
+NOTHING = "there is nothing to quantise"  # begins the error for a model without products
 INTEGER_LEVEL = 3  # the level at which quantised graphs compute in integers
 
 
@@ -124,16 +127,31 @@ def build_float(model: Loaded, config: Config, batch: int | None, log: Log) -> B
 
 def _embed(graph: Graph, infos: Sequence[InputInfo]) -> None:
     """Make mean and std of these inputs part of a graph that takes floats."""
-    if infos:
-        mean = {i.name: list(i.mean or (0.0,)) for i in infos}
-        std = {i.name: list(i.std or (1.0,)) for i in infos}
-        preprocess(graph, mean=mean, std=std, layout=infos[0].layout)
+    pictures = [i for i in infos if is_picture(i)]
+    if pictures:
+        mean = {i.name: list(i.mean or (0.0,)) for i in pictures}
+        std = {i.name: list(i.std or (1.0,)) for i in pictures}
+        preprocess(graph, mean=mean, std=std, layout=pictures[0].layout)
+    for info in infos:
+        if not is_picture(info):
+            _normalise(graph, info)
 
 
-def takes_bytes(info: InputInfo) -> bool:
-    """Whether a quantised model takes this input as pixels in bytes, normalised inside."""
-    picture = len(info.shape) == 4 and info.channels in PICTURE_CHANNELS
-    return picture and info.normalizes and dtypes.is_float(info.dtype)
+def _normalise(graph: Graph, info: InputInfo) -> None:
+    """Subtract mean and divide by std in front of an input with any number of channels."""
+    index = next(i for i, v in enumerate(graph.inputs) if v.name == info.name)
+    old = graph.inputs[index]
+    given = Value(old.type, info.name)
+    mean, std = info.per_channel()
+    made: Value = ops.div(ops.sub(given, mean), std)
+    made.name = old.name = f"{info.name}_prepared"
+    graph.replace(old, made)
+    graph.inputs[index] = given
+
+
+def is_picture(info: InputInfo) -> bool:
+    """Whether the core takes this input as pictures."""
+    return len(info.shape) == 4 and info.channels in PICTURE_CHANNELS
 
 
 def build_quantized(
@@ -143,7 +161,17 @@ def build_quantized(
     infos = model.infos(config)
     samples = Samples(read_list(dataset, len(infos)), infos, config)
     accuracy = config.auto_hybrid_cos_thresh if auto else None
-    result = quantize(model.graph, samples, infos, config, log.warning, accuracy=accuracy)
+    try:
+        result = quantize(model.graph, samples, infos, config, log.warning, accuracy=accuracy)
+    except IntaglioError as e:
+        if not str(e).startswith(NOTHING):
+            raise
+        log.warning(f"build: {e}; the model is built in floats")
+        return build_float(model, config, batch, log)
+    if config.dynamic_input is not None:  # all plans have the same scales
+        scheme = per_tensor(result.scheme, result.float_graph)
+        if scheme.tensors != result.scheme.tensors:
+            result = quantize(model.graph, samples, infos, config, log.warning, scheme=scheme)
     graphs, of = [result.graph], finish(result, infos, config)
     for other in model.others(config):
         graphs.append(_at_other_shapes(other, config, result.scheme))
@@ -166,16 +194,8 @@ def quantize(
     accuracy: float | None = None,
     scheme: Scheme | None = None,
 ) -> Quantized:
-    """Calibrate a graph with normalised samples; pictures become inputs of bytes."""
+    """Calibrate a graph with normalised samples."""
     activations, weights = config.types
-    bytes_of = [i for i in infos if takes_bytes(i)]
-    preprocessing: dict[str, Any] = {}
-    if bytes_of:
-        preprocessing = {
-            "input_type": {i.name: "uint8" for i in bytes_of},
-            "mean": {i.name: list(i.mean or (0.0,)) for i in bytes_of},
-            "std": {i.name: list(i.std or (1.0,)) for i in bytes_of},
-        }
     layouts = {i.layout for i in infos if len(i.shape) == 4}
     return calibrate(
         graph,
@@ -192,27 +212,41 @@ def quantize(
         limit=len(samples),
         scheme=scheme,
         layout=layouts.pop() if len(layouts) == 1 else "auto",
-        warn=_without_arrays(warn),
-        **preprocessing,
+        warn=warn,
     )
 
 
-def _without_arrays(warn: Callable[[str], None]) -> Callable[[str], None]:
-    """Warnings of calibration, without the one that arrays are not normalised: ours are."""
-
-    def tell(words: str) -> None:
-        if not words.startswith("mean and std are for pictures"):
-            warn(words)
-
-    return tell
-
-
 def finish(result: Quantized, infos: Sequence[InputInfo], config: Config) -> list[InputInfo]:
-    """Embed what bytes do not cover, and keep the inputs in the graph's metadata."""
-    _embed(result.graph, [i for i in infos if i.normalizes and not takes_bytes(i)])
-    of = [replace(i, takes_bytes=takes_bytes(i)) for i in infos]
-    write_inputs(result.graph, of, config)
-    return of
+    """Embed mean and std, and keep the inputs in the graph's metadata.
+
+    They stay in floats: a table of bytes for each channel takes the NPU longer than its CPU takes
+    for the arithmetic, and inputs need not be whole numbers.
+    """
+    result.bare_graph = result.graph.copy()
+    _embed(result.graph, [i for i in infos if i.normalizes])
+    write_inputs(result.graph, infos, config)
+    return list(infos)
+
+
+def activations_of(graph: Graph) -> set[str]:
+    """The names of tensors that are computed or given, not constant."""
+    return {v.name for v in graph.values() if v.data is None}
+
+
+def per_tensor(scheme: Scheme, graph: Graph) -> Scheme:
+    """The scheme with one scale for each activation; weights keep theirs.
+
+    Inputs of depthwise layers may have a scale for each channel, which no scheme can ask for.
+    """
+    computed, tensors = activations_of(graph), dict(scheme.tensors)
+    for name, t in scheme.tensors.items():
+        if t.axis is not None and name in computed:
+            first, last = dtypes.limits(t.dtype)
+            pairs = list(zip(t.scale, t.zero, strict=True))
+            low = min(s * (first - z) for s, z in pairs)
+            high = max(s * (last - z) for s, z in pairs)
+            tensors[name] = affine(low, high, t.dtype, not any(t.zero))
+    return replace(scheme, tensors=tensors)
 
 
 def _at_other_shapes(model: Loaded, config: Config, scheme: Scheme) -> Graph:

@@ -44,14 +44,14 @@ EFFECTS = {
     "op_target": "ignored: the cost model places operators; eval_perf shows where",
     "quantize_weight": "ignored: the NPU does not compute floats with integer weights",
     "remove_reshape": "ignored: reshapes that move nothing cost nothing",
-    "sparse_infer": "ignored: zeros of weights are skipped where the chip can",
+    "sparse_infer": "ignored: sparse weights are found in the model itself",
     "mini_rknn": "leaves names and reports out of the file",
-    "enable_flash_attention": "ignored: attention is always fused",
+    "enable_flash_attention": "ignored: attention is fused where the pattern is found",
     "auto_hybrid_cos_thresh": "cosine that build(auto_hybrid=True) keeps",
     "auto_hybrid_euc_thresh": "ignored: the cosine decides",
-    "memory_plan_strategy": "ignored: the planner tries several orders",
+    "memory_plan_strategy": "ignored: Intaglio plans memory in its own way",
     "compute_order": "ignored: the tiling search decides",
-    "compiler_control_file": "ignored",
+    "compiler_control_file": "ignored: it is for the vendor's compiler",
 }
 EXTRAS = (  # further keywords that the vendor's tool takes; all are ignored
     "output_optimize",

@@ -14,6 +14,7 @@ from intaglio.compat.rknn.custom_operators import CustomOperators
 from intaglio.compat.rknn.device import Device
 from intaglio.compat.rknn.inputs import read_inputs
 from intaglio.compat.rknn.source import Source
+from intaglio.dtypes import is_float
 from intaglio.errors import BadInput, did_you_mean
 
 
@@ -63,7 +64,9 @@ class Converter(Device):
     ) -> int:
         """Set the chip, the preprocessing and how the model is quantised.
 
-        Deviation: -1 where the vendor's tool raises ValueError; the table below has each argument.
+        Deviation: -1 where the vendor's tool raises ValueError; the last table has each argument.
+
+        Missing: w4a16 and group quantisation; inputs_yuv_fmt; op_target; quantize_weight.
         """
         given = {k: v for k, v in locals().items() if k not in ("self", "kwargs")}
         self._config = None
@@ -76,10 +79,13 @@ class Converter(Device):
         return 0
 
     def _load(self, source: Source) -> int:
+        config = self._configured()
         with self.log.collecting():
-            self._loaded = Loaded.of(source, self._configured())
+            self._loaded = Loaded.of(source, config)
         self._built = self.package = None
         for v in self._loaded.graph.inputs:
+            if not is_float(v.dtype) and (config.mean_values or config.std_values):
+                self.log.warning(f"load: '{v.name}' takes {v.dtype}; it has no mean and std")
             self.log.detail(f"load: input '{v.name}' {v.dtype} {list(v.shape)}")
         return 0
 
@@ -99,7 +105,7 @@ class Converter(Device):
     ) -> int:
         """Load an ONNX file; `inputs` and `outputs` cut it at tensors.
 
-        Deviation: all opsets are read; loops and NonZero work.
+        Deviation: opsets above 19 are read too.
         """
         largest = self._configured().largest
         path = sources.model_path(model, "load_onnx")
@@ -138,14 +144,16 @@ class Converter(Device):
 
     @guarded(-1)
     def load_caffe(self, model: Any, blobs: Any = None, input_name: Any = None) -> int:
-        """Load a Caffe net (.prototxt) and its weights (.caffemodel)."""
+        """Load a Caffe net (.prototxt) and its weights (.caffemodel).
+
+        Missing: input_name, which is ignored; inputs keep the order of the net.
+        """
         self._configured()
         path = sources.model_path(model, "load_caffe")
-        weights = sources.second_file(blobs, "blobs")
-        keywords: dict[str, Any] = {} if weights is None else {"weights": weights}
+        weights = sources.second_file(blobs or path.with_suffix(".caffemodel"), "blobs")
         if input_name is not None:
             self.log.warning("load_caffe: input_name is ignored; inputs keep the net's order")
-        return self._load(Source(path, keywords))
+        return self._load(Source(path, {"weights": weights}))
 
     @guarded(-1)
     def load_darknet(self, model: Any, weight: Any) -> int:
@@ -185,8 +193,8 @@ class Converter(Device):
     ) -> int:
         """Compile the loaded model, in integers or in float16.
 
-        Deviation: pictures of another size are resized (bilinear) as by the vendor; weights are
-        rounded and biases corrected for accuracy, so outputs differ in the last bits.
+        Deviation: pictures of another size are resized (bilinear); weights are rounded and biases
+        corrected for accuracy, so int8 outputs differ from the vendor's.
         """
         model, config = self._model(), self._configured()
         if rknn_batch_size is not None and (
@@ -229,7 +237,9 @@ class Converter(Device):
     ) -> int:
         """Quantise and write MODEL.model, MODEL.data and MODEL.quantization.cfg into the cwd.
 
-        Deviation: MODEL.model is the float model as ONNX; rknn_batch_size is ignored.
+        Deviation: MODEL.model is the float model as ONNX.
+
+        Missing: rknn_batch_size, which is ignored; dynamic_input.
         """
         model, config = self._model(), self._configured()
         if rknn_batch_size is not None:
@@ -260,7 +270,9 @@ class Converter(Device):
     def export_rknn(self, export_path: Any, **kwargs: Any) -> int:
         """Write the built model.
 
-        Deviation: the file is a package of Intaglio; boards need its runtime.
+        Deviation: the file is a package of Intaglio, which its own runtime opens.
+
+        Missing: files that Rockchip's runtime opens.
         """
         for name in kwargs:
             if name != "cpp_gen_cfg":

@@ -32,7 +32,7 @@ def read_list(dataset: Any, count: int) -> list[list[Path]]:
         raise BadInput(f"dataset is {dataset!r}; give the path of a text file")
     path = Path(dataset)
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except UnicodeDecodeError:
         raise BadFile(f"dataset: '{path}' is no text file; write the paths into one") from None
     except OSError as e:
@@ -124,7 +124,7 @@ def _picture(path: Path, info: InputInfo, bgr: bool) -> Array:
 
 def _array(path: Path, info: InputInfo) -> Array:
     """An array in NCHW, which the vendor expects for every format, or in the model's axes."""
-    array = np.asarray(read_npy(path))
+    given = array = np.asarray(read_npy(path))
     if not info.shape:
         return array.reshape(())
     if array.ndim == len(info.shape) - 1:
@@ -138,7 +138,7 @@ def _array(path: Path, info: InputInfo) -> Array:
         found = array
     else:
         raise BadInput(
-            f"'{path}' has shape {list(array.shape)}, input '{info.name}' needs {list(nchw)} "
+            f"'{path}' has shape {list(given.shape)}, input '{info.name}' needs {list(nchw)} "
             f"({'nchw' if len(nchw) == 4 else 'the axes of the model'}); save it in that shape"
         )
     return found if found.shape[0] == info.shape[0] else np.repeat(found, info.shape[0], axis=0)

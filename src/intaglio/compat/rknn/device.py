@@ -96,7 +96,7 @@ class Device:
     def list_devices(self) -> tuple[list[str], list[str]]:
         """Print the connected boards.
 
-        Deviation: there is no connection to boards; both lists are empty.
+        Missing: connections to boards; both lists are empty.
         """
         print(f"{STARS}\nNone devices connected.\n{STARS}")
         return [], []

@@ -19,10 +19,10 @@ import numpy as np
 import intaglio
 from intaglio.array_files import read_npz
 from intaglio.compat.rknn import accuracy, quantization_cfg
-from intaglio.compat.rknn.build import Built, Loaded, compiled, finish, quantize
+from intaglio.compat.rknn.build import Built, Loaded, activations_of, compiled, finish, quantize
 from intaglio.compat.rknn.config import Config
 from intaglio.compat.rknn.dataset import Sample, Samples, read_list
-from intaglio.compat.rknn.inputs import InputInfo, input_from_json
+from intaglio.compat.rknn.inputs import InputInfo, input_from_json, refuse_other_inputs
 from intaglio.errors import BadFile, BadInput, did_you_mean
 from intaglio.files import write_atomically
 from intaglio.ir import Graph, Node
@@ -157,6 +157,15 @@ def step2(model_input: Path, data_input: Path, cfg: Path, log: Any) -> tuple[Bui
     config, infos, before, samples = _read_data(data_input)
     scheme = quantization_cfg.read(cfg, before)
     graph = intaglio.load(model_input)
+    try:
+        refuse_other_inputs(infos, {v.name: v.type for v in graph.inputs})
+    except ValueError as e:
+        raise BadFile(f"'{data_input}' is not of '{model_input}': {e}; run step 1 again") from None
+    computed = activations_of(graph)
+    for name, t in before.tensors.items():
+        # scales per channel, of inputs of depthwise layers, follow from the samples again
+        if t.axis is not None and name in computed and scheme.tensors.get(name) == t:
+            del scheme.tensors[name]
     scheme.wanted(graph, _refuse)
     scheme.layers |= _fused(graph, scheme.layers)
     result = quantize(graph, samples, infos, config, log.warning, scheme=scheme)
@@ -169,7 +178,7 @@ def step2(model_input: Path, data_input: Path, cfg: Path, log: Any) -> tuple[Bui
 
 
 def _fused(graph: Graph, layers: Mapping[str, str]) -> dict[str, str]:
-    """Layers that an activation is fused with, with its type: a name means the whole fused layer."""
+    """Layers that an activation is fused with get its type: a name means the whole fused layer."""
     makers = {v.name: v.producer for v in graph.values() if v.name and v.producer is not None}
     found: dict[str, str] = {}
     for name, precision in layers.items():

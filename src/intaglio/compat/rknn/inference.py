@@ -84,11 +84,6 @@ class Runtime:
             given = given[None]
         array = self._turned(index, given, info, layout)
         if through and info.normalizes:
-            if info.takes_bytes:
-                raise BadInput(
-                    f"inputs_pass_through[{index}] is 1, but '{info.name}' of this quantised model "
-                    "takes pixels as bytes; give pixels and leave inputs_pass_through out"
-                )
             array = info.raw(array)  # the graph normalises it again
         return info.stored(array)
 

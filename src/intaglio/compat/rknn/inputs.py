@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -32,7 +32,6 @@ class InputInfo:
     channels_last: bool  # of an input with four axes
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
-    takes_bytes: bool = False  # the graph takes pixels as u8
 
     @property
     def layout(self) -> str:
@@ -65,25 +64,23 @@ class InputInfo:
         """(array - mean) / std, in f32; the array has the axes of the model."""
         if not self.normalizes:
             return array
-        along = (-1, 1, 1) if array.ndim == 4 and not self.channels_last else (-1,)
-        mean, std = (np.asarray(v, np.float32).reshape(along) for v in self._pair())
+        mean, std = self.per_channel()
         return (array.astype(np.float32) - mean) / std
 
     def raw(self, array: Array) -> Array:
         """The inverse of `normalized`."""
-        along = (-1, 1, 1) if array.ndim == 4 and not self.channels_last else (-1,)
-        mean, std = (np.asarray(v, np.float32).reshape(along) for v in self._pair())
+        mean, std = self.per_channel()
         return array.astype(np.float32) * std + mean
 
-    def _pair(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        return self.mean or (0.0,), self.std or (1.0,)
+    def per_channel(self) -> tuple[Array, Array]:
+        """Mean and std as arrays that broadcast along the channels."""
+        along = (-1, 1, 1) if len(self.shape) == 4 and not self.channels_last else (-1,)
+        mean, std = self.mean or (0.0,), self.std or (1.0,)
+        pair = [np.asarray(v, np.float32).reshape(along) for v in (mean, std)]
+        return pair[0], pair[1]
 
     def stored(self, array: Array) -> Array:
         """The array in the element type of the graph's input."""
-        if self.takes_bytes:
-            if array.dtype != np.uint8:
-                array = np.clip(np.rint(array.astype(np.float32)), 0, 255).astype(np.uint8)
-            return np.ascontiguousarray(array)
         return np.ascontiguousarray(array, dtypes.numpy_of(self.dtype))
 
 
@@ -102,6 +99,8 @@ def inputs_of(graph: Graph, config: Config, channels_last: bool) -> list[InputIn
         each.append(given or [None] * len(found))
     infos = []
     for v, mean, std in zip(found, *each, strict=True):
+        if not dtypes.is_float(v.dtype):  # a quantised model takes pixels as they are
+            mean = std = None
         info = InputInfo(v.name, v.shape, v.dtype, channels_last and v.type.rank == 4)
         mean_of = _checked(info, "mean_values", mean)
         std_of = _checked(info, "std_values", std)
@@ -136,17 +135,30 @@ def read_inputs(package: Package) -> list[InputInfo]:
     if text is None:
         return [_plain(name, t) for name, t in package.inputs.items()]
     try:
-        content = json.loads(text)
-        return [input_from_json(one) for one in content["inputs"]]
+        found = [input_from_json(one) for one in json.loads(text)["inputs"]]
+        refuse_other_inputs(found, package.inputs)
+        return found
     except (ValueError, TypeError, KeyError) as e:
         raise BadFile(
             f"metadata '{KEY}' of the package is damaged ({e}); export it again"
         ) from None
 
 
+def refuse_other_inputs(infos: Sequence[InputInfo], types: Mapping[str, Type]) -> None:
+    """ValueError unless these are the inputs of a model, with as many axes."""
+    if sorted(i.name for i in infos) != sorted(types):
+        raise ValueError(f"inputs are {', '.join(i.name for i in infos)}")
+    for i in infos:
+        if len(i.shape) != types[i.name].rank:
+            raise ValueError(f"'{i.name}' has {len(i.shape)} axes")
+        for numbers in (i.mean, i.std):
+            if len(numbers) not in (0, 1, i.channels):
+                raise ValueError(f"'{i.name}' has {len(numbers)} numbers for {i.channels} channels")
+
+
 def _plain(name: str, t: Type) -> InputInfo:
     last = t.rank == 4 and t.shape[3] in PICTURE_CHANNELS and t.shape[1] not in PICTURE_CHANNELS
-    return InputInfo(name, t.shape, t.dtype, last, takes_bytes=t.dtype == "u8")
+    return InputInfo(name, t.shape, t.dtype, last)
 
 
 def input_from_json(one: dict[str, Any]) -> InputInfo:
@@ -155,5 +167,5 @@ def input_from_json(one: dict[str, Any]) -> InputInfo:
         raise ValueError(f"element type {one['dtype']!r}")
     mean, std = (tuple(float(x) for x in one[k]) for k in ("mean", "std"))
     shape = tuple(int(d) for d in one["shape"])
-    last, pixels = bool(one["channels_last"]), bool(one["takes_bytes"])
-    return InputInfo(str(one["name"]), shape, str(one["dtype"]), last, mean, std, pixels)
+    last = bool(one["channels_last"])
+    return InputInfo(str(one["name"]), shape, str(one["dtype"]), last, mean, std)

@@ -21,7 +21,9 @@ class RKNNLite(Device):
     ) -> int:
         """Make the loaded model ready to run.
 
-        Deviation: the simulator runs it, on any machine; async_mode is ignored.
+        Deviation: the simulator runs it, on any machine.
+
+        Missing: connections to boards; async_mode, which is ignored.
         """
         if async_mode:
             self.log.warning("init_runtime: async_mode is ignored; inference returns its own frame")

@@ -6,11 +6,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from intaglio.compat.rknn.config import Config
 from intaglio.compat.rknn.platforms import PLATFORMS, chip_of
 from intaglio.errors import BadFile, BadInput
 from intaglio.files import open_regular
 from intaglio.package import Package
+from intaglio.package.encryption import is_encrypted
+from intaglio.package.format import HEADER, MAGIC
 
 KEY_FILE, KEY = "INTAGLIO_KEY_FILE", "INTAGLIO_KEY"  # environment variables
 LEVELS = {1: "weights", 2: "graph", 3: "all"}  # crypt_level
@@ -32,17 +36,18 @@ def read(path: Any) -> Package:
         raise BadFile(f"there is no file '{path}' (in {Path.cwd()}); check the path")
     try:
         with open_regular(path) as file:
-            head = file.read(4)
+            head = file.read(HEADER.itemsize)
     except OSError as e:
         raise BadFile(f"cannot read '{path}': {(e.strerror or str(e)).lower()}") from None
-    if head == b"RKNN":
+    if head[:4] == b"RKNN":
         raise BadFile(
             f"'{path}' was written by Rockchip's compiler: it holds commands for the NPU of a "
             "board and not the model; convert the original model again with this tool"
         )
-    if head != b"ITG1":
+    if head[:4] != MAGIC:
         raise BadFile(f"'{path}' is no .rknn file of this tool; export_rknn writes one")
-    return Package.load(path, key=key())
+    sealed = is_encrypted(np.frombuffer(head, np.uint8))
+    return Package.load(path, key=key() if sealed else None)
 
 
 def write(package: Package, path: Any, config: Config) -> Path:

@@ -138,8 +138,8 @@ def memory(package: Package) -> dict[str, int]:
     if package.meta.get("npu"):
         report = package.memory()
         weights = report.cpu_weights + sum(m.weights for m in report.modules)
-        internal = report.cpu_arena + sum(m.internal for m in report.modules)
-        other = max(report.total - weights - internal, 0)
+        internal = report.cpu_arena + sum(m.internal - m.shared for m in report.modules)
+        other = report.total - weights - internal  # inputs, outputs and commands
     return {
         "weight_memory": int(weights),
         "internal_memory": int(internal),

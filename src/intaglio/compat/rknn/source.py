@@ -69,13 +69,13 @@ def model_path(model: Any, method: str, argument: str = "model") -> Path:
     return path
 
 
-def second_file(given: Any, argument: str) -> Path | None:
+def second_file(given: Any, argument: str) -> Path:
     """The path of the file with the weights; BadFile if there is none."""
-    if given is None:
-        return None
+    if not isinstance(given, str | os.PathLike):
+        raise BadInput(f"{argument} is {given!r}; give the path of the file with the weights")
     path = Path(given)
     if not path.exists():
-        raise BadFile(f"{argument}: there is no file '{path}'; check the path")
+        raise BadFile(f"{argument}: there is no file '{path}'; give {argument}='FILE'")
     return path
 
 
@@ -130,6 +130,7 @@ def onnx_source(
     """The arguments of `load_onnx`."""
     path = model_path(model, "load_onnx")
     declared = onnx_inputs(path)
+    inputs, outputs = ([n] if isinstance(n, str) else n for n in (inputs, outputs))
     names = list(declared) if inputs is None else list(inputs)
     keywords: dict[str, Any] = {}
     if inputs is not None and set(names) != set(declared):

@@ -36,8 +36,9 @@ class RKNN(Converter):
     ) -> int:
         """Make the model ready to run in the simulator of its chip.
 
-        Deviation: `target` does not connect to a board, the simulator answers; async_mode and
-        fallback_prior_device are ignored.
+        Deviation: with `target` the simulator answers too, after a warning.
+
+        Missing: connections to boards; async_mode and fallback_prior_device, which are ignored.
         """
         if async_mode:
             self.log.warning("init_runtime: async_mode is ignored; inference returns its own frame")
@@ -72,21 +73,28 @@ class RKNN(Converter):
     def accuracy_analysis(
         self, inputs: Any, output_dir: Any = "./snapshot", target: Any = None, device_id: Any = None
     ) -> int:
-        """Compare every layer of the quantised model with the float model; print and write it.
+        """Compare every layer with the float model; print the table and write all tensors.
 
-        Missing: runtime_error (needs a board); models built with do_quantization=False.
+        Deviation: of a float16 model the column single is empty.
+
+        Missing: runtime_error, which needs a board.
         """
-        if self._built is None or self._built.quantized is None:
+        if self._built is None or self._loaded is None:
             raise BadInput(
-                "there is no quantised model in memory; call build(do_quantization=True) first (a "
-                "loaded .rknn has no float model to compare with)"
+                "there is no built model; call build first (a loaded .rknn has no float model to "
+                "compare with)"
             )
         if target is not None:
             self.log.warning("accuracy_analysis: boards are not reached; runtime_error is left out")
         files = [inputs] if isinstance(inputs, str) else list(inputs)
         config = self._configured()
         sample = next(iter(Samples([[Path(f) for f in files]], self._built.infos, config)))
-        rows = accuracy.analyse(self._built.quantized, sample, Path(output_dir))
+        folder = Path(output_dir or "./snapshot")
+        if self._built.quantized is not None:
+            rows = accuracy.analyse(self._built.quantized, sample, folder)
+        else:
+            keywords = {k: v for k, v in self._built.compile.items() if k != "batch"}
+            rows = accuracy.analyse_float(self._loaded.graph, sample, keywords, folder)
         print(accuracy.report(rows))
         return 0
 
@@ -114,17 +122,19 @@ class RKNN(Converter):
         return found
 
     def _reported(self) -> Any:
-        """The package that reports are about: of dynamic inputs, at the largest shapes."""
+        """The package that reports are about: with names, and at the largest of dynamic shapes."""
         if self.package is None:
             raise BadInput("there is no model; call build or load_rknn first")
-        if len(self.package.plans) == 1:
+        stripped = self._built is not None and "strip" in self._built.compile
+        if len(self.package.plans) == 1 and not stripped:
             return self.package
         if self._built is None:
             raise BadInput(
                 "the loaded file has several shapes, and its report is of one; call this after "
                 "build instead"
             )
-        return intaglio.compile(self._built.graphs[0], **self._built.compile)
+        keywords = {k: v for k, v in self._built.compile.items() if k != "strip"}
+        return intaglio.compile(self._built.graphs[0], **keywords)
 
     # ---- others ----------------------------------------------------------------------------------
     @guarded(-1)

@@ -64,7 +64,10 @@ USAGE = "usage: python -m rknn.api.rknn_convert -t rk3588 -i model.yml|model.onn
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Convert; the exit code is 0, or 1 after a line that says what is wrong."""
+    """Convert a model; the exit code is 0, or 1 after a line that says what is wrong.
+
+    Deviation: custom_hybrid turns on auto_hybrid; devices are ignored.
+    """
     try:
         given = parse(arguments)
         return convert(given)
@@ -135,7 +138,9 @@ def _from_yaml(path: Path, given: Mapping[str, Any]) -> int:
     load: dict[str, Any]
     if kind in ("caffe", "darknet"):
         second = {"caffe": "blobs", "darknet": "weight"}[kind]
-        load = {"model": str(files[0])} | {second: str(f) for f in files[1:]}
+        load = {"model": str(files[0])}
+        if files[1:]:
+            load[second] = str(files[1])
     elif kind == "tensorflow":
         load = {"tf_pb": str(files[0]), "inputs": parts.get("inputs")}
         load |= {"input_size_list": sizes, "outputs": parts.get("outputs")}

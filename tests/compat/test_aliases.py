@@ -1,0 +1,81 @@
+"""Names of vendors' packages: on demand, nothing at top level; exit codes of the runner."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from intaglio.compat import aliases
+from intaglio.compat.__main__ import main
+from intaglio.errors import BadInput
+
+
+@pytest.fixture(autouse=True)
+def _without_names() -> None:
+    """Other tests of this process may have installed the names."""
+    aliases.uninstall()
+
+
+def test_nothing_is_installed_under_the_vendors_names():
+    assert importlib.util.find_spec("rknn") is None
+    assert importlib.util.find_spec("rknnlite") is None
+
+
+@pytest.mark.usefixtures("names")
+def test_aliases_are_the_modules_themselves():
+    import rknn.api.custom_op
+    import rknnlite.api
+    from rknn.api import RKNN
+    from rknn.utils import onnx_edit
+
+    import intaglio.compat.rknn.api as ours
+
+    assert RKNN is ours.RKNN
+    assert rknn.api is ours
+    assert ours.__spec__.name == "intaglio.compat.rknn.api"
+    assert rknnlite.api.RKNNLite.NPU_CORE_0_1_2 == 7
+    assert callable(rknn.api.custom_op.get_node_attr)
+    assert callable(onnx_edit)
+
+
+@pytest.mark.usefixtures("names")
+def test_unknown_modules_are_import_errors():
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("rknn.nothing")
+
+
+def test_a_module_that_is_imported_already_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "rknn", sys)
+    with pytest.raises(BadInput, match="'rknn' is imported already"):
+        aliases.install()
+
+
+@pytest.mark.usefixtures("names")
+def test_the_runner_says_what_is_missing(capsys: pytest.CaptureFixture[str]):
+    assert main([]) == 2
+    assert main(["--help"]) == 0
+    assert main(["nope.py"]) == 2
+    assert main(["-m"]) == 2
+    assert main(["-m", "rknn.nothing"]) == 2
+    said = capsys.readouterr().err
+    assert "no script 'nope.py'" in said
+    assert "no module 'intaglio.compat.rknn.nothing'" in said
+
+
+def test_a_script_in_a_process_of_its_own(tmp_path: Path):
+    (tmp_path / "beside.py").write_text("WORDS = 'beside'\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\nfrom beside import WORDS\nfrom rknn.api import RKNN\n"
+        "print(WORDS, sys.argv[1:], __name__)\nsys.exit(RKNN().load_rknn('nope.rknn') + 4)\n"
+    )
+    command = [sys.executable, "-m", "intaglio.compat", str(script), "a", "-b"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 3, done.stderr
+    assert "beside ['a', '-b'] __main__" in done.stdout
+    assert done.stderr.startswith("E load_rknn: there is no file 'nope.rknn'")
+    assert "Traceback" not in done.stderr
