@@ -47,7 +47,8 @@ itg_status itg_set_input(itg_session *s, uint32_t index, const void *data, size_
   if (!slot->own)
     return itg_fail(&s->error, ITG_BAD_INPUT,
                     "input %u: the session has external_io; use itg_bind_input", index);
-  if (bytes) memcpy(slot->own, data, bytes);
+  if (slot->padded) itg_pad_input(slot, s->args[s->plan->inputs + index], data);
+  else if (bytes) memcpy(slot->own, data, bytes);
   itg_place(s, slot, slot->own);
   return ITG_OK;
 }
@@ -59,6 +60,9 @@ static itg_status bind_to(itg_session *s, bool input, uint32_t index, void *data
                     "%s %u: its buffer is not aligned to the element size of %s",
                     input ? "input" : "output", index, itg_dtype_name(t->dtype));
   itg_slot *slot = input ? &s->inputs[index] : &s->outputs[index];
+  if (slot->padded && data)
+    return itg_fail(&s->error, ITG_BAD_INPUT, "%s %u is padded, so it is copied: use %s",
+                    input ? "input" : "output", index, input ? "itg_set_input" : "itg_get_output");
   itg_place(s, slot, data ? data : slot->own);
   return ITG_OK;
 }
@@ -174,6 +178,10 @@ static itg_status view_of(itg_session *s, bool input, uint32_t index, itg_view *
   *view = (itg_view){.data = data, .dtype = t->dtype, .rank = t->rank, .bytes = itg_bytes(t)};
   memcpy(view->shape, t->shape, sizeof view->shape);
   if (input) itg_layout_shape(slot, view->shape);
+  if (slot->padded) {
+    memcpy(view->shape, slot->cut, sizeof view->shape);
+    view->bytes = slot->bytes;
+  }
   return ITG_OK;
 }
 

@@ -307,5 +307,6 @@ itg_status itg_check_model(itg_model *m, itg_error *e) {
     for (uint32_t k = 0; !status && k < plan->n_steps; k++)
       status = check_step(m, p, plan->first_step + k, e);
   }
-  return status ? status : itg_check_shapes(m, e);
+  if (!status) status = itg_check_shapes(m, e);
+  return status ? status : itg_check_padding(m, e);
 }

@@ -23,7 +23,7 @@ typedef struct itg_file_header {
 } itg_file_header;
 
 typedef struct itg_file_section {
-  char kind[4];       // META PLAN TENS QUNT STEP ARGS ATTR CNST CODE NAME ORIG STAT SYMB AXES PTCH FORM WGTS PLUG, or something newer
+  char kind[4];       // META PLAN TENS QUNT STEP ARGS ATTR CNST CODE NAME ORIG STAT SYMB AXES PTCH FORM WGTS PLUG PADS, or something newer
   uint32_t flags;     // bit 0: a reader that does not know this kind must refuse the file; else it skips the section
   uint64_t offset;    // from the start of the file, a multiple of 64
   uint64_t size;      // in bytes
@@ -97,6 +97,14 @@ typedef struct itg_file_axis {
   uint32_t axis;      // marked as dynamic in its tensor
   uint32_t symbol;    // row of SYMB, of the same plan
 } itg_file_axis;
+
+// An axis of an output that is cut to the extent of an input's axis if that input is padded.
+typedef struct itg_file_pad {
+  uint32_t output;
+  uint32_t axis;
+  uint32_t input;
+  uint32_t input_axis;
+} itg_file_pad;
 
 // A number among the attributes of a step that depends on open dimensions.
 typedef struct itg_file_patch {
@@ -182,6 +190,7 @@ _Static_assert(sizeof(itg_file_step) == 40, "step");
 _Static_assert(sizeof(itg_file_state) == 24, "state");
 _Static_assert(sizeof(itg_file_symbol) == 32, "symbol");
 _Static_assert(sizeof(itg_file_axis) == 16, "axis");
+_Static_assert(sizeof(itg_file_pad) == 16, "pad");
 _Static_assert(sizeof(itg_file_patch) == 16, "patch");
 _Static_assert(sizeof(itg_file_term) == 16, "term");
 _Static_assert(sizeof(itg_file_weights) == 72, "weights");

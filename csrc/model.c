@@ -85,7 +85,7 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
   const itg_file_header *h = (const void *)m->file;
   const itg_file_section *table = (const void *)(m->file + sizeof *h);
   uint64_t plans = 0, tens = 0, quants = 0, steps = 0, args = 0, states = 0;
-  uint64_t symbols = 0, axes = 0, patches = 0, terms = 0, weights = 0, plugins = 0;
+  uint64_t symbols = 0, axes = 0, patches = 0, terms = 0, weights = 0, plugins = 0, pads = 0;
   const section known[] = {
       {"META", 1, (const void **)&m->meta, &m->meta_size},
       {"PLAN", sizeof(itg_file_plan), (const void **)&m->plans, &plans},
@@ -105,6 +105,7 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
       {"FORM", sizeof(itg_file_term), (const void **)&m->terms, &terms},
       {"WGTS", sizeof(itg_file_weights), (const void **)&m->weight_rows, &weights},
       {"PLUG", sizeof(itg_file_plugin), (const void **)&m->plugins, &plugins},
+      {"PADS", sizeof(itg_file_pad), (const void **)&m->pads, &pads},
   };
   const size_t n_known = sizeof known / sizeof *known;
   for (uint32_t i = 0; i < h->sections; i++) {
@@ -134,7 +135,8 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
     *known[k].size = s->size / known[k].item;
   }
   for (size_t k = 0; k < n_known; k++)
-    if (!*known[k].data && !strstr("ORIG CODE STAT SYMB AXES PTCH FORM WGTS PLUG", known[k].kind))
+    if (!*known[k].data &&
+        !strstr("ORIG CODE STAT SYMB AXES PTCH FORM WGTS PLUG PADS", known[k].kind))
       return itg_fail(e, ITG_BAD_FILE, "file has no section %s", known[k].kind);
   m->n_plans = (uint32_t)plans, m->n_tensors = (uint32_t)tens, m->n_quants = (uint32_t)quants;
   m->n_steps = (uint32_t)steps, m->n_args = (uint32_t)args;
@@ -142,6 +144,7 @@ static itg_status read_sections(itg_model *m, uint32_t flags, itg_error *e) {
   m->n_patches = (uint32_t)patches, m->n_terms = (uint32_t)terms;
   m->n_weights = (uint32_t)weights;
   m->n_plugins = (uint32_t)plugins;
+  m->n_pads = (uint32_t)pads;
   return ITG_OK;
 }
 

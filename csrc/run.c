@@ -131,6 +131,7 @@ static itg_status run_all(itg_session *s) {
     if (slots[i] == ITG_NONE && s->outputs[i].data && itg_bytes(t))
       memmove(s->outputs[i].data, t->data, itg_bytes(t));
   }
+  if (s->padded) itg_cut_outputs(s);
   if (s->model->n_states) itg_carry_states(s);
   return ITG_OK;
 }

@@ -46,8 +46,9 @@ struct itg_model {
   const itg_file_term *terms;
   const itg_file_weights *weight_rows;
   const itg_file_plugin *plugins;
+  const itg_file_pad *pads;  // NULL: inputs must not be padded
   uint32_t n_plans, n_tensors, n_quants, n_steps, n_args, n_states;
-  uint32_t n_symbols, n_axes, n_patches, n_terms, n_weights, n_plugins;
+  uint32_t n_symbols, n_axes, n_patches, n_terms, n_weights, n_plugins, n_pads;
   itg_weights *weights[ITG_MAX_WEIGHT_FILES];
   const uint8_t *attrs, *consts, *code;
   const char *names, *origins, *meta;
@@ -98,6 +99,8 @@ typedef struct itg_slot {
   uint64_t bytes;      // of a buffer for it, at the present shapes
   itg_buffer *buffer;  // in which `data` lies, or NULL
   uint8_t layout;      // enum itg_layout, of an input
+  bool padded;         // the caller's is smaller: `cut`
+  int64_t cut[ITG_MAX_RANK];
 } itg_slot;
 
 struct itg_session {
@@ -119,6 +122,7 @@ struct itg_session {
   uint8_t *settled;  // one per tensor: a resize gives it its shape
   bool unshaped;     // the last resize failed
   bool buffers;      // an input or output may lie in an itg_buffer
+  bool padded;       // an input or output is
   uint32_t n_steps, n_states;
   const itg_file_state *states;
   uint8_t *arena, *scratch;  // NULL: not there yet
@@ -158,11 +162,17 @@ uint32_t itg_parts_for(const itg_model *model, const itg_file_step *step, itg_te
                        uint32_t threads);
 void itg_choose_plan(itg_session *session, uint32_t main);
 void itg_set_slot_sizes(itg_session *session);
+itg_status itg_take_plan(itg_session *session, uint32_t main);  // at its present shapes
 // bind.c
 void itg_place(itg_session *session, itg_slot *slot, void *data);
 void itg_point(itg_session *session, itg_slot *slot);  // lets its tensors lie where it lies
 void itg_carry_states(itg_session *session);
 itg_status itg_bind_all(itg_session *session, const void *const *inputs, void *const *outputs);
+// padding.c
+itg_status itg_check_padding(const itg_model *model, itg_error *error);
+void itg_pad_input(const itg_slot *slot, const itg_tensor *tensor, const void *data);
+void itg_cut_outputs(itg_session *session);
+void itg_end_padding(itg_session *session);
 // layout.c
 void itg_layout_shape(const itg_slot *slot, int64_t *shape);  // from that of the model
 // buffer.c

@@ -267,7 +267,7 @@ static itg_status refuse(itg_session *s, uint32_t input, const int64_t *shape) {
   const bool listed = s->options.plan == ITG_ANY_PLAN && m->n_mains > 1;
   return itg_fail(&s->error, ITG_BAD_INPUT, "input '%.60s' cannot have the shape %.60s: %s",
                   itg_name(m, m->tens[id].name), *words ? words : "()",
-                  listed ? "the package has a list of shapes; pad the inputs yourself to the next "
+                  listed ? "it is not in the package's list of shapes; pad the inputs to the next "
                            "larger one where that is right"
                          : "it is outside of the ranges that the package was compiled for, or "
                            "contradicts another input");
@@ -278,6 +278,18 @@ static uint64_t state_bytes(const itg_session *s) {
   for (uint32_t i = 0; i < s->n_states; i++)
     bytes = 31 * bytes + itg_bytes(s->args[s->plan->inputs + s->states[i].input]);
   return bytes;
+}
+
+itg_status itg_take_plan(itg_session *s, uint32_t main) {
+  itg_end_padding(s);
+  if (main != s->plan_number) {
+    const uint32_t before = s->n_states;
+    const uint64_t bytes = state_bytes(s);
+    itg_choose_plan(s, main);
+    if (s->n_states != before || state_bytes(s) != bytes) itg_reset_states(s);
+  }
+  s->unshaped = apply(s) != ITG_OK;  // the words are those of the step that refuses
+  return s->unshaped ? ITG_BAD_INPUT : ITG_OK;
 }
 
 // Finds a plan for the shapes, the present one first, and resizes to them.
@@ -297,14 +309,7 @@ static itg_status reshape(itg_session *s, const int64_t (*shapes)[ITG_MAX_RANK],
     if (m->symbols[i].plan != found) continue;
     if (s->wanted[i] >= 0) s->symbols[i] = s->wanted[i];  // else it stays as it was
   }
-  if (found != s->plan_number) {
-    const uint32_t before = s->n_states;
-    const uint64_t bytes = state_bytes(s);
-    itg_choose_plan(s, found);
-    if (s->n_states != before || state_bytes(s) != bytes) itg_reset_states(s);
-  }
-  s->unshaped = apply(s) != ITG_OK;  // the words are those of the step that refuses
-  return s->unshaped ? ITG_BAD_INPUT : ITG_OK;
+  return itg_take_plan(s, found);
 }
 
 static itg_status start(itg_session *s, const void *given, const char *remedy) {

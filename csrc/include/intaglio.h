@@ -311,9 +311,13 @@ ITG_API const char *itg_session_error(const itg_session *session);
 // of states do not matter). They must lie within the ranges of the open dimensions; a session of
 // ITG_ANY_PLAN takes the first plan that fits. Until they are set, shapes are the largest. Set them
 // before inputs are set or bound: buffers have the sizes of itg_get_input and itg_get_output.
-// Inputs are not padded to the next shape of a list, as in Python: where the model masks what is
-// added, pad them yourself and set the shapes of that plan (itg_model_input).
 ITG_API itg_status itg_set_shapes(itg_session *session, const int64_t (*shapes)[ITG_MAX_RANK]);
+// As itg_set_shapes. If the package has a list of shapes that allows it (where padding does not
+// change results), inputs between two of them run in the next larger plan: itg_set_input takes them
+// as they are and adds zeros, and itg_get_output gives the part of the output that belongs to them.
+// Such inputs and outputs cannot be bound. Shapes that do not fit are refused.
+ITG_API itg_status itg_set_padded_shapes(itg_session *session,
+                                         const int64_t (*shapes)[ITG_MAX_RANK]);
 // The shape of one input. Open dimensions of other inputs that it shares follow.
 ITG_API itg_status itg_set_shape(itg_session *session, uint32_t index, const int64_t *shape,
                                  uint32_t rank);

@@ -28,6 +28,7 @@ RECORDS = {
     "SYMB": f.SYMBOL,
     "AXES": f.AXIS,
     "PTCH": f.PATCH,
+    "PADS": f.PAD,
     "FORM": f.TERM,
     "WGTS": f.WEIGHTS,
     "PLUG": f.PLUGIN,

@@ -70,6 +70,7 @@ def test_every_section_is_documented():
         "FORM",
         "WGTS",
         "PLUG",
+        "PADS",
         "CRPT",
         "BODY",
         "SIGN",

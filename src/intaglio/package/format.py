@@ -111,6 +111,14 @@ AXIS = np.dtype(
         ("symbol", "<u4"),  # row of SYMB that gives the extent of this axis
     ]
 )
+PAD = np.dtype(
+    [
+        ("output", "<u4"),
+        ("axis", "<u4"),
+        ("input", "<u4"),
+        ("input_axis", "<u4"),  # whose extent the output is cut to if that input is padded
+    ]
+)
 PATCH = np.dtype(
     [
         ("step", "<u4"),
@@ -202,6 +210,7 @@ RECORDS = {
     "state": STATE,
     "symbol": SYMBOL,
     "axis": AXIS,
+    "pad": PAD,
     "patch": PATCH,
     "term": TERM,
     "weights": WEIGHTS,

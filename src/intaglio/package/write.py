@@ -57,11 +57,24 @@ def write(
     sections |= w.ranges.sections()
     if w.plugins:
         sections["PLUG"] = _pack(f.PLUGIN, [w.plugins[op] for op in sorted(w.plugins)])
+    if meta is not None and (links := meta.get("padding")) is not None:
+        sections["PADS"] = _pack(f.PAD, _pads(plans[0], links))
     if strip:
         del sections["ORIG"]
     if w.code.end:
         sections["CODE"] = w.code
     return image(sections, isa, arena)
+
+
+def _pads(plan: Plan, links: Mapping[str, Mapping[Any, Any]]) -> list[tuple[int, ...]]:
+    """The rows of PADS, from the metadata of a package whose inputs may be padded."""
+    inputs = [t.name if t is not None else None for t in plan.inputs]
+    outputs = [t.name for t in plan.outputs]
+    return [
+        (outputs.index(out), int(axis), inputs.index(name), int(of))
+        for out, axes in links.items()
+        for axis, (name, of) in axes.items()
+    ]
 
 
 def _fills(plans: Sequence[Plan], arena: Arena) -> bool:
