@@ -287,6 +287,10 @@ def test_other_files_are_refused():
         read(b"ITG1 and so on")
     with pytest.raises(BadFile, match="there are 4"):
         read(b"LDMK")
+    made = compile_kmodel(random_cnn(3))
+    made.model.modules[0].pools["data"] = 1 << 31
+    with pytest.raises(BadFile, match="it asks for 2147483648 bytes of memory"):
+        read(kmodel5.write(made.model))
     with pytest.raises(BadInput, match="versions 5 and 3 are known"):
         compile_kmodel(random_cnn(3), 4)
 
