@@ -60,6 +60,8 @@ static int choose_segments(itg_k210_layer *l, double low, double high) {
   for (int i = first; i < ITG_K210_SEGMENTS; i++) {
     if (i > first && (double)l->curve_start[i] >= high) continue;
     if (l->curve_mul[i] < 0 || (l->curve_mul[i] && l->curve_shift[i] > 43)) return 0;
+    if (l->segments > 1 && l->start[l->segments - 1] == (double)l->curve_start[i])
+      l->segments--;  // the later one of two that start together holds
     l->start[l->segments] = (double)l->curve_start[i];
     l->factor[l->segments] =
         l->curve_mul[i] ? (double)l->curve_mul[i] / (double)(1LL << l->curve_shift[i]) : 0;
