@@ -34,12 +34,16 @@ static void pack(const itg_k210_layer *l) {
   memset(l->weights, 0, (size_t)itg_k210_weights(l));
   for (int64_t o = 0; o < l->outputs; o++) {
     const uint8_t *w = l->w + o * terms;
-    for (int64_t t = 0; t < terms; t++) {
-      const int8_t less = (int8_t)(w[t] - 128);
-      const int64_t c = t / taps, tap = t % taps, group = o / ITG_K210_BLOCK * fours + c / 4;
-      if (l->depthwise) l->weights[(o * l->kernel + tap % l->kernel) * 4 + tap / l->kernel] = less;
-      else
-        l->weights[((group * taps + tap) * ITG_K210_BLOCK + o % ITG_K210_BLOCK) * 4 + c % 4] = less;
+    if (l->depthwise) {
+      for (int64_t t = 0; t < taps; t++)
+        l->weights[(o * l->kernel + t % l->kernel) * 4 + t / l->kernel] = (int8_t)(w[t] - 128);
+      continue;
+    }
+    int8_t *block =
+        l->weights + (o / ITG_K210_BLOCK * fours * taps * ITG_K210_BLOCK + o % ITG_K210_BLOCK) * 4;
+    for (int64_t c = 0; c < l->channels; c++) {
+      int8_t *to = block + c / 4 * taps * ITG_K210_BLOCK * 4 + c % 4;
+      for (int64_t t = 0; t < taps; t++, to += ITG_K210_BLOCK * 4) *to = (int8_t)(*w++ - 128);
     }
   }
 }
@@ -56,6 +60,8 @@ static int choose_segments(itg_k210_layer *l, double low, double high) {
   for (int i = first; i < ITG_K210_SEGMENTS; i++) {
     if (i > first && (double)l->curve_start[i] >= high) continue;
     if (l->curve_mul[i] < 0 || (l->curve_mul[i] && l->curve_shift[i] > 43)) return 0;
+    if (l->segments > 1 && l->start[l->segments - 1] == (double)l->curve_start[i])
+      l->segments--;  // the later one of two that start together holds
     l->start[l->segments] = (double)l->curve_start[i];
     l->factor[l->segments] =
         l->curve_mul[i] ? (double)l->curve_mul[i] / (double)(1LL << l->curve_shift[i]) : 0;
@@ -80,18 +86,18 @@ void itg_k210_prepare(itg_k210_layer *l) {
   double low = 0, high = 0;
   pack(l);
   for (int64_t o = 0; o < l->outputs; o++) {
-    int64_t sum = 0, below = 0, above = 0;
+    int64_t sum = 0, above = 0;  // of the weights, of those less 128 that are positive
     for (int64_t t = 0; t < terms; t++) {
-      const int64_t w = l->w[o * terms + t], product = 255 * (w - 128);
+      const int64_t w = l->w[o * terms + t];
       sum += w;
-      if (product < 0) below += product;
-      else above += product;
+      above += w > 128 ? w - 128 : 0;
     }
+    const int64_t below = sum - 128 * terms - above;
     const double mul = (double)l->mul[o], add = (double)l->add[o];
     l->of_w[o] = (double)((l->arg_w * sum >> l->shr_w) + l->arg_add * deep);
     l->scale[o] = mul / (double)(1LL << l->shift[o]);
-    const double least = (double)below - from_x + l->of_w[o];
-    const double most = (double)above + from_x + l->of_w[o];
+    const double least = 255.0 * (double)below - from_x + l->of_w[o];
+    const double most = 255.0 * (double)above + from_x + l->of_w[o];
     const double far = magnitude(least) > magnitude(most) ? magnitude(least) : magnitude(most);
     const double a = least * l->scale[o] + add, b = most * l->scale[o] + add;
     const double last = (a < b ? a : b) - 1, next = (a < b ? b : a) + 1;

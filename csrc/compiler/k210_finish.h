@@ -19,7 +19,7 @@ static uint8_t one_byte(const itg_k210_layer *l, int64_t output, int64_t acc) {
   return (uint8_t)(y < 0 ? 0 : y > 255 ? 255 : y);
 }
 
-// Vectors of DL doubles.
+// Vectors of DL doubles. vd_bytes rounds to integers, halves to even, and adds the bias.
 #if defined(ISA_avx512)
 typedef __m512d vd;
 enum { DL = 8 };
@@ -30,15 +30,15 @@ enum { DL = 8 };
 #define vd_sub _mm512_sub_pd
 #define vd_mul _mm512_mul_pd
 #define vd_floor(a) _mm512_roundscale_pd(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)
-#define vd_round(a) _mm512_roundscale_pd(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 #define vd_madd _mm512_fmadd_pd
 #define vd_max _mm512_max_pd
 #define vd_min _mm512_min_pd
 typedef __mmask8 vd_mask;
 #define vd_above(a, b) _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ)
 #define vd_pick(m, a, b) _mm512_mask_mov_pd(b, m, a)
-INLINE void vd_bytes(uint8_t *y, vd a) {
-  _mm_storel_epi64((__m128i *)y, _mm256_cvtepi32_epi8(_mm512_cvtpd_epi32(a)));
+INLINE void vd_bytes(uint8_t *y, vd a, vd bias) {
+  const __m256i sum = _mm256_add_epi32(_mm512_cvtpd_epi32(a), _mm512_cvtpd_epi32(bias));
+  _mm_storel_epi64((__m128i *)y, _mm256_cvtusepi32_epi8(sum));
 }
 #elif defined(ISA_avx2)
 typedef __m256d vd;
@@ -50,15 +50,15 @@ enum { DL = 4 };
 #define vd_sub _mm256_sub_pd
 #define vd_mul _mm256_mul_pd
 #define vd_floor _mm256_floor_pd
-#define vd_round(a) _mm256_round_pd(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 #define vd_madd _mm256_fmadd_pd
 #define vd_max _mm256_max_pd
 #define vd_min _mm256_min_pd
 typedef __m256d vd_mask;
 #define vd_above(a, b) _mm256_cmp_pd(a, b, _CMP_GT_OQ)
 #define vd_pick(m, a, b) _mm256_blendv_pd(b, a, m)
-INLINE void vd_bytes(uint8_t *y, vd a) {
-  const __m128i words = _mm_packus_epi32(_mm256_cvtpd_epi32(a), _mm_setzero_si128());
+INLINE void vd_bytes(uint8_t *y, vd a, vd bias) {
+  const __m128i sum = _mm_add_epi32(_mm256_cvtpd_epi32(a), _mm256_cvtpd_epi32(bias));
+  const __m128i words = _mm_packus_epi32(sum, _mm_setzero_si128());
   const int32_t four = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
   memcpy(y, &four, sizeof four);
 }
@@ -72,14 +72,16 @@ enum { DL = 1 };
 #define vd_sub(a, b) ((a) - (b))
 #define vd_mul(a, b) ((a) * (b))
 #define vd_floor floor
-#define vd_round rint
 #define vd_madd(a, b, c) ((a) * (b) + (c))  // all three are exact
 #define vd_max(a, b) ((a) > (b) ? (a) : (b))
 #define vd_min(a, b) ((a) < (b) ? (a) : (b))
 typedef int vd_mask;
 #define vd_above(a, b) ((a) > (b))
 #define vd_pick(m, a, b) ((m) ? (a) : (b))
-INLINE void vd_bytes(uint8_t *y, vd a) { *y = (uint8_t)(int)a; }
+INLINE void vd_bytes(uint8_t *y, vd a, vd bias) {
+  const int sum = (int)rint(a) + (int)bias;
+  *y = (uint8_t)(sum > 255 ? 255 : sum);
+}
 #endif
 
 // Bytes of n results of one output; n is a multiple of 8. `from_x`: their sums of x, or NULL.
@@ -93,15 +95,14 @@ INLINE void finish(const itg_k210_layer *l, int64_t output, const int32_t *sums,
     return;
   }
   const vd scale = vd_set(l->scale[output]), of_w = vd_set(l->of_w[output] * l->scale[output]);
-  const vd most = vd_set(255);  // results are not below zero
+  const vd most = vd_set(512);  // beyond 255, and within i32; results are not below zero
   const int64_t segments = l->segments;
   if (segments == 1 && !from_x) {
     const vd add = vd_set((double)l->add[output] - l->start[0]), lowest = vd_set(l->lowest);
     const vd factor = vd_set(l->factor[0]), bias = vd_set(l->bias[0]);
     for (int j = 0; j < n; j += DL) {
       const vd v = vd_add(vd_floor(vd_madd(vd_sums(sums + j), scale, of_w)), add);
-      const vd made = vd_add(vd_round(vd_mul(vd_max(v, lowest), factor)), bias);
-      vd_bytes(y + j, vd_min(made, most));
+      vd_bytes(y + j, vd_min(vd_mul(vd_max(v, lowest), factor), most), bias);
     }
     return;
   }
@@ -119,6 +120,6 @@ INLINE void finish(const itg_k210_layer *l, int64_t output, const int32_t *sums,
       bias = vd_pick(above, vd_set(l->bias[i]), bias);
     }
     const vd line = vd_mul(vd_max(vd_sub(v, start), lowest), factor);
-    vd_bytes(y + j, vd_min(vd_add(vd_round(line), bias), most));
+    vd_bytes(y + j, vd_min(line, most), bias);
   }
 }

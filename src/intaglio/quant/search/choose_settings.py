@@ -97,8 +97,14 @@ class Trials:
     def schemes(self, methods: Mapping[str, str]) -> dict[str, TensorScheme]:
         """Schemes by these range methods."""
         calibration, options = self.calibration, self.calibration.options
-        ranges = calibration.ranges(replace(options, methods={**methods, **options.methods}))
+        chosen = {**methods, **self._whole_outputs(), **options.methods}
+        ranges = calibration.ranges(replace(options, methods=chosen))
         return {name: t for name, t in calibration.schemes(ranges).items() if t.scale}
+
+    def _whole_outputs(self) -> dict[str, str]:
+        """Outputs keep their extremes: where several scores are clipped, the best one is lost."""
+        outputs = {v.name for v in self.calibration.graph.outputs}
+        return {v.name: "minmax" for v in self.calibration.placement.tensors if v.name in outputs}
 
     def choose_methods(self) -> None:
         """Choose the range method of each tensor, unless the user fixed it."""
@@ -106,6 +112,7 @@ class Trials:
             accuracy = self.calibration.options.accuracy or Options.accuracy
             assert accuracy is not None
             self.methods = self.search.choose_methods(allowed_error(accuracy))
+            self.methods |= self._whole_outputs()
             self.search.expect("trying settings")
 
     def mixed_precision(self) -> MixedPrecision:

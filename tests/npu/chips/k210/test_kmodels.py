@@ -100,6 +100,10 @@ def golden_networks():
     net = Cnn(2, (1, 4, 20, 40), "u8")
     x = net.max_pool(net.table(net.conv(net.input, 6)))
     yield "pool and table", net.graph(net.conv(x, 5, 3, 2, pad=(0, 0, 1, 1)))
+    yield "linear layer of 1280 numbers", large_linear(1280)
+    yield "odd sizes", odd_sizes(2)
+    yield "upsampling", upsampling(1)
+    yield "groups", grouped(8, 8, 2, 3)
 
 
 def close_to_neutral(graph, made, most=4, seed=0):
@@ -283,6 +287,10 @@ def test_other_files_are_refused():
         read(b"ITG1 and so on")
     with pytest.raises(BadFile, match="there are 4"):
         read(b"LDMK")
+    made = compile_kmodel(random_cnn(3))
+    made.model.modules[0].pools["data"] = 1 << 31
+    with pytest.raises(BadFile, match="it asks for 2147483648 bytes of memory"):
+        read(kmodel5.write(made.model))
     with pytest.raises(BadInput, match="versions 5 and 3 are known"):
         compile_kmodel(random_cnn(3), 4)
 

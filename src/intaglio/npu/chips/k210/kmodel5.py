@@ -223,6 +223,8 @@ def _module(file: Bytes, at: int) -> tuple[Module, int]:
     module = Module(name, [])
     for _ in range(pools):
         location, amount = file.numbers("B3xI", at)
+        if amount > MAIN_MEMORY:
+            raise BadFile(f"kmodel: it asks for {amount} bytes of memory; at most {MAIN_MEMORY}")
         module.pools[LOCATIONS.get(location, str(location))] = amount
         at += 8
     at += 8 * shared

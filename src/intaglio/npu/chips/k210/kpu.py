@@ -38,6 +38,7 @@ class Kpu:
         self.ports: Ports = {}
         self._native: dict[int, tuple[layer.Layer, native_layer.NativeLayer]] = {}
         self._scratch = np.empty(0, np.uint8)
+        self._ram_at, self._scratch_at = self.ram.ctypes.data, 0
 
     def run(self, function: Function, ports: Ports) -> None:
         """Execute a function; its outputs are written to the ports."""
@@ -121,18 +122,20 @@ class Kpu:
 
     def _conv_in_ram(self, command: Conv) -> layer.Layer:
         """Execute a layer by C, from RAM to RAM."""
-        if id(command) not in self._native:  # the function keeps its commands
-            self._native[id(command)] = prepare(command)
-        what, native = self._native[id(command)]
-        if len(self._scratch) < native.scratch:
-            self._scratch = np.empty(native.scratch, np.uint8)
-        base = self.ram.ctypes.data
-        x, y = base + what.src * ram.LINE, base + what.dst * ram.LINE
-        size = ram.lines(*what.in_shape) * ram.LINE
-        if what.depthwise and abs(what.src - what.dst) * ram.LINE < size:
-            copy = np.frombuffer(self.ram, np.uint8, size, what.src * ram.LINE).copy()
-            x = copy.ctypes.data
-        native.run(x, y, self._scratch.ctypes.data)
+        found = self._native.get(id(command))  # the function keeps its commands
+        if found is None:
+            found = self._native[id(command)] = prepare(command)
+            if len(self._scratch) < found[1].scratch:
+                self._scratch = np.empty(found[1].scratch, np.uint8)
+                self._scratch_at = self._scratch.ctypes.data
+        what, native = found
+        x, y = self._ram_at + what.src * ram.LINE, self._ram_at + what.dst * ram.LINE
+        if what.depthwise:
+            size = ram.lines(*what.in_shape) * ram.LINE
+            if abs(what.src - what.dst) * ram.LINE < size:
+                copy = np.frombuffer(self.ram, np.uint8, size, what.src * ram.LINE).copy()
+                x = copy.ctypes.data
+        native.run(x, y, self._scratch_at)
         return what
 
     def _copy(self, command: Copy) -> None:
