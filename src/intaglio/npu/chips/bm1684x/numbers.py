@@ -129,6 +129,30 @@ def round_float(x: Array, mode: int) -> Array:
     raise Unsupported(f"rounding mode {mode} is not simulated")
 
 
+def to_half(x: Array, mode: int) -> Array:
+    """f32 numbers as f16, rounded in one of the chip's ways."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        near = x.astype(np.float16)
+        if mode == EVEN:
+            return near
+        low = np.where(near.astype(np.float32) > x, np.nextafter(near, np.float16(-np.inf)), near)
+        high = np.nextafter(low, np.float16(np.inf))
+        middle = (low.astype(np.float64) + high.astype(np.float64)) / 2
+    tie = x.astype(np.float64) == middle
+    above = np.where(low.astype(np.float32) == x, low, high)
+    ways = {
+        AWAY: np.where(tie, np.where(x > 0, high, low), near),
+        ZERO: np.where(x > 0, low, above),
+        DOWN: low,
+        UP: above,
+        HALF_UP: np.where(tie, high, near),
+        HALF_DOWN: np.where(tie, low, near),
+    }
+    if mode not in ways:
+        raise Unsupported(f"rounding mode {mode} is not simulated")
+    return np.where(np.isnan(x), near, ways[mode])
+
+
 def to_integer(x: Array, mode: int, code: int, signed: int | bool) -> Array:
     """Floats rounded to integers of a type, saturated."""
     low, high = limits(code, signed)
