@@ -77,8 +77,8 @@ def product(
         if code != F32:
             sizes = np.diff([*range(0, inner, HALF_BLOCK), inner])
             places = np.arange(inner) * n
-            given = (before, None)
-            half = native_units.sums(flat, left[None], places, n, begin=given, blocks=sizes)
+            start = (before, None)
+            half = native_units.sums(flat, left[None], places, n, begin=start, blocks=sizes)
             return np.asarray(half[0])
         begin = native_units.two_sums(bias, before)
         both = native_units.sums(flat, left[None], np.arange(inner) * n, n, begin=begin)

@@ -31,9 +31,9 @@ def run(memory: Memory, f: Fields) -> None:
         return
     if kind not in (DEPTHWISE, AVERAGE, DEPTHWISE_RELU):
         raise Unsupported(f"command PorD of kind {kind} is not simulated")
-    wide = np.float32 if code in FLOATS else np.int64
+    wide = np.dtype(np.float32 if code in FLOATS else np.int64)
     if code == numbers.F16:
-        wide = np.float16
+        wide = np.dtype(np.float16)
     weights = _pool_weights(memory, f, kind).astype(wide)
     if f["kernel_rotate"]:
         weights = weights[:, :, ::-1, ::-1]
