@@ -1,4 +1,4 @@
-"""Runs single commands in Sophgo's chip model: for each line (hexadecimal) a digest of local memory.
+"""Runs single commands in Sophgo's chip model; prints a digest of local memory for each line.
 
 Arguments: the library, a file with local memory, a file of commands. It runs in a process of its
 own, as the model ends the process where it does not like a command.

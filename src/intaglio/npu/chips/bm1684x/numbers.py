@@ -58,6 +58,8 @@ def constant(bits: int, code: int, signed: int | bool) -> Array:
 
 def limits(code: int, signed: int | bool) -> tuple[int, int]:
     """The smallest and the largest integer of a type."""
+    if code not in INTEGERS:
+        raise Unsupported(f"integers as {NAMES.get(code, code)} are not simulated")
     info = np.iinfo(dtype(code, signed))
     return int(info.min), int(info.max)
 
@@ -69,6 +71,7 @@ def saturate(x: Array, code: int, signed: int | bool) -> Array:
 
 def wrap(x: Array, code: int, signed: int | bool) -> Array:
     """The low bits of integers."""
+    limits(code, signed)
     bits = 8 * BYTES[code]
     return (x & ((1 << bits) - 1)).astype(_UNSIGNED[code]).view(dtype(code, signed))
 
@@ -125,7 +128,8 @@ def round_float(x: Array, mode: int) -> Array:
         case 5 | 6:
             low = np.floor(x)
             rest = x - low
-            return np.copysign(low + (rest >= 0.5 if mode == HALF_UP else rest > 0.5), x)
+            up = rest >= 0.5 if mode == HALF_UP else rest > 0.5
+            return np.asarray(np.copysign(low + up, x))
     raise Unsupported(f"rounding mode {mode} is not simulated")
 
 

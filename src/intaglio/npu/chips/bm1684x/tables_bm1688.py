@@ -83,8 +83,8 @@ FORMS = {
         "opd0_{h,w}:16 opd1_{c,w}:16 res0_prec:3 res0_addr:29 opd0_prec:3 opd0_addr:29 "
         "opd1_prec:3 opd1_addr:29 {opd2,res1,opd3}_addr:32",
     "sSGL":
-        TIU + "_:3 opd3_const:1 intr_en:1 _:4 pwr_step:4 opd2_const:1 {res0,opd1}_prec:3 opd0_str:3 "
-        "_:7 res0_{n,c,h,w}:16 opd0_h:16 {res0,opd0,opd1,opd2,res1}_addr:32 _:64",
+        TIU + "_:3 opd3_const:1 intr_en:1 _:4 pwr_step:4 opd2_const:1 {res0,opd1}_prec:3 "
+        "opd0_str:3 _:7 res0_{n,c,h,w}:16 opd0_h:16 {res0,opd0,opd1,opd2,res1}_addr:32 _:64",
     "sCW&sBC":
         TIU + "res0_prec:3 _:6 pwr_step:4 intr_en:1 res0_{n,c,h,w}:16 opd0_{c,w}:16 _:32 "
         "{res0,opd0}_addr:32",
