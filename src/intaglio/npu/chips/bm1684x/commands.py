@@ -12,7 +12,11 @@ ALIGN = 128  # bytes of a stream
 UNKNOWN = "unknown"  # 16 bytes that begin as no known command does
 ENGINES = ("tiu", "dma")
 _ENDS = {"tiu": ("SYSID", {"tsk_eu_typ": 31}), "dma": ("sDMA_sys", {"cmd_special_function": 0})}
-ENDS = {"bm1684x": _ENDS, "bm1688": _ENDS}
+ENDS = {
+    "bm1684x": _ENDS,
+    "bm1688": _ENDS,
+    "sg2260": {e: (name, {**of, "cmd_id_dep_en": 0}) for e, (name, of) in _ENDS.items()},
+}
 
 
 @dataclass(slots=True)
@@ -99,7 +103,7 @@ def decode_stream(data: bytes, engine: str, chip: str = "bm1684x") -> list[Comma
                 f"the stream has {len(data)}"
             )
         fields, number, depends = form.unpack(data[at : at + form.size])
-        if "cmd_id" not in form.bits:
+        if chip != "bm1684x":  # commands of the other chips have no number of their own
             number = len(found) + 1
         found.append(Command(engine, form.name, fields, number, depends))
         at += form.size

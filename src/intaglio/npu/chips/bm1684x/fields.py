@@ -95,6 +95,8 @@ class Forms:
         """The form of a command whose first 64 bits are `head`; None: unknown."""
         if engine == "tiu":
             short, kind, special = head & 1, head >> 41 & 15, head >> 45 & 31
+        elif self.chip == "sg2260":
+            short, kind, special = head >> 3 & 1, head >> 32 & 31, head >> 37 & 7
         else:
             short, kind, special = head >> 3 & 1, head >> 32 & 15, head >> 36 & 7
         forms = self._by_head.get((engine, short, kind), [])
@@ -162,6 +164,28 @@ def _of_bm1688(forms: Forms) -> Forms:
     return Forms("bm1688", found)
 
 
+def _of_sg2260(forms: Forms) -> Forms:
+    """The forms of SG2260: a bit says whether a command waits, and DDR has 45-bit addresses."""
+    found: dict[str, Form] = {}
+    for name, form in forms.by_name.items():
+        bits = dict(form.bits)
+        if form.engine == "tiu":
+            bits |= {"cmd_id_dep": (17, 20), "cmd_id_dep_en": (37, 1)}
+        else:
+            moved = {"cmd_type": (32, 5), "cmd_special_function": (37, 3)}
+            moved |= {"fill_constant_en": (40, 1), "src_data_format": (41, 4)}
+            bits |= {n: at for n, at in moved.items() if n in bits}
+            bits |= {"cmd_id_dep": (64, 20), "cmd_id_dep_en": (84, 1)}
+            for side in ("src", "dst"):
+                if at := bits.pop(f"{side}_start_addr_h8", None):
+                    bits[f"{side}_start_addr_h13"] = at[0], 13
+        if name == "sAR":
+            bits["res0_sign"] = 56, 1
+        found[name] = replace(form, bits=bits, defaults={**form.defaults, "cmd_id_dep_en": 1})
+    return Forms("sg2260", found)
+
+
 _BM1684X = _forms()
-FORMS = {"bm1684x": _BM1684X, "bm1688": _of_bm1688(_BM1684X)}
+_BM1688 = _of_bm1688(_BM1684X)
+FORMS = {"bm1684x": _BM1684X, "bm1688": _BM1688, "sg2260": _of_sg2260(_BM1688)}
 COMMANDS = FORMS["bm1684x"].by_name
