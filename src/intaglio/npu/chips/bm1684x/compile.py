@@ -92,7 +92,7 @@ def compile_bmodel(
             f"{chip.name}: the program has {max(counts.values())} commands for one engine; "
             f"at most {MAX_COMMANDS} can be numbered: use a smaller input"
         )
-    tiu, dma = commands.encode(stream, variant.name)
+    tiu, dma = commands.encode(stream, variant.title.lower())
     group = Group(tiu, dma, counts["tiu"] + 1, counts["dma"] + 1)
     groups, cores = ([], [[group]]) if variant.by_core else ([group], [])
     stage.subnets = [Subnet(stage.inputs, stage.outputs, groups, cores)]

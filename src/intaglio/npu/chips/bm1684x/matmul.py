@@ -6,12 +6,13 @@ import numpy as np
 
 from intaglio.errors import BadFile, Unsupported
 from intaglio.ir import Array
-from intaglio.npu.chips.bm1684x import arithmetic, numbers
+from intaglio.npu.chips.bm1684x import arithmetic, native_units, numbers
 from intaglio.npu.chips.bm1684x.arithmetic import Fields
 from intaglio.npu.chips.bm1684x.lanes import LANE, LANES, Memory, strides
 from intaglio.npu.chips.bm1684x.numbers import F32, FLOATS, I8
 
 NN, NT, TT = 4, 5, 6
+HALF_BLOCK = 32  # products of f16 that are added at once
 
 
 def _read(memory: Memory, address: int, code: int, signed: int, shape: tuple[int, ...]) -> Array:
@@ -40,18 +41,18 @@ def columns(memory: Memory, f: Fields) -> None:
         left, rows, inner = left.T, inner, rows
     shape = inner, f["res0_c"], 1, f["res0_w"]
     right = _read(memory, f["opd1_addr"], code, f["opd1_sign"], shape).reshape(inner, -1)
-    y = product(left, right, code)
     shape = rows, f["res0_c"], 1, f["res0_w"]
     result = f["res0_prec"]
-    if code in FLOATS and not (f["opd2_const"] and f["opd2_addr"] == 0):
+    signed = f["opd0_sign"] | f["opd1_sign"]
+    bias = before = None
+    if code in FLOATS:
         if f["opd2_const"]:
             bias = numbers.constant(f["opd2_addr"], F32, 1).reshape(1, 1)
         else:
             bias = _read(memory, f["opd2_addr"], F32, 1, (1, *shape[1:])).reshape(1, -1)
-        y = y + bias
-    signed = f["opd0_sign"] | f["opd1_sign"]
     if f["res_add"]:
-        y = y + _read(memory, f["res0_addr"], result, signed, shape).reshape(rows, -1)
+        before = _read(memory, f["res0_addr"], result, signed, shape).reshape(rows, -1)
+    y = product(left, right, code, bias, before)
     if code == I8:
         if f["opd3_addr"]:
             y = numbers.shift(y, numbers.constant(f["opd3_addr"], I8, 1)[0, 0], f["opd2_n_str"])
@@ -60,11 +61,35 @@ def columns(memory: Memory, f: Fields) -> None:
     memory.write(f["res0_addr"], y, strides(shape, result, 0, f["res0_addr"] // LANE))
 
 
-def product(left: Array, right: Array, code: int) -> Array:
-    """left @ right, exact for integers."""
+def product(
+    left: Array, right: Array, code: int, bias: Array | None = None, before: Array | None = None
+) -> Array:
+    """left @ right and what is added, exact for integers, as the chip does it for floats."""
     if code == I8:
-        return left.astype(np.float64) @ right.astype(np.float64).astype(np.float64)
-    return left.astype(np.float32) @ right.astype(np.float32)
+        exact: Array = left.astype(np.float64) @ right.astype(np.float64)
+        return exact if before is None else exact + before
+    inner, n = right.shape
+    if code != F32:
+        native_units.needed("sums of f16")
+    if native_units.available():
+        flat = np.zeros(inner * n + native_units.BEYOND, np.float32)
+        flat[: inner * n] = right.reshape(-1)
+        if code != F32:
+            sizes = np.diff([*range(0, inner, HALF_BLOCK), inner])
+            places = np.arange(inner) * n
+            start = (before, None)
+            half = native_units.sums(flat, left[None], places, n, begin=start, blocks=sizes)
+            return np.asarray(half[0])
+        begin = native_units.two_sums(bias, before)
+        both = native_units.sums(flat, left[None], np.arange(inner) * n, n, begin=begin)
+        return np.asarray(both[0])
+    sums = [np.zeros((len(left), n), np.float32) for _ in range(2)]
+    for total, given in zip(sums, native_units.two_sums(bias, before), strict=True):
+        if given is not None:
+            total += given
+    for k in range(inner):
+        sums[k % 2] += left[:, k : k + 1].astype(np.float32) * right[k].astype(np.float32)
+    return sums[0] + sums[1]
 
 
 def lanes(memory: Memory, f: Fields) -> None:
@@ -90,11 +115,12 @@ def lanes(memory: Memory, f: Fields) -> None:
         right = right.astype(np.int64) - _zero(memory, f, kind)
     if kind == TT:
         left = left.T
-    y = product(left, right.T if kind in (NT, TT) else right, code)
     shape = 1, m, 1, n
     signed = f["opd0_sign"] | f["opd1_sign"]
+    before = None
     if f["res_add"]:
-        y = y + _read(memory, f["res0_addr"], result, signed, shape).reshape(m, n)
+        before = _read(memory, f["res0_addr"], result, signed, shape).reshape(m, n)
+    y = product(left, right.T if kind in (NT, TT) else right, code, None, before)
     if code == I8:
         y = numbers.saturate(y, result, signed)
     y = arithmetic.as_type(y.reshape(shape), result, signed)

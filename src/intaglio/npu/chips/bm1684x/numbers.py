@@ -13,6 +13,7 @@ I8, F16, F32, I16, I32, BF16, I4 = range(7)
 NAMES = {I8: "i8", F16: "f16", F32: "f32", I16: "i16", I32: "i32", BF16: "bf16", I4: "i4"}
 BYTES = {I8: 1, F16: 2, F32: 4, I16: 2, I32: 4, BF16: 2}
 FLOATS = (F16, F32, BF16)
+INTEGERS = (I8, I16, I32)
 _SIGNED = {I8: np.int8, I16: np.int16, I32: np.int32}
 _UNSIGNED = {I8: np.uint8, I16: np.uint16, I32: np.uint32}
 EVEN, AWAY, ZERO, DOWN, UP, HALF_UP, HALF_DOWN = range(7)  # ways of rounding
@@ -126,6 +127,30 @@ def round_float(x: Array, mode: int) -> Array:
             rest = x - low
             return low + (rest >= 0.5 if mode == HALF_UP else rest > 0.5)
     raise Unsupported(f"rounding mode {mode} is not simulated")
+
+
+def to_half(x: Array, mode: int) -> Array:
+    """f32 numbers as f16, rounded in one of the chip's ways."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        near = x.astype(np.float16)
+        if mode == EVEN:
+            return near
+        low = np.where(near.astype(np.float32) > x, np.nextafter(near, np.float16(-np.inf)), near)
+        high = np.nextafter(low, np.float16(np.inf))
+        middle = (low.astype(np.float64) + high.astype(np.float64)) / 2
+    tie = x.astype(np.float64) == middle
+    above = np.where(low.astype(np.float32) == x, low, high)
+    ways = {
+        AWAY: np.where(tie, np.where(x > 0, high, low), near),
+        ZERO: np.where(x > 0, low, above),
+        DOWN: low,
+        UP: above,
+        HALF_UP: np.where(tie, high, near),
+        HALF_DOWN: np.where(tie, low, near),
+    }
+    if mode not in ways:
+        raise Unsupported(f"rounding mode {mode} is not simulated")
+    return np.where(np.isnan(x), near, ways[mode])
 
 
 def to_integer(x: Array, mode: int, code: int, signed: int | bool) -> Array:

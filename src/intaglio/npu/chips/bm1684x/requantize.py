@@ -6,7 +6,7 @@ import numpy as np
 
 from intaglio.errors import Unsupported
 from intaglio.ir import Array
-from intaglio.npu.chips.bm1684x import arithmetic, numbers
+from intaglio.npu.chips.bm1684x import arithmetic, native_units, numbers
 from intaglio.npu.chips.bm1684x.arithmetic import Fields
 from intaglio.npu.chips.bm1684x.lanes import LANE, Memory, strides
 from intaglio.npu.chips.bm1684x.numbers import F32, I32
@@ -22,9 +22,59 @@ def _parameters(memory: Memory, f: Fields, code: int, at: int) -> Array:
     return memory.read(address + at, numbers.dtype(code, 1), shape, steps)
 
 
+def _fast(memory: Memory, f: Fields, kind: int) -> bool:
+    """Run RQ in C, where its types are those of networks; False: not run."""
+    code, signed, mode = (f[k] for k in ("res0_prec", "opd2_sign", "opd2_n_str"))
+    plain = f["opd0_prec"] in numbers.INTEGERS and code in numbers.INTEGERS
+    if not plain or not native_units.available() or (mode if kind == RQ0 else mode > 6):
+        return False
+    if (f["opd0_prec"] == I32 and not f["opd0_sign"]) or (code == I32 and not signed):
+        return False
+    shape = tuple(f[s] for s in arithmetic.SHAPE)
+    if f["opd1_const"]:
+        if kind == RQ0:
+            parameters = [numbers.constant(f[k], F32, 1) for k in ("opd1_addr", "opd2_addr")]
+        else:
+            parameters = _constants(f)
+    else:
+        kinds = ((F32, 0), (F32, 4)) if kind == RQ0 else ((I32, 0), (I32, 4), (I32, 8))
+        parameters = [_parameters(memory, f, c, at) for c, at in kinds]
+    if kind == RQ1:
+        if np.abs(parameters[1].astype(np.int64)).max() > numbers.MOST_SHIFT:
+            return False
+    elif not all(np.isfinite(p).all() for p in parameters):
+        return False
+    y, a = (
+        native_units.tensor(
+            memory,
+            f[f"{name}_addr"],
+            numbers.dtype(kind_, sign),
+            shape,
+            strides(shape, kind_, 0, f[f"{name}_addr"] // LANE),
+        )
+        for name, kind_, sign in (("res0", code, signed), ("opd0", f["opd0_prec"], f["opd0_sign"]))
+    )
+    native_units.rows(
+        "rq0" if kind == RQ0 else "rq1", shape, y, a, mode=mode, parameters=parameters
+    )
+    return True
+
+
+def _constants(f: Fields) -> list[Array]:
+    """Multiplier, shift and zero of RQ1 in a command."""
+    two = f["opd2_addr"]
+    return [
+        numbers.constant(f["opd1_addr"], I32, 1),
+        numbers.constant(two, numbers.I8, 1),
+        numbers.constant(two >> 8, numbers.I16, f["opd2_sign"]),
+    ]
+
+
 def run(memory: Memory, f: Fields) -> None:
     """An RQ or DQ command."""
     kind, mode, constant = f["tsk_eu_typ"], f["opd2_n_str"], f["opd1_const"]
+    if kind in (RQ0, RQ1) and _fast(memory, f, kind):
+        return
     x = arithmetic.operand(memory, f, "opd0")
     one, two = f["opd1_addr"], f["opd2_addr"]
     code, signed = f["res0_prec"], f["opd2_sign"]
@@ -37,9 +87,7 @@ def run(memory: Memory, f: Fields) -> None:
         arithmetic.store(memory, f, numbers.to_integer(y, mode, code, signed), signed)
     elif kind == RQ1:
         if constant:
-            multiplier = numbers.constant(one, I32, 1)
-            by = numbers.constant(two, numbers.I8, 1)
-            zero = numbers.constant(two >> 8, numbers.I16, signed)
+            multiplier, by, zero = _constants(f)
         else:
             multiplier, by, zero = (_parameters(memory, f, I32, at) for at in (0, 4, 8))
         product = x.astype(np.int64) * multiplier
