@@ -48,6 +48,7 @@ test-vendors: $(VENV)/dev build
 	  test -e $(VENDORS)/nncase || { "$(PYTHON310)" -m venv $(VENDORS) && \
 	    $(VENDORS)/bin/pip install -q --disable-pip-version-check "nncase==1.9.0.20230322" "numpy==1.24.*" && \
 	    touch $(VENDORS)/nncase; } && \
+	  { test -e $(VENDORS)/tpu_mlir || { $(VENDORS)/bin/python tests/vendors/install_sophgo.py && touch $(VENDORS)/tpu_mlir; }; } && \
 	  $(BIN)/python -m pytest tests/vendors; \
 	fi
 

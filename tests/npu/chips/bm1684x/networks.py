@@ -13,6 +13,41 @@ RESNETS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}
 NEAREST = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 
 
+class ReluCnn(Cnn):
+    """A network in which most maps of i8 have the zero point of ReLU, -128."""
+
+    def of(self, v: Value) -> tuple[Value, Value]:
+        if v not in self.quant and v.dtype == "i8" and self.rng.random() < 0.7:
+            self.quant[v] = constant(np.float32(0.05)), constant(np.int8(-128))
+        return super().of(v)
+
+
+def relu_cnn(seed: int) -> Graph:
+    """Layers in a random order, most of them with ReLU."""
+    rng = np.random.default_rng(seed)
+    size = [int(n) for n in rng.integers(8, 40, 2)]
+    net = ReluCnn(seed, (1, int(rng.integers(1, 9)), *size))
+    x = net.input
+    for _ in range(int(rng.integers(3, 8))):
+        many = int(rng.integers(1, 100))
+        kind = rng.choice(["conv", "depthwise", "add", "pool", "table", "concat", "twice"])
+        if kind == "depthwise" and x.shape[1] > 1:
+            x = net.conv(x, x.shape[1], 3, depthwise=True)
+        elif kind == "add":
+            x = net.add(net.conv(x, many, 1), net.conv(x, many, 3))
+        elif kind == "pool":
+            x = net.max_pool(net.conv(x, many, 1), 3, 1, (1, 1, 1, 1))
+        elif kind == "table":
+            x = _table(net, net.conv(x, many, 1))
+        elif kind == "concat":
+            x = _concat(net, net.conv(x, many, 1), net.conv(x, 64, 1))
+        elif kind == "twice" and x.shape[2] < 64:
+            x = _twice(net, x)
+        else:
+            x = net.conv(x, many, 3, int(rng.integers(1, 3)))
+    return net.graph(x)
+
+
 # ---- whole networks ------------------------------------------------------------------------------
 def resnet(depth: int, size: int = 224, classes: int = 1000) -> Graph:
     """ResNet-18 or ResNet-50 with its classifier."""

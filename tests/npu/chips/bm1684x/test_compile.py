@@ -16,17 +16,20 @@ import pytest
 from tests.npu.chips.bm1684x import networks
 from tests.npu.chips.k210.quantized_cnn import Cnn, joined_outputs, random_cnn
 
+import intaglio
 from intaglio import ops, targets
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.npu.chips.bm1684x import bmodel, commands
 from intaglio.npu.chips.bm1684x.compile import compile_bmodel
 from intaglio.npu.chips.bm1684x.layout import BmLayout
+from intaglio.npu.chips.bm1684x.variants import BM1684X
 
 GOLDEN = Path(__file__).with_name("golden.json")
 NETS = {f"layer{s}": (networks.random_layer, s) for s in range(24)}
 NETS |= {f"net{s}": (networks.random_network, s) for s in (2, 3, 4, 5)}
 NETS |= {f"cnn{s}": (random_cnn, s) for s in range(4)}
+NETS |= {f"relu{s}": (networks.relu_cnn, s) for s in range(4)}
 
 
 def compiled(graph: Graph):
@@ -65,12 +68,25 @@ def test_compiling_twice_gives_the_same_bytes():
     assert compiled(random_cnn(1)).data == compiled(random_cnn(1)).data
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_unsigned_maps_keep_every_bit(seed, monkeypatch):
+    unsigned = compiled(networks.relu_cnn(seed))
+    monkeypatch.setattr("intaglio.npu.chips.bm1684x.compile.as_unsigned", lambda graph: graph)
+    signed = compiled(networks.relu_cnn(seed))
+    (port,) = signed.lowered.inputs
+    feeds = {port.name: np.random.default_rng(seed).integers(-128, 128, port.shape, np.int8)}
+    expected = intaglio.interpret(signed.graph, feeds)
+    for name, found in intaglio.interpret(unsigned.graph, feeds).items():
+        assert np.array_equal(found, expected[name])
+    assert len(unsigned.commands) <= len(signed.commands)
+
+
 def test_commands_that_share_bytes_are_ordered():
     """Scratch memory never overlaps what a layer reads or writes."""
     made = compiled(networks.random_network(4))
     layouts = made.program.memory_plan.layouts
     assert any(one.scratch for one in layouts)
-    layout = BmLayout()
+    layout = BmLayout(BM1684X)
     for one in layouts:
         for k, block in one.scratch.items():
             layer = made.program.net.layers[k]

@@ -18,6 +18,8 @@ from intaglio.npu.chips.bm1684x.cut import Lowered, Port, lower, why_not
 from intaglio.npu.chips.bm1684x.encode import Encoder
 from intaglio.npu.chips.bm1684x.layout import BmLayout
 from intaglio.npu.chips.bm1684x.transfers import Addresses
+from intaglio.npu.chips.bm1684x.unsigned import as_unsigned
+from intaglio.npu.chips.bm1684x.variants import VARIANTS, Variant
 from intaglio.npu.lowering.target import npu_target
 from intaglio.targets.chip import Chip
 
@@ -59,19 +61,30 @@ class Compiled:
         write_atomically(path, self.data)
 
 
-def compile_bmodel(graph: Graph, chip: Chip, level: int = 3, grouped: bool = True) -> Compiled:
+def compile_bmodel(
+    graph: Graph,
+    chip: Chip,
+    level: int = 3,
+    grouped: bool = True,
+    firmware: str | Path | None = None,
+) -> Compiled:
     """Compile a quantised graph to a bmodel; the given graph stays unchanged.
 
     Unsupported names the ops that stand in the way. Ops before the first layer (quantising the
     input) and after the last are left to the caller: `lowered.before` and `lowered.after`.
+    `firmware` is Sophgo's kernel module, which the file brings along: the runtime of SG2260 needs
+    one, those of the other chips have their own.
     """
-    if chip.name != "bm1684x":
-        raise BadInput(f"bmodel files are written for bm1684x, not for {chip.name}")
+    variant = VARIANTS.get(chip.name)
+    if variant is None:
+        known = ", ".join(VARIANTS)
+        raise BadInput(f"bmodel files are written for {known}, not for {chip.name}")
     graph = graph.copy()
     passes.run(graph, passes.neutral(), level)
     lowered = lower(graph, npu_target(chip, also=why_not))
-    program = schedule.build(lowered.graph, chip, grouped, chip_layout=BmLayout())
-    stage, addresses = _memory(lowered, program)
+    lowered.graph = as_unsigned(lowered.graph)
+    program = schedule.build(lowered.graph, chip, grouped, chip_layout=BmLayout(variant))
+    stage, addresses = _memory(lowered, program, variant)
     stream = Encoder(program, addresses).run()
     counts = {e: sum(c.engine == e for c in stream) for e in commands.ENGINES}
     if max(counts.values()) > MAX_COMMANDS:
@@ -79,17 +92,20 @@ def compile_bmodel(graph: Graph, chip: Chip, level: int = 3, grouped: bool = Tru
             f"{chip.name}: the program has {max(counts.values())} commands for one engine; "
             f"at most {MAX_COMMANDS} can be numbered: use a smaller input"
         )
-    tiu, dma = commands.encode(stream, "bm1684x")
+    tiu, dma = commands.encode(stream, variant.title.lower())
     group = Group(tiu, dma, counts["tiu"] + 1, counts["dma"] + 1)
-    stage.subnets = [Subnet(stage.inputs, stage.outputs, [group])]
-    model = Bmodel([Net(lowered.graph.name or "net", [stage])])
+    groups, cores = ([], [[group]]) if variant.by_core else ([group], [])
+    stage.subnets = [Subnet(stage.inputs, stage.outputs, groups, cores)]
+    model = Bmodel([Net(lowered.graph.name or "net", [stage])], variant.title)
+    if firmware is not None:
+        model.kernel = Path(firmware).name, _read(firmware)
     return Compiled(model, lowered, program, stream, bmodel.write(model))
 
 
-def _memory(lowered: Lowered, program: schedule.Compiled) -> tuple[Stage, Addresses]:
+def _memory(lowered: Lowered, program: schedule.Compiled, chip: Variant) -> tuple[Stage, Addresses]:
     """Addresses in DDR: coefficients, then inputs, outputs and maps between groups."""
     coefficients = program.weights.tobytes() or bytes(64)
-    base = neurons = bmodel.COEFFICIENTS + _page(len(coefficients))
+    base = neurons = chip.neurons or chip.coefficients + _page(len(coefficients))
     ports: list[list[Tensor]] = []
     for hidden, group in ((bmodel.INPUT, lowered.inputs), (bmodel.OUTPUT, lowered.outputs)):
         tensors = []
@@ -101,11 +117,20 @@ def _memory(lowered: Lowered, program: schedule.Compiled) -> tuple[Stage, Addres
         ports.append(tensors)
     inputs, outputs = ports
     addresses = Addresses(
-        bmodel.COEFFICIENTS, base, [t.address for t in inputs], [t.address for t in outputs]
+        chip, chip.coefficients, base, [t.address for t in inputs], [t.address for t in outputs]
     )
     size = base + _page(program.program.internal) - neurons
-    stage = Stage(inputs, outputs, [], coefficients, neurons=neurons, neuron_bytes=size)
+    stage = Stage(
+        inputs, outputs, [], coefficients, chip.coefficients, neurons=neurons, neuron_bytes=size
+    )
     return stage, addresses
+
+
+def _read(path: str | Path) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as e:
+        raise BadInput(f"cannot read {path}: {(e.strerror or str(e)).lower()}") from None
 
 
 def _page(size: int) -> int:

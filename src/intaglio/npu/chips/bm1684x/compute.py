@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
@@ -13,9 +12,10 @@ from intaglio import dtypes
 from intaglio.errors import Unsupported
 from intaglio.npu.chips.bm1684x import tiu
 from intaglio.npu.chips.bm1684x.layout import BmConstants, Scratch, folded_bias, rounding
-from intaglio.npu.chips.bm1684x.local import LANES, Local, aligned, local, packed, per_channel
+from intaglio.npu.chips.bm1684x.local import Local, local, packed, per_channel
 from intaglio.npu.chips.bm1684x.rounding import Emit, Finish, clip, look_up
 from intaglio.npu.chips.bm1684x.tiu import Const, Window
+from intaglio.npu.chips.bm1684x.variants import Variant
 from intaglio.npu.layers import Layer
 from intaglio.npu.own.isa import Instruction
 from intaglio.npu.weight_packing import Constants
@@ -24,13 +24,21 @@ from intaglio.npu.weight_packing import Constants
 class Work:
     """One instruction: its operands, and its scratch memory."""
 
-    def __init__(self, given: Instruction, layer: Layer, constants: Constants | None, emit: Emit):
+    def __init__(
+        self,
+        given: Instruction,
+        layer: Layer,
+        constants: Constants | None,
+        emit: Emit,
+        chip: Variant,
+    ):
+        self.chip, lanes = chip, chip.lanes
         self.fields, self.layer, self.constants, self.emit = given.fields, layer, constants, emit
-        self.y, self.x = local(given.fields["dst"]), local(given.fields["src"])
-        self.at = max(given.scratch, 0) // LANES
-        self.scratch = Scratch.of(layer, self.y.height)
+        self.y, self.x = (local(given.fields[name], chip) for name in ("dst", "src"))
+        self.at = max(given.scratch, 0) // lanes
+        self.scratch = Scratch.of(layer, self.y.height, chip)
         self.entries = given.fields.get("entries", 0)
-        self.table = given.fields.get("table", 0) // LANES
+        self.table = given.fields.get("table", 0) // lanes
 
     def passes(self, *operands: Local) -> Iterator[tuple[int, int]]:
         """Blocks of channels that commands work on at once: the first one, and how many."""
@@ -41,7 +49,7 @@ class Work:
 
     def sums(self, y: Local, dtype: str = "i32") -> Local:
         """Scratch memory for i32 sums or f32 numbers of the size of y."""
-        return packed(self.at, dtype, y.channels, y.height, y.width)
+        return packed(self.chip, self.at, dtype, y.channels, y.height, y.width)
 
     def spare(self, y: Local) -> int:
         """The address of the scratch memory behind the sums."""
@@ -56,7 +64,7 @@ class Work:
         if x.packed:
             return x
         at = self.at + self.scratch.per_block * self.scratch.blocks
-        copy = packed(at, x.dtype, x.channels, x.height, x.width)
+        copy = packed(self.chip, at, x.dtype, x.channels, x.height, x.width)
         self.emit(tiu.arithmetic(tiu.COPY, copy, x))
         return copy
 
@@ -73,8 +81,8 @@ class Work:
         up, left = f["pad"]
         if up < 0:
             raise Unsupported(
-                f"bm1684x: {self.layer.op} '{self.layer.name}' has windows that lie in the padding "
-                "only, in a band of rows; use padding that is smaller than the window"
+                f"{self.chip.name}: {self.layer.op} '{self.layer.name}' has windows that lie in "
+                "the padding only, in a band of rows; use padding that is smaller than the window"
             )
         pad = up, max(ends[0], 0), left, max(ends[1], 0)
         return Window(tuple(kernel), tuple(stride), tuple(dilation), pad)
@@ -85,13 +93,14 @@ def convolution(work: Work) -> None:
     f, layer, c = work.fields, work.layer, work.constants
     assert isinstance(c, BmConstants)
     deep = layer.op == "depthwise"
-    weights, blocks = f["weights"] // LANES, work.y.blocks
-    residual = local(f["residual"]) if f.get("residual") is not None else None
+    chip, step = work.chip, work.chip.scale_step
+    weights, blocks = f["weights"] // chip.lanes, work.y.blocks
+    residual = local(f["residual"], chip) if f.get("residual") is not None else None
     window, scale, has_bias = work.window(), _one_scale(layer, c), _has_bias(layer)
     for first, count in work.passes(*([work.x] if deep else [])):
         y = work.y.some_blocks(first, count)
         acc = work.sums(y)
-        bias = per_channel(weights + c.bias_at(blocks) + 4 * first, "i32", y.channels, 4)
+        bias = per_channel(chip, weights + c.bias_at(blocks) + 4 * first, "i32", y.channels, 4)
         at = weights + first * c.lane_weights
         if deep:
             x = work.source(work.x.some_blocks(first, count))
@@ -104,8 +113,8 @@ def convolution(work: Work) -> None:
                 work.emit(tiu.arithmetic(tiu.ADD, acc, acc, bias))
         factor: float | Local = scale
         if not c.one_scale:
-            vector = weights + c.scale_at(blocks) + 64 * first
-            factor = per_channel(vector, "f32", y.channels, 64)
+            vector = weights + c.scale_at(blocks) + step * first
+            factor = per_channel(chip, vector, "f32", y.channels, step)
         finish = work.finish(y)
         if residual is None:
             finish.sums(y, acc, factor)
@@ -131,7 +140,7 @@ def _has_bias(layer: Layer) -> bool:
 
 def dequantized(emit: Emit, at: int, x: Local, zero: int, factor: float) -> Local:
     """f32(x - zero) * factor, at an address of scratch memory."""
-    t = packed(at, "f32", x.channels, x.height, x.width)
+    t = packed(x.chip, at, "f32", x.channels, x.height, x.width)
     if x.regular:
         emit(tiu.dequantize(t, x, factor, zero))
         return t
@@ -153,8 +162,10 @@ def pool(work: Work) -> None:
             _mean(work, y, x, window)
             continue
         least = dtypes.limits(x.dtype)[0]
-        to = y if y.regular else packed(work.at, y.dtype, y.channels, y.height, y.width)
-        work.emit(tiu.windowed(tiu.LARGEST, to, x, window, int(least)))
+        to = y
+        if not y.regular:
+            to = packed(y.chip, work.spare(y), y.dtype, y.channels, y.height, y.width)
+        work.emit(tiu.windowed(tiu.LARGEST, to, x, window, int(least), bias=work.at))
         if to is not y:
             work.emit(tiu.arithmetic(tiu.COPY, y, to))
         clip(work.emit, y, f["low"], f["high"])
@@ -221,7 +232,7 @@ def _runs(counts: list[int]) -> Iterator[tuple[int, int, int]]:
 def eltwise(work: Work) -> None:
     """A sum or product of two maps; the second one may have one row, column or channel."""
     f, layer = work.fields, work.layer
-    other = _small(local(f["other"]), layer)
+    other = _small(local(f["other"], work.chip), layer)
     add = layer.attrs["kind"] == "add"
     if other.channels == 1 < work.y.channels:
         other = _all_lanes(work, other)
@@ -238,7 +249,7 @@ def eltwise(work: Work) -> None:
             continue
         acc, spare = work.sums(y), work.spare(y)
         left = _without_zero(work.emit, spare, a, f["a_zero"])
-        behind = spare + y.blocks * aligned(2 * y.height * y.width)
+        behind = spare + y.blocks * y.chip.aligned(2 * y.height * y.width)
         right = _without_zero(work.emit, behind, b, f["b_zero"])
         work.emit(tiu.arithmetic(tiu.MUL, acc, left, right))
         work.finish(y).sums(y, acc, float(f["a_factor"]))
@@ -258,7 +269,7 @@ def _small(other: Local, layer: Layer) -> Local:
 def _all_lanes(work: Work, x: Local) -> Local:
     """A map of one channel, copied to every lane; all blocks share it."""
     at = work.at + work.scratch.per_block * work.scratch.blocks
-    copy = packed(at, x.dtype, min(LANES, work.y.channels), x.height, x.width)
+    copy = packed(x.chip, at, x.dtype, min(x.chip.lanes, work.y.channels), x.height, x.width)
     if not x.regular:
         moved = replace(copy, channels=1)
         work.emit(tiu.arithmetic(tiu.COPY, moved, x))
@@ -271,7 +282,7 @@ def _without_zero(emit: Emit, at: int, x: Local, zero: int) -> Local:
     """x - zero as i16; x itself if the zero is 0."""
     if not zero:
         return x
-    wide = packed(at, "i16", x.channels, x.height, x.width)
+    wide = packed(x.chip, at, "i16", x.channels, x.height, x.width)
     emit(tiu.arithmetic(tiu.SUB, wide, x, Const(zero, "i16")))
     return wide
 
@@ -282,7 +293,7 @@ def lut(work: Work) -> None:
         y = work.y.some_blocks(first, count)
         x = work.source(work.x.some_blocks(first, count))
         direct = y.regular and y.address != x.address
-        to = y if direct else packed(work.at, y.dtype, y.channels, y.height, y.width)
+        to = y if direct else packed(y.chip, work.at, y.dtype, y.channels, y.height, y.width)
         look_up(work.emit, to, x, work.table, 256)
         if to is not y:
             work.emit(tiu.arithmetic(tiu.COPY, y, to))
@@ -322,6 +333,8 @@ COMPUTE: dict[str, Callable[[Work], None]] = {
 }
 
 
-def compute(given: Instruction, layer: Layer, constants: Constants | None, emit: Emit) -> Any:
+def compute(
+    given: Instruction, layer: Layer, constants: Constants | None, emit: Emit, chip: Variant
+) -> None:
     """Write the commands of an instruction of the compute queue."""
-    COMPUTE[given.op](Work(given, layer, constants, emit))
+    COMPUTE[given.op](Work(given, layer, constants, emit, chip))

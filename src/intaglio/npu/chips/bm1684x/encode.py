@@ -31,6 +31,7 @@ class Encoder:
     )
     copied: int = 0  # the last copy between lanes, a command of the DMA engine
     depends: int = 0
+    waited: dict[str, int] = field(default_factory=lambda: {"tiu": 0, "dma": 0})
     layer: int = 0
 
     def run(self) -> list[Command]:
@@ -52,16 +53,21 @@ class Encoder:
             self.depends = max(needs)
             layer = self.made.net.layers[given.layer]
             constants = self.made.context.constants[given.layer]
-            compute(given, layer, constants, lambda made: self.add("tiu", made))
+            compute(given, layer, constants, self.add_tiu, self.addresses.chip)
             self.ends["compute"].append(self.count["tiu"])
         else:
             self.depends = self.ends["compute"][computed]
             self.add("dma", move(given, self.addresses))
             self.ends[given.queue].append(self.count["dma"])
 
+    def add_tiu(self, made: tuple[str, tiu.Fields]) -> None:
+        self.add("tiu", made)
+
     def add(self, engine: str, made: tuple[str, tiu.Fields]) -> None:
-        """Append a command of an engine."""
+        """Append a command of an engine; it waits at least for what those before it waited for."""
         self.count[engine] += 1
+        self.waited[engine] = self.depends = max(self.waited[engine], self.depends)
         name, fields = made
         number = self.count[engine]
-        self.commands.append(Command(engine, name, fields, number, self.depends, self.layer))
+        depends = self.depends | self.addresses.chip.waits
+        self.commands.append(Command(engine, name, fields, number, depends, self.layer))

@@ -1,4 +1,4 @@
-"""How BM1684X lays out constants and temporary results: what tiling has to know of the encoder.
+"""How the family lays out constants and temporary results: what tiling has to know of the encoder.
 
 A chunk of constants is [lanes][bytes of a lane]; a lane has the weights of its channels, one after
 the other, then their biases, then their scales. Each part starts at a whole vector.
@@ -12,8 +12,8 @@ import numpy as np
 
 from intaglio.ir import Array
 from intaglio.npu.chip_layout import ChipLayout
-from intaglio.npu.chips.bm1684x.local import EU_BYTES, LANES, aligned
 from intaglio.npu.chips.bm1684x.rounding import Rounding, lanes_of
+from intaglio.npu.chips.bm1684x.variants import BM1684X, Variant
 from intaglio.npu.layers import Layer
 from intaglio.npu.weight_packing import TABLE_INPUT, Atoms, Constants
 from intaglio.targets.chip import Chip
@@ -23,32 +23,36 @@ MAX_PASS = 32 << 10  # bytes of a lane for the temporary results of several bloc
 
 @dataclass(slots=True)
 class BmConstants(Constants):
-    """Weights, biases and scales of blocks of 64 output channels."""
+    """Weights, biases and scales of blocks of output channels, one channel for each lane."""
 
     lane_weights: int = 0  # bytes of the weights of one output channel
+    variant: Variant = BM1684X
 
     def chunk(self, blocks: int, align: int) -> int:
-        return LANES * self._lane(blocks)
+        return self.variant.lanes * self._lane(blocks)
 
     def params_at(self, channels: int) -> int:
-        return LANES * aligned(self.lane_weights * _blocks(channels))
+        blocks = self.variant.blocks(channels)
+        return self.variant.lanes * self.bias_at(blocks)
 
     def param_bytes(self, channels: int) -> int:
-        return LANES * self._lane(_blocks(channels)) - self.params_at(channels)
+        whole = self.variant.lanes * self._lane(self.variant.blocks(channels))
+        return whole - self.params_at(channels)
 
     def weight_bytes(self, channels: int) -> int:
         return self.params_at(channels)
 
     def bias_at(self, blocks: int) -> int:
         """The offset of the biases in a lane of a chunk."""
-        return aligned(self.lane_weights * blocks)
+        return self.variant.aligned(self.lane_weights * blocks)
 
     def scale_at(self, blocks: int) -> int:
         """The offset of the scales in a lane of a chunk: one vector for each channel."""
-        return self.bias_at(blocks) + aligned(4 * blocks)
+        return self.bias_at(blocks) + self.variant.aligned(4 * blocks)
 
     def _lane(self, blocks: int) -> int:
-        return self.scale_at(blocks) + (0 if self.one_scale else EU_BYTES * blocks)
+        scales = 0 if self.one_scale else self.variant.scale_step * blocks
+        return self.scale_at(blocks) + self.variant.aligned(scales)
 
     def chunk_bytes(self, layer: Layer, first: int, blocks: int) -> bytes:
         assert layer.node is not None
@@ -56,15 +60,20 @@ class BmConstants(Constants):
         assert w is not None
         assert scale is not None
         assert bias is not None
-        some = slice(first * LANES, (first + blocks) * LANES)
-        result = np.zeros((LANES, self._lane(blocks)), np.uint8)
-        rows = _conv_rows(w[some]) if layer.op == "conv" else w[some].reshape(len(w[some]), -1)
+        lanes = self.variant.lanes
+        some = slice(first * lanes, (first + blocks) * lanes)
+        result = np.zeros((lanes, self._lane(blocks)), np.uint8)
+        rows = (
+            _conv_rows(w[some], self.variant.inputs_at_once)
+            if layer.op == "conv"
+            else w[some].reshape(len(w[some]), -1)
+        )
         _place(result, rows.view(np.uint8), 0, self.lane_weights)
         added = folded_bias(w[some], bias[some], layer.attrs["x_zero"])
         _place(result, added.reshape(-1, 1).view(np.uint8), self.bias_at(blocks), 4)
         if not self.one_scale:
             factors = scale[some].astype(np.float32).reshape(-1, 1).view(np.uint8)
-            _place(result, factors, self.scale_at(blocks), EU_BYTES)
+            _place(result, factors, self.scale_at(blocks), self.variant.scale_step)
         return result.tobytes()
 
 
@@ -74,34 +83,32 @@ def folded_bias(w: Array, bias: Array, x_zero: int) -> Array:
     return np.asarray((bias.astype(np.int64) - x_zero * sums).astype(np.int32))
 
 
-def _conv_rows(w: Array) -> Array:
-    """One row per output channel: [ceil(inputs / 64)][kh][kw][64]."""
+def _conv_rows(w: Array, atom: int) -> Array:
+    """One row per output channel: [ceil(inputs / atom)][kh][kw][atom]."""
     outs, ins, kh, kw = w.shape
-    groups = _blocks(ins)
-    wide = np.zeros((outs, groups * LANES, kh, kw), w.dtype)
+    groups = -(-ins // atom)
+    wide = np.zeros((outs, groups * atom, kh, kw), w.dtype)
     wide[:, :ins] = w
-    shaped = wide.reshape(outs, groups, LANES, kh, kw).transpose(0, 1, 3, 4, 2)
+    shaped = wide.reshape(outs, groups, atom, kh, kw).transpose(0, 1, 3, 4, 2)
     return np.ascontiguousarray(shaped).reshape(outs, -1)
 
 
 def _place(result: Array, rows: Array, at: int, step: int) -> None:
-    """Write one row per channel into the lanes: channel c into lane c % 64, at its block."""
-    for block in range(_blocks(len(rows))):
-        some = rows[block * LANES : (block + 1) * LANES]
+    """Write one row per channel into the lanes: channel c into lane c % lanes, at its block."""
+    lanes = len(result)
+    for block in range(-(-len(rows) // lanes)):
+        some = rows[block * lanes : (block + 1) * lanes]
         start = at + block * step
         result[: len(some), start : start + rows.shape[1]] = some
 
 
-def _blocks(channels: int) -> int:
-    return -(-channels // LANES)
-
-
 class BmLayout(ChipLayout):
-    """The layout of BM1684X."""
+    """The layout of a chip of the family."""
 
     planar = True
 
-    def __init__(self) -> None:
+    def __init__(self, variant: Variant) -> None:
+        self.variant = variant
         self.sizes: dict[tuple[Layer, int], int] = {}  # scratch memory, which tiling asks for often
 
     def constants(self, layer: Layer, chip: Chip) -> Constants | None:
@@ -110,7 +117,8 @@ class BmLayout(ChipLayout):
         raw, entries = b"", 0
         if table is not None and table.data is not None:
             entries = len(table.data)
-            raw = lanes_of(rounding(layer, entries).table(table.data).tobytes())
+            raw = rounding(layer, entries).table(table.data).tobytes()
+            raw = lanes_of(raw, self.variant)
         if not layer.is_product:
             return Constants(Atoms(1, 1), 0, 0, raw, entries) if raw else None
         assert node is not None
@@ -119,17 +127,19 @@ class BmLayout(ChipLayout):
         assert scale is not None
         assert scale.data is not None
         outs, ins, kh, kw = w.shape
-        lane = kh * kw * (LANES * _blocks(ins) if layer.op == "conv" else 1)
+        atom, lanes = self.variant.inputs_at_once, self.variant.lanes
+        lane = kh * kw * (-(-ins // atom) * atom if layer.op == "conv" else 1)
         one = bool((scale.data == scale.data[0]).all())
-        atoms = Atoms(LANES if layer.op == "conv" else 1, LANES)
-        rest = {"table": raw, "entries": entries, "one_scale": one, "lane_weights": lane}
-        return BmConstants(atoms, _blocks(outs), lane * LANES, **rest)  # type: ignore[arg-type]
+        atoms, blocks = Atoms(atom if layer.op == "conv" else 1, lanes), self.variant.blocks(outs)
+        result = BmConstants(atoms, blocks, lane * lanes, raw, entries, one_scale=one)
+        result.lane_weights, result.variant = lane, self.variant
+        return result
 
     def scratch(self, layer: Layer, rows: int) -> int:
         key = layer, rows
         if key not in self.sizes:
-            plan = Scratch.of(layer, rows) if rows else Scratch(0, 0, 0, 0)
-            self.sizes[key] = LANES * (plan.per_block * plan.blocks + plan.source)
+            plan = Scratch.of(layer, rows, self.variant) if rows else Scratch(0, 0, 0, 0)
+            self.sizes[key] = self.variant.lanes * (plan.per_block * plan.blocks + plan.source)
         return self.sizes[key]
 
 
@@ -148,7 +158,7 @@ def rounding(layer: Layer, entries: int = 0) -> Rounding:
 class Scratch:
     """Temporary results of a layer, in bytes of a lane: of a block of channels, and in all."""
 
-    sums: int  # i32 sums, or the first operand in f32
+    sums: int  # i32 sums, the first operand in f32, or positions of the largest numbers
     spare: int  # the second operand, and rounded numbers
     source: int  # a copy of an operand that does not start at a whole vector
     blocks: int  # blocks of channels computed at once
@@ -158,9 +168,9 @@ class Scratch:
         return self.sums + self.spare
 
     @classmethod
-    def of(cls, layer: Layer, rows: int) -> Scratch:
+    def of(cls, layer: Layer, rows: int, chip: Variant) -> Scratch:
         """The scratch memory of a layer while it makes `rows` rows of its result."""
-        fm = layer.dst.map
+        fm, aligned = layer.dst.map, chip.aligned
         pixels = rows * fm.width
         partial = rows < fm.height
         sums = spare = source = 0
@@ -168,11 +178,12 @@ class Scratch:
             layer.op == "pool" and layer.attrs["kind"] == "avg"
         ):
             entries = _entries(layer)
-            sums, spare = aligned(4 * pixels), rounding(layer, entries).scratch(pixels)
+            sums, spare = aligned(4 * pixels), rounding(layer, entries).scratch(pixels, chip)
             if layer.residual >= 0 or layer.op == "eltwise":
                 spare = max(aligned(4 * pixels), 2 * aligned(2 * pixels))
         elif layer.op in ("pool", "lut"):
             spare = aligned(pixels) if partial or layer.op == "lut" else 0
+            sums = aligned(2 * pixels) if layer.op == "pool" and chip.pool_indices else 0
         if layer.op in ("depthwise", "pool", "lut") and partial:
             low = max(fm.height - rows, 0) // 2
             first, last = _source_rows(layer, low, low + rows)
@@ -181,7 +192,7 @@ class Scratch:
             other = layer.reads[1].map
             source = aligned(min(rows, other.height) * other.width)
         one = sums + spare
-        blocks = max(1, min(_blocks(layer.dst.channels), MAX_PASS // max(one, 1)))
+        blocks = max(1, min(chip.blocks(layer.dst.channels), MAX_PASS // max(one, 1)))
         return cls(sums, spare, source, blocks)
 
 

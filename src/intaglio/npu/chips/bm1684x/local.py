@@ -8,21 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from intaglio import dtypes
+from intaglio.npu.chips.bm1684x.variants import Variant
 from intaglio.npu.own.isa import Feature
-
-LANES = 64
-EU_BYTES = 64  # the alignment of a channel's plane
-
-
-def aligned(n: int) -> int:
-    """Bytes of a plane, rounded up to whole vectors of the execution units."""
-    return -(-n // EU_BYTES) * EU_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Local:
     """A box of channels x height x width in local memory, from lane 0 on."""
 
+    chip: Variant
     address: int
     dtype: str
     channels: int
@@ -38,24 +32,25 @@ class Local:
 
     @property
     def blocks(self) -> int:
-        return -(-self.channels // LANES)
+        return self.chip.blocks(self.channels)
 
     @property
     def packed(self) -> bool:
         """Whether each plane is one run of bytes that starts at a whole vector."""
         item = self.item
         runs = self.pixel == item and (self.row == self.width * item or self.height == 1)
-        return runs and self.address % EU_BYTES == 0
+        return runs and self.address % self.chip.eu_bytes == 0
 
     @property
     def regular(self) -> bool:
         """Whether commands without strides take it: packed, and planes follow each other."""
-        plane = aligned(self.height * self.width * self.item)
+        plane = self.chip.aligned(self.height * self.width * self.item)
         return self.packed and (self.blocks == 1 or self.plane == plane)
 
     def some_blocks(self, first: int, count: int) -> Local:
         """Blocks first .. first + count of the channels."""
-        channels = min(count * LANES, self.channels - first * LANES)
+        lanes = self.chip.lanes
+        channels = min(count * lanes, self.channels - first * lanes)
         return replace(self, address=self.address + first * self.plane, channels=channels)
 
     def strides(self) -> dict[str, int]:
@@ -65,22 +60,24 @@ class Local:
         return {"n": 0, "c": c, "h": self.row // item, "w": self.pixel // item}
 
 
-def packed(address: int, dtype: str, channels: int, height: int, width: int) -> Local:
+def packed(
+    chip: Variant, address: int, dtype: str, channels: int, height: int, width: int
+) -> Local:
     """A tensor without gaps but those of the alignment."""
     item = dtypes.TABLE[dtype].numpy.itemsize
-    plane = aligned(height * width * item)
-    return Local(address, dtype, channels, height, width, plane, width * item, item)
+    plane = chip.aligned(height * width * item)
+    return Local(chip, address, dtype, channels, height, width, plane, width * item, item)
 
 
-def local(f: Feature) -> Local:
+def local(f: Feature, chip: Variant) -> Local:
     """The place of a box of the schedule's memory, which interleaves the lanes' bytes."""
     assert f.space == "sram"
     assert f.first == 0
     sizes = f.channels, f.height, f.width
-    strides = f.plane // LANES, f.row // LANES, f.pixel // LANES
-    return Local(f.offset // LANES, f.dtype, *sizes, *strides)
+    strides = [n // chip.lanes for n in (f.plane, f.row, f.pixel)]
+    return Local(chip, f.offset // chip.lanes, f.dtype, *sizes, *strides)
 
 
-def per_channel(address: int, dtype: str, channels: int, plane: int) -> Local:
+def per_channel(chip: Variant, address: int, dtype: str, channels: int, plane: int) -> Local:
     """One number per channel, `plane` bytes from block to block, repeated over the plane."""
-    return Local(address, dtype, channels, 1, 1, plane, 0, 0)
+    return Local(chip, address, dtype, channels, 1, 1, plane, 0, 0)

@@ -15,8 +15,9 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.ir import Array
 from intaglio.npu.chips.bm1684x import tiu
-from intaglio.npu.chips.bm1684x.local import LANES, Local, aligned, packed
+from intaglio.npu.chips.bm1684x.local import Local, packed
 from intaglio.npu.chips.bm1684x.tiu import Const
+from intaglio.npu.chips.bm1684x.variants import Variant
 
 Emit = Callable[[tuple[str, tiu.Fields]], None]
 BYTES = ("i8", "u8")
@@ -58,13 +59,13 @@ class Rounding:
         """What is added after rounding: the zero point, in wide tables less their base."""
         return self.y_zero - (self.base if self.rounded == "i16" else 0)
 
-    def scratch(self, pixels: int) -> int:
+    def scratch(self, pixels: int, chip: Variant) -> int:
         """Bytes per block of channels beside the sums: rounded numbers before the last steps."""
         if self.dtype not in BYTES:
             return 0
         if self.shift or self.rounded == "i16":
-            return aligned(2 * pixels)
-        return aligned(pixels) if self.entries else 0
+            return chip.aligned(2 * pixels)
+        return chip.aligned(pixels) if self.entries else 0
 
     def table(self, table: Array) -> Array:
         """The table that is looked up: for bytes by their bits, else by the shifted number."""
@@ -128,7 +129,7 @@ class Finish:
             rounded(y)
             self._clip(y)
             return
-        wide = packed(self.spare, "i16", *size)
+        wide = packed(y.chip, self.spare, "i16", *size)
         if not r.entries:
             rounded(wide)
             self._shifted(y, wide)
@@ -143,17 +144,17 @@ class Finish:
             for kind, bound in zip((tiu.MAX, tiu.MIN), bounds, strict=True):
                 self.emit(tiu.arithmetic(kind, wide, wide, Const(bound, "i16")))
         elif r.shift:
-            index = packed(x.address, r.rounded, *size)  # the sums are not needed any more
+            index = packed(y.chip, x.address, r.rounded, *size)  # the sums are not needed any more
             rounded(wide)
             self._shifted(index, wide)
         else:
-            index = packed(self.spare, r.rounded, *size)
+            index = packed(y.chip, self.spare, r.rounded, *size)
             rounded(index)
         entries = r.entries if r.rounded == "i16" else 256
         found = y
         if not y.regular:
             free = self.spare if index.address == x.address else x.address
-            found = packed(free, y.dtype, *size)
+            found = packed(y.chip, free, y.dtype, *size)
         look_up(self.emit, found, index, self.table, entries)
         if found is not y:
             self.emit(tiu.arithmetic(tiu.COPY, y, found))
@@ -201,6 +202,6 @@ def _run(x: Local, first: int, count: int) -> Local:
     )
 
 
-def lanes_of(row: bytes) -> bytes:
+def lanes_of(row: bytes, chip: Variant) -> bytes:
     """The same bytes for every lane, padded to whole vectors."""
-    return row.ljust(aligned(len(row)), b"\0") * LANES
+    return row.ljust(chip.aligned(len(row)), b"\0") * chip.lanes

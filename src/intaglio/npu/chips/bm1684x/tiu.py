@@ -20,7 +20,7 @@ DEPTHWISE, AVERAGE, LARGEST = 0, 1, 4
 # kinds of sRQ&sDQ
 REQUANTIZE, DEQUANTIZE = 0, 3
 GATHER = 5  # kind of sSG: each element is an index into the table of its lane
-LANE_BROADCAST = 3  # kind of sTRANS&sBC
+LANE_BROADCAST = 3  # kind of the command that copies between lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +102,8 @@ def conv(y: Local, x: Local, weights: int, window: Window, padding: int) -> tupl
         "opd0_addr": x.address,
         "opd1_addr": weights,
     }
+    if y.chip.signs_results:
+        fields |= {"res0_sign": 1, "opd4_const": 1, "opd5_const": 1}
     if not x.regular:
         fields["opd0_str"] = STRIDED
         fields |= {f"opd0_{axis}_str": n for axis, n in x.strides().items()}
@@ -117,7 +119,10 @@ def windowed(
     weights: int | None = None,
     bias: int | None = None,
 ) -> tuple[str, Fields]:
-    """A depthwise convolution, sums (kernel of ones) or the largest numbers of windows."""
+    """A depthwise convolution, sums (kernel of ones) or the largest numbers of windows.
+
+    `bias` is its address, or that of the positions of the largest numbers, where a chip has them.
+    """
     assert y.regular
     assert x.regular
     fields = _result(y) | window.fields()
@@ -133,7 +138,11 @@ def windowed(
         "opd0_w": x.width,
         "opd0_addr": x.address,
     }
-    if weights is None:
+    if y.chip.signs_results:
+        fields["res0_sign"] = _sign(y.dtype)
+    if kind == LARGEST and y.chip.pool_indices:
+        fields["opd2_addr"] = bias or 0
+    elif weights is None:
         fields |= {"opd1_const": 1, "opd1_addr": 1, "opd2_const": 1}
     else:
         fields["opd1_addr"] = weights
@@ -168,9 +177,9 @@ def dequantize(y: Local, x: Local, scale: float, zero: int) -> tuple[str, Fields
         "opd2_sign": 1,
         "opd0_addr": x.address,
         "opd1_const": 1,
-        "opd1_addr": zero & 0xFFFFFFFF,
-        "opd2_addr": bits_of_f32(scale),
     }
+    pair = zero & 0xFFFFFFFF, bits_of_f32(scale)
+    fields["opd1_addr"], fields["opd2_addr"] = pair if y.chip.zero_first else pair[::-1]
     return "sRQ&sDQ", fields
 
 
@@ -227,4 +236,4 @@ def lane_broadcast(y: Local, x: Local) -> tuple[str, Fields]:
     assert y.regular
     assert x.regular
     fields = _result(y) | {"tsk_eu_typ": LANE_BROADCAST, "opd0_addr": x.address}
-    return "sTRANS&sBC", fields
+    return y.chip.broadcast, fields

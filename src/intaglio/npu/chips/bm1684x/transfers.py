@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from intaglio import dtypes
-from intaglio.npu.chips.bm1684x.local import LANES
 from intaglio.npu.chips.bm1684x.tiu import Fields
+from intaglio.npu.chips.bm1684x.variants import Variant
 from intaglio.npu.own.isa import Feature, Instruction
 
-LOCAL = 0x0800_0000  # where local memory begins for the DMA engine
-LANE_BYTES = 256 << 10
 FORMAT = {1: 0, 2: 3, 4: 4}  # codes of i8, i16 and i32, by the bytes of an element
 MAX_SIZE = 0xFFFF  # of an axis
 
@@ -19,6 +17,7 @@ MAX_SIZE = 0xFFFF  # of an axis
 class Addresses:
     """Where the memories of a program lie in DDR."""
 
+    chip: Variant
     weights: int
     internal: int
     inputs: list[int]
@@ -50,32 +49,37 @@ def move(given: Instruction, addresses: Addresses) -> tuple[str, Fields]:
     runs = all(s.strides[1] == dst.width * item and s.strides[2] == item for s in sides)
     if runs and dst.height * dst.width <= MAX_SIZE:
         sizes = dst.channels, 1, dst.height * dst.width
-    return transfer(sides[0], sides[1], sizes, item)
+    return transfer(addresses.chip, sides[0], sides[1], sizes, item)
 
 
 def _side(f: Feature, addresses: Addresses) -> Side:
     if f.space != "sram":
         return Side(addresses.of(f), (f.plane, f.row, f.pixel))
-    address = LOCAL + f.first * LANE_BYTES + f.offset // LANES
-    return Side(address, (f.plane // LANES, f.row // LANES, f.pixel // LANES))
+    chip, lanes = addresses.chip, addresses.chip.lanes
+    address = chip.local + f.first * chip.lane_bytes + f.offset // lanes
+    return Side(address, (f.plane // lanes, f.row // lanes, f.pixel // lanes))
 
 
 def _constants(src: Feature, dst: Feature, addresses: Addresses) -> tuple[str, Fields]:
     """Load constants that are stored lane by lane."""
-    lane = dst.width * dst.pixel // LANES
+    chip = addresses.chip
+    lane = dst.width * dst.pixel // chip.lanes
     rows = 1
     while lane // rows > MAX_SIZE or lane % rows:
         rows += 1
     wide = lane // rows
     return transfer(
+        chip,
         Side(addresses.of(src), (lane, wide, 1)),
-        Side(LOCAL + dst.offset // LANES, (lane, wide, 1)),
-        (LANES, rows, wide),
+        Side(chip.local + dst.offset // chip.lanes, (lane, wide, 1)),
+        (chip.lanes, rows, wide),
         1,
     )
 
 
-def transfer(src: Side, dst: Side, sizes: tuple[int, int, int], item: int) -> tuple[str, Fields]:
+def transfer(
+    chip: Variant, src: Side, dst: Side, sizes: tuple[int, int, int], item: int
+) -> tuple[str, Fields]:
     """A copy of a box; strides of the command are in elements."""
     fields = {
         "stride_enable": 1,
@@ -88,5 +92,5 @@ def transfer(src: Side, dst: Side, sizes: tuple[int, int, int], item: int) -> tu
         strides = (0, *(s // item for s in side.strides))
         fields |= {f"{name}_{a}stride": n for a, n in zip("nchw", strides, strict=True)}
         fields[f"{name}_start_addr_l32"] = side.address & 0xFFFFFFFF
-        fields[f"{name}_start_addr_h8"] = side.address >> 32
+        fields[f"{name}_start_addr_h{chip.high_bits}"] = side.address >> 32
     return "DMA_tensor", fields
