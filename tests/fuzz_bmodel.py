@@ -7,6 +7,7 @@ Without files it mutates files that it compiles itself.
 
 from __future__ import annotations
 
+import resource
 import sys
 import time
 from collections import Counter
@@ -102,3 +103,4 @@ def fuzz(count: int, files: list[bytes], seed: int = 0) -> Counter[str]:
 if __name__ == "__main__":
     given = [Path(p).read_bytes() for p in sys.argv[2:]]
     print(dict(fuzz(int(sys.argv[1]), given or seeds())))
+    print(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MB of memory at most")

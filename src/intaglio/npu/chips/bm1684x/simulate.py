@@ -25,7 +25,7 @@ from intaglio.npu.chips.bm1684x.bmodel import Bmodel, Group, Stage, Tensor
 from intaglio.npu.chips.bm1684x.commands import Command
 from intaglio.npu.chips.bm1684x.lanes import DDR_AT, Memory
 
-MOST_DDR = 1 << 31  # bytes of a simulated file
+MOST_DDR = 1 << 30  # bytes of a simulated file
 Run = Callable[[Memory, Mapping[str, int]], None]
 UNITS: dict[str, Run] = {
     **dict.fromkeys(("AR", "sAR"), arithmetic.run),
