@@ -46,9 +46,11 @@ def test_compile(model, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--target", "rk3588", "-o", "m.bmodel"], "give --target bm1684x"),
-        (["--target", "k210", "-o", "m.bmodel"], "give --target bm1684x"),
+        (["--target", "rk3588", "-o", "m.bmodel"], "give --target bm1684x, bm1688 or sg2260"),
+        (["--target", "k210", "-o", "m.bmodel"], "give --target bm1684x, bm1688 or sg2260"),
         (["--target", "bm1684x", "-o", "m.bmodel", "--tune"], "--tune is for packages"),
+        (["--target", "bm1684x", "--firmware", "f"], "--firmware is for bmodels"),
+        (["--target", "sg2260", "-o", "m.bmodel", "--firmware", "none"], "cannot read none"),
     ],
 )
 def test_wrong_options_are_refused(model, words, message):

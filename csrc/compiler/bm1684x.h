@@ -15,9 +15,20 @@ typedef struct itg_bm_sums {
   const float *even, *odd;   // floats: what these sums begin with, as y; or null for 0
 } itg_bm_sums;
 
+// `half` sums have blocks of at most 32 taps, whose sizes these are.
+typedef struct itg_bm_blocks {
+  itg_bm_sums sums;
+  const int64_t *sizes;
+  int64_t count;
+} itg_bm_blocks;
+
 ITG_API void itg_bm_integer_sums(const itg_bm_sums *sums);
 // As the chip adds: products rounded to f32; those of even and of odd taps summed up in order.
 ITG_API void itg_bm_float_sums(const itg_bm_sums *sums);
+
+// As the chip adds products of f16 or bf16: those of a block are cut off 24 bits below the leading
+// bit of the largest and added exactly; the sums of blocks are added in f32, to `even` first.
+ITG_API void itg_bm_half_sums(const itg_bm_blocks *blocks);
 
 // A tensor [n][c][h][w] in local memory; strides in bytes; channel c lies in lane (lane + c) % 64,
 // block (lane + c) / 64. A constant has strides 0 and is not in lanes.

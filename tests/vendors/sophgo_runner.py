@@ -6,6 +6,7 @@ N.in.npz has one array per input, by its number: pictures x shape. Prints one JS
 for one picture, or the error, by name. A file that ends the process is reported as "died".
 """
 
+import importlib
 import importlib.util
 import json
 import os
@@ -14,7 +15,11 @@ import tempfile
 import time
 from pathlib import Path
 
-MODELS = {"bm1684x": "libcmodel_bm1684x.so", "bm1688": "libcmodel_bm1688.so"}
+MODELS = {
+    "bm1684x": "libcmodel_bm1684x.so",
+    "bm1688": "libcmodel_bm1688.so",
+    "sg2260": "libtpuv7_emulator.so",
+}
 
 
 def start_again(chip):
@@ -26,6 +31,7 @@ def start_again(chip):
         paths = [folder, str(root / "lib"), str(root / "lib" / "third_party")]
         env = dict(os.environ, SOPHGO_RUNNER="1", TPUC_ROOT=str(root))
         env["LD_LIBRARY_PATH"] = ":".join(paths)
+        env["TPU_EMULATOR_PATH"] = str(root / "lib" / MODELS[chip])
         env["PYTHONPATH"] = str(root / "python")
         code = os.spawnve(os.P_WAIT, sys.executable, [sys.executable, *sys.argv], env)
     sys.exit(code)
@@ -33,9 +39,9 @@ def start_again(chip):
 
 def simulate(path):
     import numpy as np
-    import pyruntime_bm
 
-    model = pyruntime_bm.Model(str(path), 0, "")
+    runtime = "pyruntime_tpuv7" if sys.argv[1] == "sg2260" else "pyruntime_bm"
+    model = importlib.import_module(runtime).Model(str(path), 0, "")
     net = model.Net(model.networks[0])
     with np.load(path.with_suffix(".in.npz")) as given:
         feeds = [given[str(i)] for i in range(len(net.inputs))]
@@ -44,7 +50,7 @@ def simulate(path):
         for port, x in zip(net.inputs, picture, strict=True):
             port.data[:] = x.reshape(port.data.shape)
         start = time.perf_counter()
-        net.forward()
+        net.forward_dynamic([list(port.data.shape) for port in net.inputs])
         seconds += time.perf_counter() - start
         runs.append([port.data.copy() for port in net.outputs])
     outputs = {str(i): np.stack(one) for i, one in enumerate(zip(*runs, strict=True))}

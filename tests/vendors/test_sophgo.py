@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 PYTHON = Path(os.environ.get("INTAGLIO_SOPHGO", ROOT / ".venv-vendors" / "bin" / "python"))
 RUNNER = Path(__file__).with_name("sophgo_runner.py")
 CHIP = "bm1684x"
+PACKAGES = PYTHON.parents[1] / "lib" / "python3.10" / "site-packages"
+FIRMWARE = {"sg2260": PACKAGES / "tpu_mlir" / "lib" / "libbm1690_kernel_module.so"}
 
 
 def _installed() -> bool:
@@ -50,7 +52,7 @@ def vendor(folder: Path, chip: str = CHIP) -> dict[str, float | str]:
 
 def prepare(graph, folder: Path, name: str, pictures: int, chip: str) -> list[np.ndarray]:
     """Write a bmodel and its inputs; returns the outputs of our interpreter, stacked."""
-    made = compile_bmodel(graph, targets.find(chip).chip)
+    made = compile_bmodel(graph, targets.find(chip).chip, firmware=FIRMWARE.get(chip))
     made.save(folder / f"{name}.bmodel")
     rng = np.random.default_rng(sum(map(ord, name)))
     feeds = {}
@@ -121,17 +123,19 @@ def test_whole_networks_are_equal(name, tmp_path):
     assert compare({name: graph}, tmp_path, pictures=2) == 1
 
 
+@pytest.mark.parametrize("chip", ["bm1688", "sg2260"])
 @pytest.mark.parametrize("name", ["mobilenet_v2", "resnet18"])
-def test_whole_networks_are_equal_on_bm1688(name, tmp_path):
+def test_whole_networks_are_equal_on_other_chips(name, chip, tmp_path):
     graph = networks.resnet(18) if name == "resnet18" else mobilenets.mobilenet_v2()
-    assert compare({name: graph}, tmp_path, chip="bm1688") == 1
+    assert compare({name: graph}, tmp_path, chip=chip) == 1
 
 
-def test_random_layers_and_networks_are_equal_on_bm1688(tmp_path):
+@pytest.mark.parametrize("chip", ["bm1688", "sg2260"])
+def test_random_layers_and_networks_are_equal_on_other_chips(chip, tmp_path):
     nets = {f"layer{s}": networks.random_layer(s) for s in range(400, 460)}
     nets |= {f"net{s}": networks.random_network(s) for s in range(20)}
     nets |= {f"relu{s}": networks.relu_cnn(s) for s in range(20)}
-    assert compare(nets, tmp_path, chip="bm1688") >= 90
+    assert compare(nets, tmp_path, chip=chip) >= 90
 
 
 def _feeds(name: str, count: int) -> list[np.ndarray]:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from intaglio.npu.chips.bm1684x.compile import Compiled
 
 
-def make(graph: Graph, chip: Chip, level: int) -> Compiled:
-    """Compile a quantised graph."""
+def make(graph: Graph, chip: Chip, level: int, firmware: str | None = None) -> Compiled:
+    """Compile a quantised graph; `firmware` is a file that the bmodel brings along."""
     from intaglio.npu.chips.bm1684x.compile import compile_bmodel
 
-    return compile_bmodel(graph, chip, level)
+    return compile_bmodel(graph, chip, level, firmware=firmware)
 
 
 def facts(made: Compiled) -> dict[str, Any]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 GROUPS = {  # of --help
-    "Target": "--target --isa --precision --cores --by-layer --kmodel",
+    "Target": "--target --isa --precision --cores --by-layer --kmodel --firmware",
     "Optimisation": "--level --tune --tune-seconds --tune-threads",
     "Pictures": "--resize --bgr",
     "Weights": "--weights-file --weights-from --swappable",
@@ -104,6 +104,11 @@ GROUPS = {  # of --help
     "[default: 5, if -o ends in .kmodel].",
 )
 @click.option(
+    "--firmware",
+    metavar="FILE",
+    help="Sophgo's kernel module to put into a .bmodel; the runtime of sg2260 needs one.",
+)
+@click.option(
     "--disable", multiple=True, metavar="RULE", help="Leave out a rewrite rule; may be repeated."
 )
 @click.option(
@@ -153,6 +158,7 @@ def command(
     weights_from: tuple[str, ...],
     swappable: bool,
     kmodel: str | None,
+    firmware: str | None,
     as_json: bool,
     quiet: bool,
     **given: Any,
@@ -191,6 +197,8 @@ def command(
     where = {"weights": weights_file, "weights_from": weights_from, "swappable": swappable}
     settings, model_options = split_options(given)
     kind = vendor_files.FILES[".kmodel"] if kmodel else vendor_files.kind_of(out)
+    if firmware and (kind is None or kind.name != "bmodel"):
+        raise BadInput("--firmware is for bmodels; give -o m.bmodel, or leave it out")
     if kind is not None:
         packaging = {
             "--tune": tune,
@@ -209,7 +217,8 @@ def command(
         }
         to = vendor_files.output_path(model, out, kind)
         load = options.load_arguments(**model_options)
-        extra = {"version": int(kmodel)} if kmodel else {}
+        extra: dict[str, Any] = {"version": int(kmodel)} if kmodel else {}
+        extra |= {"firmware": firmware} if firmware else {}
         given_as = target, settings.level, packaging, load
         vendor_files.write(model, to, kind, *given_as, as_json, quiet, extra)
         return

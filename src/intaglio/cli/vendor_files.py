@@ -47,7 +47,9 @@ FILES = {
     f.ending: f
     for f in (
         VendorFile(".kmodel", "k210", "kmodel", b"LDMK", "bytes"),
-        VendorFile(".bmodel", "bm1684x or bm1688", "bmodel", b"\xee\xaa\x55\xff", "numbers"),
+        VendorFile(
+            ".bmodel", "bm1684x, bm1688 or sg2260", "bmodel", b"\xee\xaa\x55\xff", "numbers"
+        ),
         VendorFile(".cvimodel", "cv181x or cv180x", "cvimodel", b"CviM", "bytes"),
     )
 }

@@ -9,6 +9,7 @@ import numpy as np
 from intaglio.errors import Unsupported
 from intaglio.ir import Array
 from intaglio.npu.chips.bm1684x import native_units, numbers
+from intaglio.npu.chips.bm1684x.division import divide
 from intaglio.npu.chips.bm1684x.lanes import LANE, Memory, strides
 from intaglio.npu.chips.bm1684x.numbers import FLOATS
 
@@ -137,6 +138,8 @@ def _float(kind: int, a: Array, b: Array | None, third: Array | None, f: Fields)
         return np.abs(a)
     if b is None:
         raise Unsupported(f"command AR of kind {kind} with one operand is not simulated")
+    if kind == DIV:
+        return divide(a, b, f["opd2_n_str"] + 1)
     if kind in _FLOATS:
         with np.errstate(all="ignore"):
             return _FLOATS[kind](a.astype(np.float32), b.astype(np.float32))
@@ -159,6 +162,10 @@ def _integer(
     y = b.astype(np.int64)
     if kind in _INTEGERS:
         found = _INTEGERS[kind](x, y)
+        if kind == MUL_SAT and not signed:  # products of two u32 can pass beyond i64
+            found = np.where(
+                (y > 0) & (x > (1 << 62) // np.maximum(y, 1)), np.int64(1) << 62, found
+            )
         if third is not None:
             found = numbers.shift(found, third, mode)
         exact = kind in (ADD_SAT, SUB_SAT, MUL_SAT, MAX, MIN)
@@ -179,7 +186,10 @@ def _cast(memory: Memory, f: Fields) -> None:
     if code in FLOATS:
         if code == f["opd0_prec"]:  # to the same type: to integers
             a = numbers.round_float(a, mode)
-        store(memory, f, a.astype(np.float32), 1)
+        elif code != numbers.BF16 and mode:
+            narrow = np.float16 if code == numbers.F16 else np.float32
+            a = numbers.to_narrow(a.astype(np.float64), narrow, mode)
+        store(memory, f, a, 1)
     elif f["opd0_prec"] in FLOATS:
         store(memory, f, numbers.to_integer(a, mode, code, signed), signed)
     else:
@@ -209,7 +219,6 @@ _FLOATS: dict[int, Two] = {
     ADD_SAT: np.add,
     SUB_SAT: np.subtract,
     MUL_SAT: np.multiply,
-    DIV: np.divide,
     SUB_ABS: lambda a, b: np.abs(a - b),
 }
 _FAST = {

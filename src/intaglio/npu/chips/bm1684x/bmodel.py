@@ -31,6 +31,7 @@ TYPES = {  # of tensors: name and bytes
     10: ("u4", 1),
 }
 VERSION = "2.2"
+LONGEST_NAME = 1000
 
 SCHEMA = flatbuffer.Schema(
     {
@@ -259,12 +260,12 @@ def read(data: bytes) -> Bmodel:
     files = _Binaries(memoryview(data)[header + table : header + table + binaries])
     kernel = None
     if module := root["kernel_module"]:
-        kernel = module["file_name"], files.take(module["binary"], "the firmware")
+        kernel = _name(module["file_name"]), files.take(module["binary"], "the firmware")
     return Bmodel(
         [_read_net(net, files) for net in root["net"]],
-        root["chip"],
-        root["version"],
-        root["time"].strip(),
+        _name(root["chip"]),
+        _name(root["version"]),
+        _name(root["time"].strip()),
         kernel,
         module["mode"] if module else 0,
     )
@@ -293,8 +294,14 @@ class _Binaries:
 
 
 def _read_net(net: dict[str, Any], files: _Binaries) -> Net:
-    stages = [_read_stage(s, net["name"], files) for s in net["parameter"]]
-    return Net(net["name"], stages, net["addr_mode"])
+    name = _name(net["name"])
+    return Net(name, [_read_stage(s, name, files) for s in net["parameter"]], net["addr_mode"])
+
+
+def _name(text: str) -> str:
+    if not text.isprintable() or len(text) > LONGEST_NAME:
+        raise BadFile(f"bmodel: a name is not printable, or longer than {LONGEST_NAME} characters")
+    return text
 
 
 def _read_stage(s: dict[str, Any], name: str, files: _Binaries) -> Stage:
@@ -340,6 +347,6 @@ def _read_stage(s: dict[str, Any], name: str, files: _Binaries) -> Stage:
 
 def _read_tensor(t: dict[str, Any]) -> Tensor:
     shape = tuple(t["shape"][0]["dim"]) if t["shape"] else ()
-    found = Tensor(t["name"], t["data_type"], shape, t["device_addr"], t["size"], t["scale"])
+    found = Tensor(_name(t["name"]), t["data_type"], shape, t["device_addr"], t["size"], t["scale"])
     found.zero, found.hidden, found.index = t["zero_point"], t["hidden"], t["index"]
     return found

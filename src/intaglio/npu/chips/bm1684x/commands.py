@@ -11,8 +11,18 @@ from intaglio.npu.chips.bm1684x.fields import FORMS, SHORTEST, Form
 ALIGN = 128  # bytes of a stream
 UNKNOWN = "unknown"  # 16 bytes that begin as no known command does
 ENGINES = ("tiu", "dma")
-_ENDS = {"tiu": ("SYSID", {"tsk_eu_typ": 31}), "dma": ("sDMA_sys", {"cmd_special_function": 0})}
-ENDS = {"bm1684x": _ENDS, "bm1688": _ENDS}
+ENDS = {
+    "bm1684x": {
+        "tiu": ("SYSID", {"tsk_eu_typ": 31}),
+        "dma": ("sDMA_sys", {"cmd_special_function": 0}),
+    },
+    "bm1688": {
+        "tiu": ("SYS", {"tsk_eu_typ": 31}),
+        "dma": ("sDMA_sys", {"cmd_special_function": 0}),
+    },
+}
+ENDS["bm1690"] = ENDS["bm1688"]
+DEPENDENCY = {"bm1690": (1 << 20) - 1}  # bits of a dependency that are a number
 
 
 @dataclass(slots=True)
@@ -99,7 +109,7 @@ def decode_stream(data: bytes, engine: str, chip: str = "bm1684x") -> list[Comma
                 f"the stream has {len(data)}"
             )
         fields, number, depends = form.unpack(data[at : at + form.size])
-        if "cmd_id" not in form.bits:
+        if not forms.numbered:
             number = len(found) + 1
         found.append(Command(engine, form.name, fields, number, depends))
         at += form.size
@@ -108,11 +118,12 @@ def decode_stream(data: bytes, engine: str, chip: str = "bm1684x") -> list[Comma
 
 def decode(tiu: bytes, dma: bytes, chip: str = "bm1684x") -> list[Command]:
     """The commands of both streams, in an order in which they may run one after another."""
-    return in_order(decode_stream(tiu, "tiu", chip), decode_stream(dma, "dma", chip))
+    return in_order(decode_stream(tiu, "tiu", chip), decode_stream(dma, "dma", chip), chip)
 
 
-def in_order(tiu: list[Command], dma: list[Command]) -> list[Command]:
+def in_order(tiu: list[Command], dma: list[Command], chip: str = "bm1684x") -> list[Command]:
     """Both streams as one; BadFile where each waits for the other."""
+    mask = DEPENDENCY.get(chip, -1)
     queues = {"tiu": tiu, "dma": dma}
     at = dict.fromkeys(ENGINES, 0)
     done = dict.fromkeys(ENGINES, 0)
@@ -121,7 +132,7 @@ def in_order(tiu: list[Command], dma: list[Command]) -> list[Command]:
         before = len(order)
         for engine, other in (("dma", "tiu"), ("tiu", "dma")):
             queue, i = queues[engine], at[engine]
-            while i < len(queue) and queue[i].depends <= done[other]:
+            while i < len(queue) and queue[i].depends & mask <= done[other]:
                 done[engine] = max(done[engine], queue[i].number)
                 order.append(queue[i])
                 i += 1

@@ -61,11 +61,19 @@ class Compiled:
         write_atomically(path, self.data)
 
 
-def compile_bmodel(graph: Graph, chip: Chip, level: int = 3, grouped: bool = True) -> Compiled:
+def compile_bmodel(
+    graph: Graph,
+    chip: Chip,
+    level: int = 3,
+    grouped: bool = True,
+    firmware: str | Path | None = None,
+) -> Compiled:
     """Compile a quantised graph to a bmodel; the given graph stays unchanged.
 
     Unsupported names the ops that stand in the way. Ops before the first layer (quantising the
     input) and after the last are left to the caller: `lowered.before` and `lowered.after`.
+    `firmware` is Sophgo's kernel module, which the file brings along: the runtime of SG2260 needs
+    one, those of the other chips have their own.
     """
     variant = VARIANTS.get(chip.name)
     if variant is None:
@@ -84,10 +92,13 @@ def compile_bmodel(graph: Graph, chip: Chip, level: int = 3, grouped: bool = Tru
             f"{chip.name}: the program has {max(counts.values())} commands for one engine; "
             f"at most {MAX_COMMANDS} can be numbered: use a smaller input"
         )
-    tiu, dma = commands.encode(stream, variant.name)
+    tiu, dma = commands.encode(stream, variant.title.lower())
     group = Group(tiu, dma, counts["tiu"] + 1, counts["dma"] + 1)
-    stage.subnets = [Subnet(stage.inputs, stage.outputs, [group])]
+    groups, cores = ([], [[group]]) if variant.by_core else ([group], [])
+    stage.subnets = [Subnet(stage.inputs, stage.outputs, groups, cores)]
     model = Bmodel([Net(lowered.graph.name or "net", [stage])], variant.title)
+    if firmware is not None:
+        model.kernel = Path(firmware).name, _read(firmware)
     return Compiled(model, lowered, program, stream, bmodel.write(model))
 
 
@@ -113,6 +124,13 @@ def _memory(lowered: Lowered, program: schedule.Compiled, chip: Variant) -> tupl
         inputs, outputs, [], coefficients, chip.coefficients, neurons=neurons, neuron_bytes=size
     )
     return stage, addresses
+
+
+def _read(path: str | Path) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as e:
+        raise BadInput(f"cannot read {path}: {(e.strerror or str(e)).lower()}") from None
 
 
 def _page(size: int) -> int:

@@ -8,15 +8,29 @@ from typing import Any
 
 from intaglio.npu.chips.bm1684x import numbers
 from intaglio.npu.chips.bm1684x.bmodel import TYPES, Bmodel, Group, Stage, Subnet, Tensor
-from intaglio.npu.chips.bm1684x.commands import UNKNOWN, Command, decode, form_of, kind_of
+from intaglio.npu.chips.bm1684x.commands import (
+    DEPENDENCY,
+    UNKNOWN,
+    Command,
+    decode,
+    form_of,
+    kind_of,
+)
 from intaglio.npu.chips.bm1684x.fields import FORMS, OTHER
 from intaglio.npu.chips.bm1684x.lanes import DDR_AT, L2, L2_AT, LANE, LOCAL, LOCAL_AT, STATIC_AT
 
 OPERANDS = ("res0", "res1", "opd0", "opd1", "opd2", "opd3")
 SIDES = ("src", "dst", "index", "mask")
+SAME = {"sg2260": "bm1690", "cv186x": "bm1688"}
 MOST_KINDS = 8  # kinds of commands that are listed
 QUIET = {"cmd_id_en", "tsk_eu_typ", "cmd_special_function", "localmem_mask_l32", "tsk_lane_num"}
 QUIET |= {"localmem_mask_h32"}
+
+
+def chip_of(name: str) -> str:
+    """The chip whose commands a file has, by the name in the file."""
+    found = name.lower()
+    return SAME.get(found, found)
 
 
 def lines(model: Bmodel, words: bool = False) -> Iterator[str]:
@@ -55,7 +69,7 @@ def _cores(subnet: Subnet) -> Iterator[tuple[int, list[Group]]]:
 
 
 def _chip(model: Bmodel) -> str:
-    return model.chip.lower()
+    return chip_of(model.chip)
 
 
 def _group(group: Group, core: int, chip: str, words: bool) -> Iterator[str]:
@@ -84,7 +98,8 @@ def _tensor(t: Tensor) -> str:
 def text(command: Command, chip: str = "bm1684x") -> str:
     """A command in a line: number, dependency, name, operands, and all other fields."""
     other = "dma" if command.engine == "tiu" else "tiu"
-    after = f"after {other} {command.depends}" if command.depends else ""
+    depends = command.depends & DEPENDENCY.get(chip, -1)
+    after = f"after {other} {depends}" if depends else ""
     head = f"{command.engine} {command.number:<5} {after:<16}"
     if command.name == UNKNOWN:
         shown = " ".join(f"{command.fields[f'word{i}']:08x}" for i in range(4))

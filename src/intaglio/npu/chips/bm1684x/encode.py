@@ -69,4 +69,5 @@ class Encoder:
         self.waited[engine] = self.depends = max(self.waited[engine], self.depends)
         name, fields = made
         number = self.count[engine]
-        self.commands.append(Command(engine, name, fields, number, self.depends, self.layer))
+        depends = self.depends | self.addresses.chip.waits
+        self.commands.append(Command(engine, name, fields, number, depends, self.layer))

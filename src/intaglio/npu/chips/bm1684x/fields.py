@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from intaglio.errors import BadInput
-from intaglio.npu.chips.bm1684x import tables
+from intaglio.npu.chips.bm1684x import tables, tables_bm1688, tables_bm1690
 
 HEAD = {"cmd_id", "cmd_id_dep", "cmd_short", "tsk_typ", "cmd_type"}  # not in Command.fields
 OTHER = "other_bits"  # bits that are set but belong to no field
@@ -91,12 +91,23 @@ class Forms:
                 found.setdefault((form.engine, short, form.type), []).append(form)
         return found
 
+    @cached_property
+    def numbered(self) -> bool:
+        """Whether commands hold their numbers; else they are counted."""
+        return "cmd_id" in self.by_name["DMA_tensor"].bits
+
+    @cached_property
+    def _type_bits(self) -> int:
+        return self.by_name["DMA_tensor"].bits["cmd_type"][1]
+
     def find(self, engine: str, head: int) -> Form | None:
         """The form of a command whose first 64 bits are `head`; None: unknown."""
-        if engine == "tiu":
-            short, kind, special = head & 1, head >> 41 & 15, head >> 45 & 31
-        else:
-            short, kind, special = head >> 3 & 1, head >> 32 & 15, head >> 36 & 7
+        places = (
+            ((0, 1), (41, 4), (45, 5))
+            if engine == "tiu"
+            else ((3, 1), (32, self._type_bits), (36, 3))
+        )
+        short, kind, special = (head >> low & (1 << bits) - 1 for low, bits in places)
         forms = self._by_head.get((engine, short, kind), [])
         return next((f for f in forms if special in f.kinds), forms[0] if forms else None)
 
@@ -124,44 +135,35 @@ def _kinds(text: str) -> dict[int, str]:
     return {int(k): name for k, name in (item.split(":") for item in text.split())}
 
 
-def _forms() -> Forms:
+def _forms(chip: str, bits: Mapping[str, str], kinds: Mapping[str, tuple[int, str]]) -> Forms:
+    """All commands of a chip; a key of `bits` names the commands that share them."""
     forms: dict[str, Form] = {}
-
-    def add(name: str, engine: str, text: str, of: tuple[int, str], short: int | None) -> None:
-        bits, total = layout(text)
-        values = {n: v for n, v in DEFAULTS.items() if n in bits}
-        forms[name] = Form(name, engine, bits, total // 8, of[0], short, _kinds(of[1]), values)
-
-    for name, of in tables.TIU_KINDS.items():
-        if name in tables.TIU_SHORT:  # one form only
-            add(name, "tiu", tables.TIU_SHORT[name], of, None)
-            continue
-        add(name, "tiu", tables.FULL, of, 0)
-        short = "&".join(f"s{part}" for part in name.split("&"))
-        if short in tables.TIU_SHORT:
-            add(short, "tiu", tables.TIU_SHORT[short], of, 1)
-    for name, text in tables.DMA_FORMS.items():
-        kinds = tables.DMA_KINDS[SHORT.sub("", name)]
-        add(name, "dma", text, kinds, int(name[0] == "s"))
-    return Forms("bm1684x", forms)
+    for names, text in bits.items():
+        fields, total = layout(text)
+        values = {n: v for n, v in DEFAULTS.items() if n in fields}
+        for name in names.split():
+            long = SHORT.sub("", name)
+            engine = "dma" if long.startswith("DMA_") else "tiu"
+            long = "&".join(SHORT.sub("", part) for part in name.split("&"))
+            if long not in kinds:
+                continue
+            kind, specials = kinds[long]
+            one_form = long in ("LAR", "SYSID", "SYS", "SYS_TR_ACC")
+            short = None if one_form else int(name != long)
+            form = Form(name, engine, fields, total // 8, kind, short, _kinds(specials), values)
+            forms[name] = form
+    return Forms(chip, forms)
 
 
-def _of_bm1688(forms: Forms) -> Forms:
-    """The forms of BM1688: commands have no number of their own, and wait for 24-bit numbers."""
-    found: dict[str, Form] = {}
-    for name, form in forms.by_name.items():
-        bits = {n: at for n, at in form.bits.items() if n not in ("cmd_id", "cmd_id_en")}
-        bits["cmd_id_dep"] = (17, 24) if form.engine == "tiu" else (64, 24)
-        if name in ("sCONV", "sPorD"):
-            bits |= {"res0_sign": (55, 1), "opd5_const": (3, 1)}
-            bits |= {"opd4_const": (2, 1)} if name == "sCONV" else {}
-        elif name == "sRQ&sDQ":
-            bits |= {"opd2_n_str": (67, 7), "res0_addr": (74, 26)}
-        defaults = {n: v for n, v in form.defaults.items() if n in bits}
-        found[name] = replace(form, bits=bits, defaults=defaults)
-    return Forms("bm1688", found)
+def _all() -> Iterator[Forms]:
+    full = " ".join(name for name in tables.TIU_KINDS if name not in tables.TIU_SHORT)
+    first = tables.TIU_KINDS | tables.DMA_KINDS
+    yield _forms("bm1684x", {full: tables.FULL, **tables.TIU_SHORT, **tables.DMA_FORMS}, first)
+    kept = {k: v for k, v in first.items() if k not in ("TRANS&BC", "SYSID", "SEG")}
+    second = kept | tables_bm1688.KINDS
+    yield _forms("bm1688", tables_bm1688.FORMS, second)
+    yield _forms("bm1690", tables_bm1690.FORMS, second | tables_bm1690.KINDS)
 
 
-_BM1684X = _forms()
-FORMS = {"bm1684x": _BM1684X, "bm1688": _of_bm1688(_BM1684X)}
+FORMS = {forms.chip: forms for forms in _all()}
 COMMANDS = FORMS["bm1684x"].by_name

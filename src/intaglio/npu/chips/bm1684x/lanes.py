@@ -18,7 +18,7 @@ LOCAL_AT = 0x0800_0000  # as the DMA sees it
 STATIC_AT, STATIC = 0x0900_0000, 1 << 14
 L2_AT, L2 = 0x1000_0000, 1 << 21
 DDR_AT = 0x1_0000_0000
-MOST = 1 << 25  # elements of an operand
+MOST = 1 << 24  # elements of an operand: local memory has so many bytes
 
 Dims = Sequence[int]
 

@@ -12,6 +12,7 @@ from intaglio.npu.chips.bm1684x.lanes import LANE, LANES, Memory, strides
 from intaglio.npu.chips.bm1684x.numbers import F32, FLOATS, I8
 
 NN, NT, TT = 4, 5, 6
+HALF_BLOCK = 32  # products of f16 that are added at once
 
 
 def _read(memory: Memory, address: int, code: int, signed: int, shape: tuple[int, ...]) -> Array:
@@ -68,9 +69,17 @@ def product(
         exact: Array = left.astype(np.float64) @ right.astype(np.float64)
         return exact if before is None else exact + before
     inner, n = right.shape
+    if code != F32:
+        native_units.needed("sums of f16")
     if native_units.available():
         flat = np.zeros(inner * n + native_units.BEYOND, np.float32)
         flat[: inner * n] = right.reshape(-1)
+        if code != F32:
+            sizes = np.diff([*range(0, inner, HALF_BLOCK), inner])
+            places = np.arange(inner) * n
+            start = (before, None)
+            half = native_units.sums(flat, left[None], places, n, begin=start, blocks=sizes)
+            return np.asarray(half[0])
         begin = native_units.two_sums(bias, before)
         both = native_units.sums(flat, left[None], np.arange(inner) * n, n, begin=begin)
         return np.asarray(both[0])

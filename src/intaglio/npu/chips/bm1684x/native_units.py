@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from intaglio import native
-from intaglio.errors import IntaglioError
+from intaglio.errors import IntaglioError, Unsupported
 from intaglio.ir import Array
 from intaglio.npu.chips.bm1684x.lanes import LANE, Memory
 
@@ -29,6 +29,10 @@ class _Sums(ctypes.Structure):
         ),
         *((name, ctypes.c_void_p) for name in ("even", "odd")),
     ]
+
+
+class _Blocks(ctypes.Structure):
+    _fields_ = [("sums", _Sums), ("sizes", ctypes.c_void_p), ("count", ctypes.c_int64)]
 
 
 class Tensor(ctypes.Structure):
@@ -56,6 +60,12 @@ def available() -> bool:
         return False
 
 
+def needed(what: str) -> None:
+    """Unsupported without the C library."""
+    if not available():
+        raise Unsupported(f"{what} are simulated by the C library, which is missing")
+
+
 def sums(
     x: Array,
     w: Array,
@@ -64,11 +74,13 @@ def sums(
     x_group: int = 0,
     exact: int = 0,
     begin: Sequence[Array | None] = (None, None),
+    blocks: Array | None = None,
 ) -> Array:
     """y[g, o, pixel] = sum of w[g, o, tap] * x[g * x_group + offsets[tap] + pixel].
 
     x is f32, readable BEYOND numbers after the last; `exact`: integers, and how many products a
     f32 holds; 0: floats, added as the chip does. `begin`: what the chip's two sums begin with.
+    `blocks`: products of f16 or bf16, and the number of taps of each block.
     """
     groups, outputs, taps = w.shape
     block = 1 if outputs == 1 else BLOCK
@@ -81,13 +93,18 @@ def sums(
     pointers = (a.ctypes.data for a in (x, packed, y, offsets))
     sizes = groups, outputs, taps, pixels, x_group, packed[0].size, exact or taps + taps % 2
     library = native.compiler_library()
-    run = library.itg_bm_integer_sums if exact else library.itg_bm_float_sums
     starts = [
         None if a is None else np.ascontiguousarray(np.broadcast_to(a, y.shape), np.float32)
         for a in begin
     ]
     first = (None if a is None else a.ctypes.data for a in starts)
-    run(ctypes.byref(_Sums(*pointers, *sizes, *first)))
+    given = _Sums(*pointers, *sizes, *first)
+    if blocks is not None:
+        blocks = np.ascontiguousarray(blocks, np.int64)
+        library.itg_bm_half_sums(ctypes.byref(_Blocks(given, blocks.ctypes.data, len(blocks))))
+    else:
+        run = library.itg_bm_integer_sums if exact else library.itg_bm_float_sums
+        run(ctypes.byref(given))
     return y
 
 

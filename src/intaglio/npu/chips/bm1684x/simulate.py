@@ -14,8 +14,10 @@ from intaglio.npu.chips.bm1684x import (
     commands,
     convolve,
     dma,
+    functions,
     matmul,
     move,
+    pool,
     requantize,
     static_tables,
 )
@@ -23,17 +25,18 @@ from intaglio.npu.chips.bm1684x.bmodel import Bmodel, Group, Stage, Tensor
 from intaglio.npu.chips.bm1684x.commands import Command
 from intaglio.npu.chips.bm1684x.lanes import DDR_AT, Memory
 
-MOST_DDR = 1 << 31  # bytes of a simulated file
+MOST_DDR = 1 << 30  # bytes of a simulated file
 Run = Callable[[Memory, Mapping[str, int]], None]
 UNITS: dict[str, Run] = {
     **dict.fromkeys(("AR", "sAR"), arithmetic.run),
     **dict.fromkeys(("RQ&DQ", "sRQ&sDQ"), requantize.run),
     **dict.fromkeys(("CONV", "sCONV"), convolve.conv),
-    **dict.fromkeys(("PorD", "sPorD"), convolve.pool),
+    **dict.fromkeys(("PorD", "sPorD"), pool.run),
     **dict.fromkeys(("MM", "sMM"), matmul.columns),
     **dict.fromkeys(("MM2", "sMM2"), matmul.lanes),
     **dict.fromkeys(("TRANS&BC", "sTRANS&sBC"), move.run),
     **dict.fromkeys(("SG", "sSG"), move.gather),
+    **dict.fromkeys(("SFU", "sSFU"), functions.run),
     "DMA_tensor": dma.tensor,
     "DMA_cw_transpose": dma.tensor,
     "DMA_matrix": dma.matrix,
@@ -65,11 +68,15 @@ def execute(memory: Memory, command: Command, chip: str = "bm1684x") -> None:
         )
     fields = dict.fromkeys(form.names, 0) | dict(form.defaults) | command.fields
     fields |= {"cmd_type": form.type}
+    where = f"command {command.number} of the {command.engine}, {command.name}"
     try:
-        unit(memory, fields)
+        with np.errstate(all="ignore"):
+            unit(memory, fields)
     except (BadFile, Unsupported) as e:
-        where = f"command {command.number} of the {command.engine}, {command.name}"
         raise type(e)(f"{where}: {e}") from None
+    except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as e:
+        reason = str(e).splitlines()[0] if str(e) else type(e).__name__
+        raise BadFile(f"{where}: its fields do not fit together ({reason})") from None
 
 
 class Machine:
@@ -78,7 +85,7 @@ class Machine:
     def __init__(self, model: Bmodel):
         if model.chip.lower() != "bm1684x":
             raise Unsupported(
-                f"simulating {model.chip or 'a chip without a name'}; only BM1684X is"
+                f"a file for {model.chip or 'no chip'} is not simulated; one for BM1684X is"
             )
         if not model.nets or not model.nets[0].stages:
             raise BadFile("bmodel: it has no network")

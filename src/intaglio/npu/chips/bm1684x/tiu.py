@@ -20,7 +20,7 @@ DEPTHWISE, AVERAGE, LARGEST = 0, 1, 4
 # kinds of sRQ&sDQ
 REQUANTIZE, DEQUANTIZE = 0, 3
 GATHER = 5  # kind of sSG: each element is an index into the table of its lane
-LANE_BROADCAST = 3  # kind of sTRANS&sBC
+LANE_BROADCAST = 3  # kind of the command that copies between lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,4 +236,4 @@ def lane_broadcast(y: Local, x: Local) -> tuple[str, Fields]:
     assert y.regular
     assert x.regular
     fields = _result(y) | {"tsk_eu_typ": LANE_BROADCAST, "opd0_addr": x.address}
-    return "sTRANS&sBC", fields
+    return y.chip.broadcast, fields

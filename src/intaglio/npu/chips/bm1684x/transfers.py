@@ -49,7 +49,7 @@ def move(given: Instruction, addresses: Addresses) -> tuple[str, Fields]:
     runs = all(s.strides[1] == dst.width * item and s.strides[2] == item for s in sides)
     if runs and dst.height * dst.width <= MAX_SIZE:
         sizes = dst.channels, 1, dst.height * dst.width
-    return transfer(sides[0], sides[1], sizes, item)
+    return transfer(addresses.chip, sides[0], sides[1], sizes, item)
 
 
 def _side(f: Feature, addresses: Addresses) -> Side:
@@ -69,6 +69,7 @@ def _constants(src: Feature, dst: Feature, addresses: Addresses) -> tuple[str, F
         rows += 1
     wide = lane // rows
     return transfer(
+        chip,
         Side(addresses.of(src), (lane, wide, 1)),
         Side(chip.local + dst.offset // chip.lanes, (lane, wide, 1)),
         (chip.lanes, rows, wide),
@@ -76,7 +77,9 @@ def _constants(src: Feature, dst: Feature, addresses: Addresses) -> tuple[str, F
     )
 
 
-def transfer(src: Side, dst: Side, sizes: tuple[int, int, int], item: int) -> tuple[str, Fields]:
+def transfer(
+    chip: Variant, src: Side, dst: Side, sizes: tuple[int, int, int], item: int
+) -> tuple[str, Fields]:
     """A copy of a box; strides of the command are in elements."""
     fields = {
         "stride_enable": 1,
@@ -89,5 +92,5 @@ def transfer(src: Side, dst: Side, sizes: tuple[int, int, int], item: int) -> tu
         strides = (0, *(s // item for s in side.strides))
         fields |= {f"{name}_{a}stride": n for a, n in zip("nchw", strides, strict=True)}
         fields[f"{name}_start_addr_l32"] = side.address & 0xFFFFFFFF
-        fields[f"{name}_start_addr_h8"] = side.address >> 32
+        fields[f"{name}_start_addr_h{chip.high_bits}"] = side.address >> 32
     return "DMA_tensor", fields

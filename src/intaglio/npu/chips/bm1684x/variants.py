@@ -22,6 +22,10 @@ class Variant:
     local: int  # where local memory begins for the DMA engine
     coefficients: int  # where coefficients begin in a file's addresses
     neurons: int  # where inputs, outputs and maps begin; 0: behind the coefficients
+    high_bits: int = 8  # of an address behind its lower 32
+    broadcast: str = "sCW&sBC"  # the command that copies a channel to all lanes
+    waits: int = 0  # a bit of a dependency that says that there is one
+    by_core: bool = False  # whether a file has its commands core by core
 
     def aligned(self, size: int) -> int:
         """Bytes of a plane, rounded up to whole vectors."""
@@ -46,6 +50,7 @@ BM1684X = Variant(
     local=0x0800_0000,
     coefficients=0x1_0000_0000,
     neurons=0,
+    broadcast="sTRANS&sBC",
 )
 BM1688 = Variant(
     name="bm1688",
@@ -62,4 +67,22 @@ BM1688 = Variant(
     coefficients=0x90_0000_0000,
     neurons=0xA0_0000_0000,
 )
-VARIANTS = {v.name: v for v in (BM1684X, BM1688)}
+SG2260 = Variant(
+    name="sg2260",
+    title="BM1690",
+    lanes=64,
+    eu_bytes=64,
+    lane_bytes=256 << 10,
+    inputs_at_once=64,
+    scale_step=8,
+    zero_first=False,
+    signs_results=True,
+    pool_indices=True,
+    local=31 << 40,
+    coefficients=1 << 40,
+    neurons=2 << 40,
+    high_bits=13,
+    waits=1 << 20,
+    by_core=True,
+)
+VARIANTS = {v.name: v for v in (BM1684X, BM1688, SG2260)}
