@@ -162,6 +162,10 @@ def _integer(
     y = b.astype(np.int64)
     if kind in _INTEGERS:
         found = _INTEGERS[kind](x, y)
+        if kind == MUL_SAT and not signed:  # products of two u32 can pass beyond i64
+            found = np.where(
+                (y > 0) & (x > (1 << 62) // np.maximum(y, 1)), np.int64(1) << 62, found
+            )
         if third is not None:
             found = numbers.shift(found, third, mode)
         exact = kind in (ADD_SAT, SUB_SAT, MUL_SAT, MAX, MIN)
@@ -182,8 +186,9 @@ def _cast(memory: Memory, f: Fields) -> None:
     if code in FLOATS:
         if code == f["opd0_prec"]:  # to the same type: to integers
             a = numbers.round_float(a, mode)
-        elif code == numbers.F16:
-            a = numbers.to_half(a.astype(np.float32), mode)
+        elif code != numbers.BF16 and mode:
+            narrow = np.float16 if code == numbers.F16 else np.float32
+            a = numbers.to_narrow(a.astype(np.float64), narrow, mode)
         store(memory, f, a, 1)
     elif f["opd0_prec"] in FLOATS:
         store(memory, f, numbers.to_integer(a, mode, code, signed), signed)

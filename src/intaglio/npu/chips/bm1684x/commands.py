@@ -109,7 +109,7 @@ def decode_stream(data: bytes, engine: str, chip: str = "bm1684x") -> list[Comma
                 f"the stream has {len(data)}"
             )
         fields, number, depends = form.unpack(data[at : at + form.size])
-        if chip != "bm1684x" and "cmd_id" not in form.bits:
+        if not forms.numbered:
             number = len(found) + 1
         found.append(Command(engine, form.name, fields, number, depends))
         at += form.size

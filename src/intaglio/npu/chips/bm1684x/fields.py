@@ -92,6 +92,11 @@ class Forms:
         return found
 
     @cached_property
+    def numbered(self) -> bool:
+        """Whether commands hold their numbers; else they are counted."""
+        return "cmd_id" in self.by_name["DMA_tensor"].bits
+
+    @cached_property
     def _type_bits(self) -> int:
         return self.by_name["DMA_tensor"].bits["cmd_type"][1]
 

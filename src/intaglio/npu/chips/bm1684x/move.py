@@ -29,13 +29,9 @@ def run(memory: Memory, f: Fields) -> None:
     if kind in (CW, WC):
         turned = n, w, h, c
         steps = strides(turned, code, 0, start // LANE)
-        line = align(c, EU_BYTES // dtype.itemsize)
-        lines = h * line
-        if kind == CW:
-            steps = lines * -(-(start // LANE + w) // LANES), lines, line, 1
         values = memory.read(start, dtype, turned, steps).transpose(0, 3, 2, 1)
         to_steps = strides(shape, code, 0, to // LANE)
-        if kind == WC:
+        if kind == CW:  # rows of the result begin at multiples of 64 bytes
             line = align(w, EU_BYTES // dtype.itemsize)
             to_steps = h * line * -(-(to // LANE + c) // LANES), h * line, line, 1
         memory.write(to, values.copy(), to_steps)

@@ -58,6 +58,8 @@ def constant(bits: int, code: int, signed: int | bool) -> Array:
 
 def limits(code: int, signed: int | bool) -> tuple[int, int]:
     """The smallest and the largest integer of a type."""
+    if code not in INTEGERS:
+        raise Unsupported(f"integers as {NAMES.get(code, code)} are not simulated")
     info = np.iinfo(dtype(code, signed))
     return int(info.min), int(info.max)
 
@@ -69,6 +71,7 @@ def saturate(x: Array, code: int, signed: int | bool) -> Array:
 
 def wrap(x: Array, code: int, signed: int | bool) -> Array:
     """The low bits of integers."""
+    limits(code, signed)
     bits = 8 * BYTES[code]
     return (x & ((1 << bits) - 1)).astype(_UNSIGNED[code]).view(dtype(code, signed))
 
@@ -125,21 +128,21 @@ def round_float(x: Array, mode: int) -> Array:
         case 5 | 6:
             low = np.floor(x)
             rest = x - low
-            return low + (rest >= 0.5 if mode == HALF_UP else rest > 0.5)
+            up = rest >= 0.5 if mode == HALF_UP else rest > 0.5
+            return np.asarray(np.copysign(low + up, x))
     raise Unsupported(f"rounding mode {mode} is not simulated")
 
 
-def to_half(x: Array, mode: int) -> Array:
-    """f32 numbers as f16, rounded in one of the chip's ways."""
+def to_narrow(x: Array, kind: type[np.floating], mode: int) -> Array:
+    """f64 numbers as f32 or f16, rounded in one of the chip's ways."""
     with np.errstate(over="ignore", invalid="ignore"):
-        near = x.astype(np.float16)
+        near = x.astype(kind)
         if mode == EVEN:
             return near
-        low = np.where(near.astype(np.float32) > x, np.nextafter(near, np.float16(-np.inf)), near)
-        high = np.nextafter(low, np.float16(np.inf))
-        middle = (low.astype(np.float64) + high.astype(np.float64)) / 2
-    tie = x.astype(np.float64) == middle
-    above = np.where(low.astype(np.float32) == x, low, high)
+        low = np.where(near.astype(np.float64) > x, np.nextafter(near, kind(-np.inf)), near)
+        high = np.nextafter(low, kind(np.inf))
+        tie = x == (low.astype(np.float64) + high.astype(np.float64)) / 2
+    above = np.where(low.astype(np.float64) == x, low, high)
     ways = {
         AWAY: np.where(tie, np.where(x > 0, high, low), near),
         ZERO: np.where(x > 0, low, above),

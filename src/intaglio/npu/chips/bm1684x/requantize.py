@@ -39,6 +39,8 @@ def _fast(memory: Memory, f: Fields, kind: int) -> bool:
     else:
         kinds = ((F32, 0), (F32, 4)) if kind == RQ0 else ((I32, 0), (I32, 4), (I32, 8))
         parameters = [_parameters(memory, f, c, at) for c, at in kinds]
+        if kind == RQ1:
+            parameters[2] = _zeros(f, parameters[2])
     if kind == RQ1:
         if np.abs(parameters[1].astype(np.int64)).max() > numbers.MOST_SHIFT:
             return False
@@ -58,6 +60,11 @@ def _fast(memory: Memory, f: Fields, kind: int) -> bool:
         "rq0" if kind == RQ0 else "rq1", shape, y, a, mode=mode, parameters=parameters
     )
     return True
+
+
+def _zeros(f: Fields, zero: Array) -> Array:
+    """The zeros of RQ1 have 16 bits, with a sign where the result has one."""
+    return zero.astype(np.int16 if f["opd2_sign"] else np.uint16)
 
 
 def _constants(f: Fields) -> list[Array]:
@@ -90,6 +97,7 @@ def run(memory: Memory, f: Fields) -> None:
             multiplier, by, zero = _constants(f)
         else:
             multiplier, by, zero = (_parameters(memory, f, I32, at) for at in (0, 4, 8))
+            zero = _zeros(f, zero)
         product = x.astype(np.int64) * multiplier
         y = numbers.shift(product, by, mode) + zero
         arithmetic.store(memory, f, numbers.saturate(y, code, signed), signed)

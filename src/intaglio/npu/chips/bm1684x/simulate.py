@@ -68,11 +68,15 @@ def execute(memory: Memory, command: Command, chip: str = "bm1684x") -> None:
         )
     fields = dict.fromkeys(form.names, 0) | dict(form.defaults) | command.fields
     fields |= {"cmd_type": form.type}
+    where = f"command {command.number} of the {command.engine}, {command.name}"
     try:
-        unit(memory, fields)
+        with np.errstate(all="ignore"):
+            unit(memory, fields)
     except (BadFile, Unsupported) as e:
-        where = f"command {command.number} of the {command.engine}, {command.name}"
         raise type(e)(f"{where}: {e}") from None
+    except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as e:
+        reason = str(e).splitlines()[0] if str(e) else type(e).__name__
+        raise BadFile(f"{where}: its fields do not fit together ({reason})") from None
 
 
 class Machine:
@@ -81,7 +85,7 @@ class Machine:
     def __init__(self, model: Bmodel):
         if model.chip.lower() != "bm1684x":
             raise Unsupported(
-                f"simulating {model.chip or 'a chip without a name'}; only BM1684X is"
+                f"a file for {model.chip or 'no chip'} is not simulated; one for BM1684X is"
             )
         if not model.nets or not model.nets[0].stages:
             raise BadFile("bmodel: it has no network")

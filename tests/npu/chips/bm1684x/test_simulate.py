@@ -1,0 +1,129 @@
+"""The simulator of BM1684X: single commands, compiled networks, and damaged files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests import fuzz_bmodel
+from tests.npu.chips.bm1684x import command_cases, networks
+
+import intaglio
+from intaglio import dtypes, targets
+from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.npu.chips.bm1684x import bmodel, native_units, simulate
+from intaglio.npu.chips.bm1684x.commands import Command
+from intaglio.npu.chips.bm1684x.compile import compile_bmodel
+from intaglio.npu.chips.bm1684x.lanes import LANE, Memory
+
+# digests of local memory after each command, computed by Sophgo's chip model (tests/vendors)
+GOLDEN = json.loads(Path(__file__).with_name("golden_commands.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def memory() -> Memory:
+    return Memory(1 << 16)
+
+
+def _needs_c(command: Command) -> bool:
+    return command.name in ("sCONV", "sMM2") and command.fields["opd0_prec"] == 1
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_commands_do_what_the_vendors_chip_model_does(memory, monkeypatch, native):
+    if not native:
+        monkeypatch.setattr(native_units, "available", lambda: False)
+    elif not native_units.available():
+        pytest.skip("the C library is missing")
+    image = command_cases.image()
+    wrong = []
+    for seed, digest in GOLDEN.items():
+        command = command_cases.case(int(seed))
+        command_cases.local(memory)[:] = image
+        if not native and _needs_c(command):
+            with pytest.raises(Unsupported, match="by the C library, which is missing"):
+                simulate.execute(memory, command)
+            continue
+        simulate.execute(memory, command)
+        if command_cases.digest(command_cases.local(memory)) != digest:
+            wrong.append((seed, command.name))
+    assert not wrong
+
+
+def _run(graph):
+    made = compile_bmodel(graph, targets.find("bm1684x").chip)
+    rng = np.random.default_rng(1)
+    feeds = {}
+    for p in made.lowered.inputs:
+        low, high = dtypes.limits(p.dtype)
+        feeds[p.name] = rng.integers(low, high + 1, p.shape).astype(dtypes.numpy_of(p.dtype))
+    found = simulate.Machine(bmodel.read(made.data)).run(feeds)
+    return list(intaglio.interpret(made.graph, feeds).values()), list(found.values())
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_layers_equal_the_interpreter(seed):
+    for a, b in zip(*_run(networks.random_layer(seed)), strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_networks_equal_the_interpreter(seed):
+    for a, b in zip(*_run(networks.random_network(seed)), strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+def test_layers_equal_the_interpreter_without_c(monkeypatch):
+    monkeypatch.setattr(native_units, "available", lambda: False)
+    for seed in range(6):
+        for a, b in zip(*_run(networks.random_layer(seed)), strict=True):
+            assert a.tobytes() == b.tobytes()
+
+
+def test_dma_moves_tensors_between_ddr_and_lanes():
+    memory = Memory(4096)
+    memory.ddr[:] = np.arange(4096) % 251
+    size = {"src_nsize": 1, "src_csize": 70, "src_hsize": 2, "src_wsize": 3}
+    far = {"src_nstride": 420, "src_cstride": 6, "src_hstride": 3, "src_wstride": 1}
+    near = {"dst_nstride": 128, "dst_cstride": 64, "dst_hstride": 3, "dst_wstride": 1}
+    places = {"src_start_addr_h8": 1, "dst_start_addr_l32": 0x0800_0000 + 3 * LANE + 64}
+    flags = {"stride_enable": 1, "nchw_copy": 1}
+    simulate.execute(memory, Command("dma", "DMA_tensor", size | far | near | places | flags, 1))
+    lanes = memory.raw.reshape(64, LANE)
+    for c in (0, 17, 60, 61, 69):  # the first channel lies in lane 3
+        lane, block = (3 + c) % 64, (3 + c) // 64
+        at = 64 + 64 * block
+        assert (lanes[lane, at : at + 6] == memory.ddr[6 * c : 6 * c + 6]).all()
+
+
+def test_what_is_not_simulated_says_so(memory):
+    with pytest.raises(Unsupported, match=r"command 7 of the tiu, sCONV: .* not simulated"):
+        simulate.execute(memory, Command("tiu", "sCONV", {"opd0_prec": 6}, 7))
+    with pytest.raises(Unsupported, match=r"command sCMP \(gt_select_gt\) is not simulated"):
+        simulate.execute(memory, Command("tiu", "sCMP", {"tsk_eu_typ": 22}, 1))
+    fields = {"res0_n": 1, "res0_c": 1, "res0_h": 1, "res0_w": 1, "tsk_opd_num": 1}
+    fields |= {"tsk_eu_typ": 19, "opd0_addr": 1 << 25}
+    with pytest.raises(BadFile, match="there are 64 lanes"):
+        simulate.execute(memory, Command("tiu", "sAR", fields, 1))
+
+
+def test_wrong_inputs_are_refused():
+    made = compile_bmodel(networks.random_layer(0), targets.find("bm1684x").chip)
+    machine = simulate.Machine(bmodel.read(made.data))
+    name = made.lowered.inputs[0].name
+    with pytest.raises(BadInput, match=f"input '{name}' is missing"):
+        machine.run({})
+    with pytest.raises(BadInput, match="is needed"):
+        machine.run({p.name: np.zeros(3) for p in made.lowered.inputs})
+    model = bmodel.read(made.data)
+    model.chip = "BM1688"
+    with pytest.raises(Unsupported, match="a file for BM1688 is not simulated"):
+        simulate.Machine(model)
+
+
+def test_mutated_files_are_refused_in_a_line_or_run():
+    done = fuzz_bmodel.fuzz(150, fuzz_bmodel.seeds(), seed=7)
+    assert done["refused"] > 30
+    assert done["ran"] > 5
