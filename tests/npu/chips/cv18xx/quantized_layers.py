@@ -73,9 +73,7 @@ class Layers(Cnn):
     def max_pool(self, x: Value, kernel: int) -> Value:
         pad = tuple(int(p) for p in self.rng.integers(0, max(kernel // 2, 1), 4))
         stride = tuple(int(s) for s in self.rng.integers(1, 3, 2))
-        made = ops.max_pool(
-            x, kernel=(kernel, kernel), stride=stride, pad=pad, dilation=(1, 1)
-        )
+        made = ops.max_pool(x, kernel=(kernel, kernel), stride=stride, pad=pad, dilation=(1, 1))
         self.quant[made] = self.quant[x]
         return made
 
@@ -124,7 +122,9 @@ def random_layer(seed: int) -> Graph:
     net.dtype = "i8"  # of all results
     x, kernel = net.input, int(rng.choice(KERNELS))
     outputs = int(2 ** rng.uniform(0, 8))
-    kind = str(rng.choice(["conv", "conv", "conv", "depthwise", "depthwise", "max", "table", "mean"]))
+    kind = str(
+        rng.choice(["conv", "conv", "conv", "depthwise", "depthwise", "max", "table", "mean"])
+    )
     if kind == "conv":
         y = net.convolution(x, outputs, kernel, False)
     elif kind == "depthwise":
