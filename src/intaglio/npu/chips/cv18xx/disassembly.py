@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from intaglio.npu.chips.cv18xx import cpu_routines
+from intaglio.npu.chips.cv18xx import cpu_routines, timing
 from intaglio.npu.chips.cv18xx.commands import Chip, Command, decode, find_chip
 from intaglio.npu.chips.cv18xx.cvimodel import CMDBUF, SECTIONS, Cvimodel, Program, Routine, Tensor
+from intaglio.targets import chip as chips
 
 BASES = ("shared", "weights", "private")
 ELTWISE = ("mul", "mac", "add", "sub", "max", "min", "shift", "and", "or", "xor", "copy", "ge")
@@ -60,8 +61,21 @@ def _routine(model: Cvimodel, program: Program, routine: Routine, words: bool) -
     kinds = Counter(kind(c) for c in stream).most_common()
     more = f", {len(kinds) - MOST_KINDS} other kinds" if len(kinds) > MOST_KINDS else ""
     yield "            " + ", ".join(f"{n} {k}" for k, n in kinds[:MOST_KINDS]) + more
+    times = _times(stream, chip)
+    yield (
+        f"time        {times['total_ms']:.3f} ms; TIU {times['tiu_ms']:.3f}, TDMA "
+        f"{times['tdma_ms']:.3f}; {times['ddr_bytes']:,} bytes of DDR (estimate)"
+    )
     if words:
         yield from (f"  {text(c, chip)}" for c in stream)
+
+
+def _times(stream: list[Command], chip: Chip) -> dict[str, float]:
+    """An estimate by the clock and the DDR of the chip's file."""
+    bandwidth = chips.load(chip.name).ddr * 1e9
+    times = timing.measure(stream, chip, bandwidth)
+    seconds = {"total": times.total, "tiu": times.tiu, "tdma": times.tdma}
+    return {f"{k}_ms": v * 1e3 for k, v in seconds.items()} | {"ddr_bytes": times.ddr_bytes}
 
 
 def kind(c: Command) -> str:
@@ -181,6 +195,7 @@ def _program(model: Cvimodel, program: Program) -> dict[str, Any]:
             row["arguments"] = cpu_routines.arguments(r.arguments)
         else:
             stream = decode(model.section(CMDBUF, r.name), chip)
+            row["times"] = _times(stream, chip)
             row["commands"] = [_fact(c, chip) for c in stream]
         routines.append(row)
     return {
