@@ -4,16 +4,11 @@
 
 static int execute_tiu(itg_cv18xx *m, const itg_cv18xx_tiu *t) {
   switch (t->tsk_typ) {
-    case 0:
-      return itg_cv18xx_conv(m, t);
-    case 1:
-      return itg_cv18xx_windows(m, t);
-    case 2:
-      return itg_cv18xx_matmul(m, t);
-    case 3:
-      return itg_cv18xx_eltwise(m, t);
-    default:
-      return refuse(m, "the kind of command is not known");
+    case 0: return itg_cv18xx_conv(m, t);
+    case 1: return itg_cv18xx_windows(m, t);
+    case 2: return itg_cv18xx_matmul(m, t);
+    case 3: return itg_cv18xx_eltwise(m, t);
+    default: return refuse(m, "the kind of command is not known");
   }
 }
 

@@ -111,14 +111,10 @@ static void one_plane(itg_cv18xx *m, const work *k, int64_t n, int64_t c) {
         float x = k->map[(h * k->s.y_str + ky * k->s.y_dil) * k->s.wide + w * k->s.x_str +
                          kx * k->s.x_dil];
         int first = !ky && !kx;
-        if (kind == MAX_POOL)
-          v = first || x > v ? x : v;
-        else if (kind == MIN_POOL)
-          v = first || x < v ? x : v;
-        else if (kind == AVERAGE_POOL)
-          v += x * fixed;
-        else
-          v += x * bf16_float(read16(weights + ky * k->w.h_str + kx * k->w.w_str));
+        if (kind == MAX_POOL) v = first || x > v ? x : v;
+        else if (kind == MIN_POOL) v = first || x < v ? x : v;
+        else if (kind == AVERAGE_POOL) v += x * fixed;
+        else v += x * bf16_float(read16(weights + ky * k->w.h_str + kx * k->w.w_str));
       }
     store(t, channel(m, &k->y, n, c) + h * k->y.h_str + w * k->y.w_str, v + bias);
   }

@@ -75,8 +75,7 @@ static void pad_map(const itg_cv18xx *m, work *k, int64_t n) {
     for (int64_t h = 0; h < k->x.h; h++) {
       float *to = plane + (s->top + h * s->y_step) * s->wide + s->left;
       const uint8_t *in = from + h * k->x.h_str;
-      if (s->x_step == 1 && k->x.w_str == 1)
-        to_floats(in, to, k->x.w, is_signed);
+      if (s->x_step == 1 && k->x.w_str == 1) to_floats(in, to, k->x.w, is_signed);
       else
         for (int64_t w = 0; w < k->x.w; w++)
           to[w * s->x_step] = (float)read_byte(in + w * k->x.w_str, k->t->opt_opd0_sign);

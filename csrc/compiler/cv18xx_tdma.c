@@ -163,10 +163,8 @@ static void fill(itg_cv18xx *m, const itg_cv18xx_tdma *t, const side *dst) {
   for (int64_t i = 0; i < b->n * b->c * b->h; i++) {
     uint8_t *to = row(m, dst, i / (b->h * b->c), i / b->h % b->c, i % b->h);
     for (int64_t w = 0; w < b->w; w++) {
-      if (dst->bytes == 2)
-        write16(to + 2 * w, (uint16_t)t->const_val);
-      else
-        to[w] = (uint8_t)t->const_val;
+      if (dst->bytes == 2) write16(to + 2 * w, (uint16_t)t->const_val);
+      else to[w] = (uint8_t)t->const_val;
     }
   }
 }
@@ -181,8 +179,8 @@ static int matrix(itg_cv18xx *m, const itg_cv18xx_tdma *t, const side *ddr, cons
     return refuse(m, "the matrix does not fit its rows in local memory");
   for (int64_t r = 0; r < wanted; r++)
     for (int64_t i = 0; i < across; i++) {
-      uint8_t *there = turned ? row(m, ddr, 0, i, 0) + r * ddr->bytes
-                              : row(m, ddr, 0, r, 0) + i * ddr->bytes;
+      uint8_t *there =
+          turned ? row(m, ddr, 0, i, 0) + r * ddr->bytes : row(m, ddr, 0, r, 0) + i * ddr->bytes;
       uint8_t *here = row(m, local, r, i / w, 0) + i % w * local->bytes;
       move(t, to_local ? there : here, to_local ? here : there);
     }
@@ -269,8 +267,8 @@ int itg_cv18xx_copy(itg_cv18xx *m, const itg_cv18xx_tdma *t) {
     uint32_t base = to_local ? t->src_base_reg_sel : t->dst_base_reg_sel;
     if (t->compress_en && !to_local) return refuse(m, "compressed stores are not supported");
     if (t->compress_en) c_str = 0;  // the bytes in DDR are others
-    if (!set_side(m, ddr, 0, base, to_local ? from : to, 1, rows, 1,
-                  t->compress_en ? 1 : columns, 0, c_str, 0, bytes))
+    if (!set_side(m, ddr, 0, base, to_local ? from : to, 1, rows, 1, t->compress_en ? 1 : columns,
+                  0, c_str, 0, bytes))
       return 0;
     ddr->at.w = columns;
     int64_t n = t->spec_func == TRANSPOSE ? columns : t->src_n;
@@ -293,8 +291,7 @@ int itg_cv18xx_copy(itg_cv18xx *m, const itg_cv18xx_tdma *t) {
     return 1;
   }
   int packed = t->compress_en != 0;
-  if (packed && t->trans_dir != TO_LOCAL)
-    return refuse(m, "compressed stores are not supported");
+  if (packed && t->trans_dir != TO_LOCAL) return refuse(m, "compressed stores are not supported");
   if (!set_side(m, &src, src_local, t->src_base_reg_sel, from, t->src_n, t->src_c, t->src_h,
                 packed ? 1 : t->src_w, packed ? 0 : t->src_n_stride, packed ? 0 : src_c_str,
                 packed ? 0 : t->src_h_stride, src_bytes))

@@ -54,16 +54,16 @@ static void pad_plane(const itg_cv18xx *m, const work *k, int64_t n, int64_t c) 
 }
 
 // One tap of every window of a row.
-CLONES static void add_tap(int32_t *restrict sums, const int32_t *restrict x, int64_t count, int64_t step,
-                    int32_t w) {
+CLONES static void add_tap(int32_t *restrict sums, const int32_t *restrict x, int64_t count,
+                           int64_t step, int32_t w) {
   if (step == 1)
     for (int64_t i = 0; i < count; i++) sums[i] += w * x[i];
   else
     for (int64_t i = 0; i < count; i++) sums[i] += w * x[i * step];
 }
 
-CLONES static void most_of(int32_t *restrict best, const int32_t *restrict x, int64_t count, int64_t step,
-                    int least) {
+CLONES static void most_of(int32_t *restrict best, const int32_t *restrict x, int64_t count,
+                           int64_t step, int least) {
   for (int64_t i = 0; i < count; i++) {
     int32_t v = x[i * step];
     best[i] = least ? (v < best[i] ? v : best[i]) : (v > best[i] ? v : best[i]);
@@ -79,8 +79,8 @@ static void one_plane(itg_cv18xx *m, const work *k, int64_t n, int64_t c) {
     for (int64_t i = 0; i < k->y.w; i++) k->sums[i] = first;
     for (int64_t ky = 0; ky < t->opd1_h; ky++)
       for (int64_t kx = 0; kx < t->opd1_w; kx++) {
-        const int32_t *x = k->plane + (h * k->s.y_str + ky * k->s.y_dil) * k->s.wide +
-                           kx * k->s.x_dil;
+        const int32_t *x =
+            k->plane + (h * k->s.y_str + ky * k->s.y_dil) * k->s.wide + kx * k->s.x_dil;
         if (is_pool) {
           most_of(k->sums, x, k->y.w, k->s.x_str, kind == MIN_POOL);
           continue;
