@@ -44,6 +44,8 @@ typedef struct itg_cv18xx {
   uint8_t *ddr[ITG_CV18XX_BASES];  // by base register
   int64_t ddr_bytes[ITG_CV18XX_BASES];
   const char *why;  // a command could not be executed
+  void *scratch;    // memory for one command, of `scratch_bytes`; both are 0 before a run
+  int64_t scratch_bytes;
 } itg_cv18xx;
 
 // Executes commands in order: the next of `tiu` where is_tiu is set, else the next of `tdma`. The

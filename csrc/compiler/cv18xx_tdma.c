@@ -1,6 +1,4 @@
 // The TDMA: copies, transposes and fills between DDR and local memory, with conversions.
-#include <stdlib.h>
-
 #include "cv18xx_machine.h"
 
 enum { TO_LOCAL, TO_DDR, DDR_TO_DDR, LOCAL_TO_LOCAL };
@@ -215,19 +213,15 @@ static int linear(itg_cv18xx *m, const itg_cv18xx_tdma *t, uint64_t from, uint64
   return 1;
 }
 
-// Replaces a compressed source by its bytes, which the caller frees.
+// Replaces a compressed source by its bytes.
 static uint8_t *expanded(itg_cv18xx *m, const itg_cv18xx_tdma *t, side *src, uint64_t from) {
   view *a = &src->at;
   int64_t bytes = (t->sys_dtype ? 1 : a->n) * a->c * a->h * a->w * src->bytes;
   int64_t there = m->ddr_bytes[t->src_base_reg_sel] - (int64_t)from;
-  uint8_t *out = malloc((size_t)bytes);
-  if (!out) {
-    refuse(m, "no memory");
-    return NULL;
-  }
+  uint8_t *out = itg_cv18xx_scratch(m, bytes);
+  if (!out) return NULL;
   uint8_t *in = m->ddr[t->src_base_reg_sel] + from;
   if (!itg_cv18xx_expand(in, there, out, bytes, t->src_fmt == BF16)) {
-    free(out);
     refuse(m, "its compressed weights are not valid");
     return NULL;
   }
@@ -279,7 +273,6 @@ int itg_cv18xx_copy(itg_cv18xx *m, const itg_cv18xx_tdma *t) {
     uint8_t *made = t->compress_en ? expanded(m, t, ddr, from) : NULL;
     if (t->compress_en && !made) return 0;
     int done = matrix(m, t, ddr, local, to_local);
-    free(made);
     return done;
   }
   int64_t dst_n = t->spec_func == TRANSPOSE && t->transpose_md == NC ? t->src_c : t->src_n;
@@ -302,6 +295,5 @@ int itg_cv18xx_copy(itg_cv18xx *m, const itg_cv18xx_tdma *t) {
   int done = t->spec_func == COPY        ? copy(m, t, &src, &dst)
              : t->spec_func == TRANSPOSE ? transpose(m, t, &src, &dst)
                                          : refuse(m, "the special function is not known");
-  free(made);
   return done;
 }

@@ -1,6 +1,4 @@
 // Depthwise convolutions and pools of the TIU.
-#include <stdlib.h>
-
 #include "cv18xx_sums.h"
 
 CLONES void itg_cv18xx_requantize(const int32_t *sums, int64_t count, int32_t bias,
@@ -129,14 +127,13 @@ int itg_cv18xx_windows(itg_cv18xx *m, const itg_cv18xx_tiu *t) {
   int64_t work_items = k.y.n * k.y.c * k.y.h * k.y.w;
   if (work_items > MOST_WORK / 64 || work_items * t->opd1_h * t->opd1_w > MOST_WORK)
     return refuse(m, "it computes more than a real command can");
-  k.plane = malloc((size_t)(k.s.high * k.s.wide + k.y.w) * sizeof(int32_t));
-  if (!k.plane) return refuse(m, "no memory");
+  k.plane = itg_cv18xx_scratch(m, (k.s.high * k.s.wide + k.y.w) * (int64_t)sizeof(int32_t));
+  if (!k.plane) return 0;
   k.sums = k.plane + k.s.high * k.s.wide;
   for (int64_t n = 0; n < k.y.n; n++)
     for (int64_t c = 0; c < k.y.c; c++) {
       pad_plane(m, &k, n, c);
       one_plane(m, &k, n, c);
     }
-  free(k.plane);
   return 1;
 }
