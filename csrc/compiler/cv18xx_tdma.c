@@ -86,7 +86,8 @@ static int copy(itg_cv18xx *m, const itg_cv18xx_tdma *t, const side *src, const 
   const view *a = &src->at, *b = &dst->at;
   int same = a->c == b->c && a->h == b->h && a->w == b->w;
   int by_index = t->mv_lut_idx || t->mv_lut_base;
-  if (same && t->src_fmt == t->dst_fmt && !by_index) {
+  int plain = t->src_fmt == t->dst_fmt && !by_index;
+  if (same && plain) {
     int64_t line = a->w * src->bytes;
     int whole = a->h_str == line && b->h_str == line;  // all rows of a channel at once
     for (int64_t i = 0; whole && i < a->n * a->c; i++)
@@ -103,11 +104,17 @@ static int copy(itg_cv18xx *m, const itg_cv18xx_tdma *t, const side *src, const 
     return refuse(m, "source and destination have different sizes");
   int64_t n = 0, c = 0, h = 0, w = 0;  // of the destination
   uint8_t *to = row(m, dst, 0, 0, 0);
-  for (int64_t i = 0; i < a->n * a->c * a->h; i++) {
-    const uint8_t *from = row(m, src, i / (a->h * a->c), i / a->h % a->c, i % a->h);
-    for (int64_t j = 0; j < a->w; j++) {
-      move(t, from + j * src->bytes, to + w * dst->bytes);
-      if (++w < b->w) continue;
+  for (int64_t r = 0; r < a->n * a->c * a->h; r++) {
+    const uint8_t *from = row(m, src, r / (a->h * a->c), r / a->h % a->c, r % a->h);
+    for (int64_t j = 0; j < a->w;) {
+      int64_t run = a->w - j < b->w - w ? a->w - j : b->w - w;
+      if (plain) memmove(to + w * dst->bytes, from + j * src->bytes, (size_t)(run * src->bytes));
+      else
+        for (int64_t i = 0; i < run; i++)
+          move(t, from + (j + i) * src->bytes, to + (w + i) * dst->bytes);
+      j += run;
+      w += run;
+      if (w < b->w) continue;
       w = 0;
       if (++h == b->h) h = 0, c++;
       if (c == b->c) c = 0, n++;
