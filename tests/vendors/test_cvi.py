@@ -52,7 +52,9 @@ class Folder:
         rng, given = np.random.default_rng(seed), {}
         for i, p in enumerate(made.lowered.inputs):
             low, high = dtypes.limits(p.dtype)
-            given[str(i)] = rng.integers(low, high + 1, (pictures, *p.shape)).astype(p.dtype[0] + "1")
+            given[str(i)] = rng.integers(low, high + 1, (pictures, *p.shape)).astype(
+                p.dtype[0] + "1"
+            )
         np.savez(self.path / f"{name}.in.npz", **given)
         runs = []
         for picture in zip(*given.values(), strict=True):

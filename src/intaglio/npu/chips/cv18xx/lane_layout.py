@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from intaglio.npu.chip_layout import ChipLayout
-from intaglio.npu.chips.cv18xx.cycles import cycles
 from intaglio.npu.chips.cv18xx.constants import constants
+from intaglio.npu.chips.cv18xx.cycles import cycles
 from intaglio.npu.layers import Layer
 from intaglio.npu.weight_packing import Constants
 from intaglio.targets.chip import Chip
