@@ -1,8 +1,9 @@
 """FlatBuffers by a schema in plain words: `read` gives dicts and lists, `write` takes them.
 
 A schema names tables and structs; each lists `field:type` in the order of the ids. Types are u8,
-i32, u32, u64, f32, str, a table or struct of the schema, and [any of these]. An absent field reads
-as 0, "", None (table, struct) or []; a default other than 0 is written `field:type=value`.
+bool, i32, u32, i64, u64, f32, str, a table or struct of the schema, and [any of these]. An absent
+field reads as 0, "", None (table, struct) or []; a default other than 0 is written
+`field:type=value`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from intaglio.errors import BadFile, BadInput
 
-NUMBERS = {"u8": "B", "i32": "i", "u32": "I", "u64": "Q", "f32": "f"}
+NUMBERS = {"u8": "B", "bool": "?", "i32": "i", "u32": "I", "i64": "q", "u64": "Q", "f32": "f"}
 DEEPEST = 16  # tables in tables
 
 

@@ -7,11 +7,9 @@ import hashlib
 import pytest
 
 from intaglio.errors import BadFile
-from intaglio.npu.chips.cv18xx import cvimodel, flatbuffer
+from intaglio.npu.chips.cv18xx import cvimodel
 from intaglio.npu.chips.cv18xx.commands import encode, tdma
 from intaglio.npu.chips.cv18xx.cvimodel import Cvimodel, Program, Routine, Section, Tensor, Weight
-
-pytest.importorskip("flatbuffers")
 
 
 def model() -> Cvimodel:
@@ -71,17 +69,3 @@ def test_header_is_checked(at: int, value: bytes, words: str) -> None:
     data[at : at + len(value)] = value
     with pytest.raises(BadFile, match=words):
         cvimodel.read(bytes(data))
-
-
-def test_shared_tables_do_not_multiply() -> None:
-    """A vector of many references to one long vector is refused, not expanded."""
-    schema = {"Root": "rows:[Row]", "Row": "items:[u32]"}
-    data = flatbuffer.write({"rows": [{"items": list(range(2000))}]}, "Root", schema)
-    assert len(flatbuffer.Reader(data, schema, "t").root("Root")["rows"][0]["items"]) == 2000
-    many = flatbuffer.write({"rows": [{"items": [1]}] * 2000}, "Root", schema)
-    rows = flatbuffer.Reader(many, schema, "t").root("Root")["rows"]
-    assert len(rows) == 2000
-    reader = flatbuffer.Reader(data, schema, "t")
-    reader.budget = 100
-    with pytest.raises(BadFile, match="too often"):
-        reader.root("Root")

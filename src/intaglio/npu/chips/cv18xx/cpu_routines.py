@@ -10,24 +10,27 @@ import numpy as np
 
 from intaglio.errors import BadFile, Unsupported
 from intaglio.ir import Array
-from intaglio.npu.chips.cv18xx import flatbuffer
+from intaglio.npu.chips import flatbuffer
 
-SCHEMA = {
-    "Root": "attributes:[Attribute]",
-    "Attribute": "float_attr:Float bool_attr:Bool int_attr:Int str_attr:Str "
-    "float_array_attr:Floats int_array_attr:Ints",
-    "Float": "key:string! value:f32",
-    "Bool": "key:string! value:bool",
-    "Int": "key:string! value:i32",
-    "Str": "key:string! value:string!",
-    "Floats": "key:string! value:[f32]!",
-    "Ints": "key:string! value:[i32]!",
-}
+SCHEMA = flatbuffer.Schema(
+    {
+        "Parameter": "attributes:[Attribute]",
+        "Attribute": "float_attr:Float bool_attr:Bool int_attr:Int str_attr:Str "
+        "float_array_attr:Floats int_array_attr:Ints",
+        "Float": "key:str value:f32",
+        "Bool": "key:str value:bool",
+        "Int": "key:str value:i32",
+        "Str": "key:str value:str",
+        "Floats": "key:str value:[f32]",
+        "Ints": "key:str value:[i32]",
+    },
+    {},
+)
 
 
 def arguments(data: bytes) -> dict[str, Any]:
     """The named arguments of a function."""
-    root = flatbuffer.Reader(data, SCHEMA, "cvimodel").root("Root")
+    root = flatbuffer.read(data, SCHEMA, "Parameter", "cvimodel")
     found: dict[str, Any] = {}
     for attribute in root["attributes"]:
         for one in attribute.values():

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from intaglio.errors import BadFile, BadInput
-from intaglio.npu.chips.cv18xx import flatbuffer
+from intaglio.npu.chips import flatbuffer
 from intaglio.npu.chips.cv18xx.commands import CHIPS
 
 MAGIC = b"CviModel"
@@ -25,25 +25,28 @@ BASE_SHIFT = 40  # offset of a tensor = base register << 40 | byte
 MOST_BYTES = 1 << 30  # of the memory of a program; the chips have at most 512 MiB
 MOST_DIMS = 8
 
-SCHEMA = {
-    "Model": "version:bytes3! name:string! build_time:string preprocess_hints:Pre "
-    "postprocess_hints:Post weight_map:[Weight] programs:[Program]! sections:[Section]! "
-    "target:string mlir_version:string",
-    "Pre": "color:string raw_scale:f32 mean:string std:string input_scale:f32 data_format:string",
-    "Post": "done_softmax:bool",
-    "Shape": "dim:[i64]!",
-    "Quant": "type:u8 max_value:f32 min_value:f32 zero_point:f32 qscale:f32",
-    "Tensor": "tensor_id:u32 name:string! offset:i64 dtype:u8 shape:Shape! stride:Shape "
-    "quant:Quant overwrote:bool scale:[f32] mean:[f32] pixel_format:string aligned:bool size:u32",
-    "Weight": "name:string offset:i64 size:u32 shape:Shape type:u8",
-    "Tpu": "cmdbuf_section:string dmabuf_section:string",
-    "Cpu": "function_section:string! function_args:bytes!",
-    "Routine": "type:u8 in_tensors:[string] out_tensors:[string] tpu_routine:Tpu cpu_routine:Cpu",
-    "Program": "batch_num:u32 neuron_size:u32 input_tensors:[string]! output_tensors:[string]! "
-    "tensor_map:[Tensor]! routines:[Routine]! shared_gmem:u32 private_gmem:u32",
-    "Section": "type:u8 name:string! size:u32 offset:u32 encrypt:bool compress:bool "
-    "decompressed_size:u32",
-}
+SCHEMA = flatbuffer.Schema(
+    {
+        "Model": "version:Version name:str build_time:str preprocess_hints:Pre "
+        "postprocess_hints:Post weight_map:[Weight] programs:[Program] sections:[Section] "
+        "target:str mlir_version:str",
+        "Pre": "color:str raw_scale:f32 mean:str std:str input_scale:f32 data_format:str",
+        "Post": "done_softmax:bool",
+        "Shape": "dim:[i64]",
+        "Quant": "type:u8 max_value:f32 min_value:f32 zero_point:f32 qscale:f32",
+        "Tensor": "tensor_id:u32 name:str offset:i64 dtype:u8 shape:Shape stride:Shape "
+        "quant:Quant overwrote:bool scale:[f32] mean:[f32] pixel_format:str aligned:bool size:u32",
+        "Weight": "name:str offset:i64 size:u32 shape:Shape type:u8",
+        "Tpu": "cmdbuf_section:str dmabuf_section:str",
+        "Cpu": "function_section:str function_args:[u8]",
+        "Routine": "type:u8 in_tensors:[str] out_tensors:[str] tpu_routine:Tpu cpu_routine:Cpu",
+        "Program": "batch_num:u32 neuron_size:u32 input_tensors:[str] output_tensors:[str] "
+        "tensor_map:[Tensor] routines:[Routine] shared_gmem:u32 private_gmem:u32",
+        "Section": "type:u8 name:str size:u32 offset:u32 encrypt:bool compress:bool "
+        "decompressed_size:u32",
+    },
+    {"Version": "major:u8 minor:u8 patch:u8"},
+)
 
 
 @dataclass(slots=True)
@@ -151,7 +154,7 @@ def write(model: Cvimodel) -> bytes:
         sections[-1]["offset"] = len(binary)
         binary += s.data
     root = {
-        "version": model.version,
+        "version": dict(zip(("major", "minor", "patch"), model.version, strict=True)),
         "name": model.name,
         "build_time": model.build_time,
         "weight_map": [_weight_table(w) for w in model.weights],
@@ -160,7 +163,7 @@ def write(model: Cvimodel) -> bytes:
         "target": model.chip,
         "mlir_version": model.made_by,
     }
-    body = flatbuffer.write(root, "Model", SCHEMA)
+    body = flatbuffer.write(root, SCHEMA, "Model")
     md5 = hashlib.md5(body + binary, usedforsecurity=False).digest()
     major, minor = model.version[:2]
     head = HEADER.pack(MAGIC, len(body), major, minor, md5, model.chip.encode(), b"Cv")
@@ -197,8 +200,8 @@ def _tensor_table(t: Tensor) -> dict[str, Any]:
         "shape": {"dim": list(t.shape)},
         "quant": {"qscale": t.scale},
         "overwrote": t.overwritten,
-        "scale": list(t.factors) or None,
-        "mean": list(t.means) or None,
+        "scale": list(t.factors),
+        "mean": list(t.means),
         "pixel_format": t.pixel_format or None,
         "aligned": t.aligned,
         "size": t.bytes,
@@ -208,7 +211,7 @@ def _tensor_table(t: Tensor) -> dict[str, Any]:
 def _routine_table(r: Routine) -> dict[str, Any]:
     own: dict[str, Any] = {"tpu_routine": {"cmdbuf_section": r.name}}
     if r.kind == "cpu":
-        own = {"cpu_routine": {"function_section": r.name, "function_args": r.arguments}}
+        own = {"cpu_routine": {"function_section": r.name, "function_args": list(r.arguments)}}
     kind = int(r.kind == "cpu")
     return {"type": kind, "in_tensors": r.inputs, "out_tensors": r.outputs} | own
 
@@ -222,8 +225,10 @@ def read(data: bytes) -> Cvimodel:
         raise BadFile(f"cvimodel: version {major}.{minor}; 1 is readable")
     if HEADER.size + size > len(data):
         raise BadFile(f"cvimodel: its tables have {size} bytes; the file has {len(data)}")
-    root = flatbuffer.Reader(data[HEADER.size : HEADER.size + size], SCHEMA, "cvimodel")
-    table = root.root("Model")
+    body = data[HEADER.size : HEADER.size + size]
+    table = flatbuffer.read(body, SCHEMA, "Model", "cvimodel")
+    _refuse_control_characters(table)
+    version = table["version"] or {}
     name = chip.rstrip(b"\0").decode("ascii", "replace")
     binary = memoryview(data)[HEADER.size + size :]
     model = Cvimodel(
@@ -232,15 +237,28 @@ def read(data: bytes) -> Cvimodel:
         [_program(p) for p in table["programs"]],
         [_section(s, binary) for s in table["sections"]],
         [_weight(w) for w in table["weight_map"]],
-        table["build_time"] or "",
-        table["mlir_version"] or "",
-        table["version"],
+        table["build_time"],
+        table["mlir_version"],
+        bytes(version.values()) or VERSION,
     )
     if name not in CHIPS:
         raise BadFile(f"cvimodel: it is for the chip '{name}'; {', '.join(CHIPS)} are known")
     if not model.programs:
         raise BadFile("cvimodel: it has no program")
     return model
+
+
+def _refuse_control_characters(value: Any) -> None:
+    """Names appear in messages, which have one line."""
+    if isinstance(value, str):
+        if not value.isprintable():
+            raise BadFile(f"cvimodel: the name {value[:40]!r} has control characters")
+    elif isinstance(value, dict):
+        for one in value.values():
+            _refuse_control_characters(one)
+    elif isinstance(value, list) and value and not isinstance(value[0], int | float):
+        for one in value:
+            _refuse_control_characters(one)
 
 
 def _section(table: dict[str, Any], binary: memoryview) -> Section:
@@ -284,7 +302,7 @@ def _tensor(table: dict[str, Any]) -> Tensor:
         table["overwrote"],
         tuple(table["scale"]),
         tuple(table["mean"]),
-        table["pixel_format"] or "",
+        table["pixel_format"],
         table["aligned"],
     )
     if tensor.bytes > MOST_BYTES or prod(shape) * SIZES[dtype] > MOST_BYTES:
@@ -293,13 +311,13 @@ def _tensor(table: dict[str, Any]) -> Tensor:
 
 
 def _weight(table: dict[str, Any]) -> Weight:
-    name = table["name"] or ""
-    dtype, shape = _described(name, table["type"], table["shape"] or {"dim": []})
+    name = table["name"]
+    dtype, shape = _described(name, table["type"], table["shape"])
     return Weight(name, dtype, shape, table["offset"] & ((1 << BASE_SHIFT) - 1), table["size"])
 
 
-def _described(name: str, dtype: int, shape: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
-    dims = tuple(shape["dim"])
+def _described(name: str, dtype: int, shape: dict[str, Any] | None) -> tuple[str, tuple[int, ...]]:
+    dims = tuple(shape["dim"]) if shape else ()
     if dtype >= len(DTYPES):
         raise BadFile(f"cvimodel: '{name}' has the type {dtype}; there are {len(DTYPES)}")
     if len(dims) > MOST_DIMS or min(dims, default=0) < 0:
@@ -313,5 +331,5 @@ def _routine(table: dict[str, Any]) -> Routine:
     if table["type"] == 0 and tpu and tpu["cmdbuf_section"]:
         return Routine("tpu", *ends, tpu["cmdbuf_section"])
     if table["type"] == 1 and cpu:
-        return Routine("cpu", *ends, cpu["function_section"], cpu["function_args"])
+        return Routine("cpu", *ends, cpu["function_section"], bytes(cpu["function_args"]))
     raise BadFile("cvimodel: a routine has neither commands nor a function")

@@ -22,12 +22,8 @@ def split_wide_means(graph: Graph, chip: Chip) -> None:
         if node.op != "npu.depthwise" or x is None or x.producer is None:
             continue
         maker, parts = x.producer, _parts(node, x, chip)
-        if (
-            parts > 1
-            and maker.op == "npu.conv"
-            and set(x.uses) == {node}
-            and maker.inputs[4] is None
-        ):
+        alone = maker.op == "npu.conv" and set(x.uses) == {node}
+        if parts > 1 and alone:
             graph.replace(node.outputs[0], _split(maker, node, parts, chip.c2["i8"]))
 
 
