@@ -187,8 +187,8 @@ def test_command_line(tmp_path):
     assert "TIU and" in done.output
     assert cvimodel.read(path.read_bytes()).chip == "cv181x"
     wrong = CliRunner().invoke(cli, ["compile", str(model), "--target", "k210", "-o", str(path)])
-    assert wrong.exit_code == 2
-    assert "cv181x or cv180x" in wrong.output
+    assert isinstance(wrong.exception, BadInput)
+    assert "cv181x or cv180x" in str(wrong.exception)
 
 
 if __name__ == "__main__":
