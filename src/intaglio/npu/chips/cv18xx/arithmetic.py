@@ -50,8 +50,9 @@ def halves_away(v: Array, shift: Array | int) -> Array:
 def saturated(v: Array, dtype: str, relu: bool = False) -> Array:
     """Clamped to an 8-bit type."""
     low, high = dtypes.limits(dtype)
-    clamped = np.clip(v, max(low, 0) if relu else low, high)
-    return np.asarray(clamped, dtypes.numpy_of(dtype))
+    clamped: Array = np.clip(v, max(low, 0) if relu else low, high)
+    made: Array = clamped.astype(dtypes.numpy_of(dtype))
+    return made
 
 
 def requantized(sums: Array, table: Array, dtype: str, relu: bool) -> Array:
