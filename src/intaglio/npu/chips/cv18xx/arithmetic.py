@@ -44,7 +44,8 @@ class Requantization:
 def halves_away(v: Array, shift: Array | int) -> Array:
     """v / 2^shift, rounded to the nearest integer; halves away from zero."""
     half = (np.int64(1) << np.asarray(shift, np.int64)) >> 1
-    return np.where(v < 0, -((-v + half) >> shift), (v + half) >> shift)
+    made: Array = np.where(v < 0, -((-v + half) >> shift), (v + half) >> shift)
+    return made
 
 
 def saturated(v: Array, dtype: str, relu: bool = False) -> Array:
