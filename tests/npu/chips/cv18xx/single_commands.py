@@ -204,7 +204,7 @@ def eltwise(rng: np.random.Generator, lanes: int, kind: int) -> Case:
             f |= wide
             constant = 0
     if f["opt_opd0_sign"] + f["opt_opd1_sign"] == 0 and kind < 3:
-        f |= {"opt_shift_typ": 0, "opt_res0_sign": 0}
+        f |= {"opt_shift_typ": 0, "opt_res0_sign": 0, "opt_relu_typ": 0}
     if constant:
         f |= {"opt_opd1_const": 1, "opd1_addr": one(rng, 0, 65536 if kind in (2, 3) else 256)}
     seed = one(rng, 0, 1 << 30)

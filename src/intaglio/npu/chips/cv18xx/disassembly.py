@@ -12,8 +12,21 @@ from intaglio.npu.chips.cv18xx.cvimodel import CMDBUF, SECTIONS, Cvimodel, Progr
 from intaglio.targets import chip as chips
 
 BASES = ("shared", "weights", "private")
-ELTWISE = ("mul", "mac", "add", "sub", "max", "min", "shift", "and", "or", "xor", "copy", "ge")
-ELTWISE += ("lookup",)
+ELTWISE = (
+    "mul",
+    "mac",
+    "add",
+    "sub",
+    "max",
+    "min",
+    "shift",
+    "and",
+    "or",
+    "xor",
+    "copy",
+    "ge",
+    "lookup",
+)
 WINDOWS = ("max_pool", "average_pool", "depthwise", "min_pool")
 TRANSPOSES = ("nc", "pixels of 3", "pixels of 4", "cw")
 DIRECTIONS = ("load", "store", "copy DDR", "copy local")

@@ -24,6 +24,8 @@ class _Machine(ctypes.Structure):
         ("ddr", ctypes.c_void_p * BASES),
         ("ddr_bytes", ctypes.c_int64 * BASES),
         ("why", ctypes.c_char_p),
+        ("scratch", ctypes.c_void_p),
+        ("scratch_bytes", ctypes.c_int64),
     ]
 
 

@@ -70,7 +70,7 @@ class Machine:
     def value(self, name: str) -> Array:
         """A tensor as it now lies in memory."""
         tensor = self.program.tensor(name)
-        return self._bytes(tensor).view(NUMPY[tensor.dtype]).reshape(tensor.shape).copy()
+        return np.array(self._bytes(tensor).view(NUMPY[tensor.dtype]).reshape(tensor.shape))
 
     def _stream(self, name: str) -> native_machine.Stream:
         if name not in self._streams:

@@ -91,10 +91,8 @@ def tiu_cycles(v: Values, chip: Chip) -> float:
     kind = v["tsk_eu_typ"]
     if kind >= LOOKUP:
         return COMMAND + steps * (1 + v["opd1_h"] + 2) + after
-    loop = ELTWISE[kind] - (CONSTANT_LESS if kind in (2, 3) and v["opt_opd1_const"] else 0)
-    if kind == 0 and not wide:
-        loop = ELTWISE[0]
-    return COMMAND + int(steps * loop * (1 if v["res0_c_str"] % ROW == 0 else 30 / 16)) + after
+    each = ELTWISE[kind] - (CONSTANT_LESS if kind in (2, 3) and v["opt_opd1_const"] else 0)
+    return COMMAND + int(steps * each * (1 if v["res0_c_str"] % ROW == 0 else 30 / 16)) + after
 
 
 def _spread(v: Values, pixels: int) -> float:
