@@ -48,7 +48,7 @@ GROUPS = {  # of --help
     "out",
     type=click.Path(),
     help="Package to write [default: MODEL with .itg], or a .kmodel for k210, a .bmodel for "
-    "bm1684x.",
+    "bm1684x, a .cvimodel for cv181x and cv180x.",
 )
 @click.option(
     "--target",
@@ -170,6 +170,7 @@ def command(
     intaglio compile model.onnx --target rk3588 --precision fp16 --cores 3
     intaglio compile model.int8.onnx --target k210 -o m.kmodel
     intaglio compile model.int8.onnx --target bm1684x -o m.bmodel
+    intaglio compile model.int8.onnx --target cv181x -o m.cvimodel
     intaglio compile model.onnx --precision bf16         up to 1.7x as fast
     intaglio compile model.onnx --precision fp16         half the size
     intaglio compile model.onnx --tune --explain         measures implementations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,7 +28,9 @@ def make(graph: Graph, chip: Chip, level: int) -> Compiled:
 
 def facts(made: Compiled) -> dict[str, Any]:
     """What --json prints of a cvimodel."""
-    return {"commands": _commands(made), "memory": _memory(made)}
+    ports = {"inputs": made.lowered.inputs, "outputs": made.lowered.outputs}
+    rows = {k: [asdict(p) for p in v] for k, v in ports.items()}
+    return {"commands": _commands(made), "memory": _memory(made), **rows}
 
 
 def about(made: Compiled) -> str:
@@ -42,7 +45,10 @@ def about(made: Compiled) -> str:
 def summary(made: Compiled) -> Iterator[str]:
     """The memory of the program."""
     sizes = _memory(made)
-    yield f"memory  {sizes['weights']:,} bytes of weights, {sizes['shared']:,} of maps in DDR"
+    yield (
+        f"memory  {sizes['weights']:,} bytes of weights, {sizes['shared']:,} of maps between "
+        f"layers; {sizes['traffic']:,} moved in one run"
+    )
 
 
 def types(made: Compiled) -> tuple[list[str], list[str]]:
@@ -60,7 +66,11 @@ def _commands(made: Compiled) -> dict[str, int]:
 
 
 def _memory(made: Compiled) -> dict[str, int]:
-    return {"weights": len(made.model.sections[0].data), "shared": made.model.programs[0].shared}
+    return {
+        "weights": len(made.schedule.weights),
+        "shared": made.model.programs[0].shared,
+        "traffic": made.schedule.traffic,
+    }
 
 
 def load(path: str) -> Cvimodel:

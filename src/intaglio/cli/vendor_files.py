@@ -48,7 +48,7 @@ FILES = {
     for f in (
         VendorFile(".kmodel", "k210", "kmodel", b"LDMK", "bytes"),
         VendorFile(".bmodel", "bm1684x", "bmodel", b"\xee\xaa\x55\xff", "numbers"),
-        VendorFile(".cvimodel", "cv181x", "cvimodel", b"CviM", "numbers"),
+        VendorFile(".cvimodel", "cv181x or cv180x", "cvimodel", b"CviM", "numbers"),
     )
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from tests.npu.chips.k210.quantized_cnn import Cnn
 
@@ -9,6 +11,8 @@ from intaglio import ops
 from intaglio.ir import Graph, Value, constant
 from intaglio.ops.shape import part
 
+LEAST_MEAN = 8  # pixels with which the factor of a mean is below 1
+MOST_MEAN = 40_000  # elements: a window of the whole map has to fit in the memory of cv180x
 KERNELS = (1, 1, 2, 3, 3, 3, 5, 7)
 
 
@@ -77,6 +81,11 @@ class Layers(Cnn):
         self.quant[made] = self.quant[x]
         return made
 
+    def halved(self, x: Value) -> Value:
+        made = ops.max_pool(x, kernel=(3, 3), stride=(2, 2), pad=(1, 1, 1, 1), dilation=(1, 1))
+        self.quant[made] = self.quant[x]
+        return made
+
     def mean(self, x: Value) -> Value:
         y = self._out()
         made = ops.qlinear_mean(x, *self.of(x), *y, axes=(2, 3), keepdims=True)
@@ -125,16 +134,16 @@ def random_layer(seed: int) -> Graph:
     kind = str(
         rng.choice(["conv", "conv", "conv", "depthwise", "depthwise", "max", "table", "mean"])
     )
-    if kind == "conv":
-        y = net.convolution(x, outputs, kernel, False)
-    elif kind == "depthwise":
+    if kind == "depthwise":
         y = net.convolution(x, outputs, kernel, True)
-    elif kind == "max":
+    elif kind == "max" and min(kernel, *shape[2:]) > 1:
         y = net.max_pool(x, min(kernel, *shape[2:]))
     elif kind == "table":
         y = net.table(x)
-    else:
+    elif kind == "mean" and shape[2] * shape[3] >= LEAST_MEAN and math.prod(shape) < MOST_MEAN:
         y = net.mean(x)
+    else:
+        y = net.convolution(x, outputs, kernel, False)
     return net.graph(y)
 
 
@@ -174,4 +183,5 @@ def random_network(seed: int) -> Graph:
     return net.graph(*[v for v in live if v not in used])
 
 
-KINDS = "conv conv depthwise relu add add concat slice max upsample table".split()
+KINDS = ["conv"] * 2 + ["depthwise", "relu", "concat", "slice", "max", "upsample", "table"]
+KINDS += ["add"] * 2
