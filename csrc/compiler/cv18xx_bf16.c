@@ -6,22 +6,14 @@ enum { MUL, MAC, ADD, SUB, MAX, MIN, SHIFT, AND, OR, XOR, MOVE, GE, LOOKUP };
 
 static float computed(uint32_t kind, float a, float b, float before) {
   switch (kind) {
-    case MUL:
-      return a * b;
-    case MAC:
-      return before + a * b;
-    case ADD:
-      return a + b;
-    case SUB:
-      return a - b;
-    case MAX:
-      return a > b ? a : b;
-    case MIN:
-      return a < b ? a : b;
-    case GE:
-      return a >= b ? 1.0F : 0.0F;
-    default:
-      return a;
+    case MUL: return a * b;
+    case MAC: return before + a * b;
+    case ADD: return a + b;
+    case SUB: return a - b;
+    case MAX: return a > b ? a : b;
+    case MIN: return a < b ? a : b;
+    case GE: return a >= b ? 1.0F : 0.0F;
+    default: return a;
   }
 }
 

@@ -70,9 +70,9 @@ static void conv_output(itg_cv18xx *m, const work *k, int64_t n, int64_t o) {
   for (int64_t i = 0; i < k->y.h * k->y.w; i++) {
     int64_t h = i / k->y.w, w = i % k->y.w;
     float sum = 0;
-    for (int64_t c = 0; c < k->x.c; c++)
-      for (int64_t ky = 0; ky < t->opd1_h; ky++)
-        for (int64_t kx = 0; kx < t->opd1_w; kx++) {
+    for (int64_t ky = 0; ky < t->opd1_h; ky++)
+      for (int64_t kx = 0; kx < t->opd1_w; kx++)
+        for (int64_t c = 0; c < k->x.c; c++) {
           float x = k->map[(c * k->s.high + h * k->s.y_str + ky * k->s.y_dil) * k->s.wide +
                            w * k->s.x_str + kx * k->s.x_dil];
           sum += x * bf16_float(read16(weights + 2 * ((ky * t->opd1_w + kx) * k->x.c + c)));
@@ -111,14 +111,10 @@ static void one_plane(itg_cv18xx *m, const work *k, int64_t n, int64_t c) {
         float x = k->map[(h * k->s.y_str + ky * k->s.y_dil) * k->s.wide + w * k->s.x_str +
                          kx * k->s.x_dil];
         int first = !ky && !kx;
-        if (kind == MAX_POOL)
-          v = first || x > v ? x : v;
-        else if (kind == MIN_POOL)
-          v = first || x < v ? x : v;
-        else if (kind == AVERAGE_POOL)
-          v += x * fixed;
-        else
-          v += x * bf16_float(read16(weights + ky * k->w.h_str + kx * k->w.w_str));
+        if (kind == MAX_POOL) v = first || x > v ? x : v;
+        else if (kind == MIN_POOL) v = first || x < v ? x : v;
+        else if (kind == AVERAGE_POOL) v += x * fixed;
+        else v += x * bf16_float(read16(weights + ky * k->w.h_str + kx * k->w.w_str));
       }
     store(t, channel(m, &k->y, n, c) + h * k->y.h_str + w * k->y.w_str, v + bias);
   }

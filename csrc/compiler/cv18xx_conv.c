@@ -1,7 +1,5 @@
 // Convolution of the TIU. Products are summed up in f32, 256 at a time: such a sum of products of
 // bytes is below 2^24, so it is exact.
-#include <stdlib.h>
-
 #include "cv18xx_sums.h"
 
 enum { PIXELS = 16, OUTPUTS = 8, EXACT = 256 };  // a tile; terms of a f32 sum
@@ -28,6 +26,7 @@ typedef struct {
   window s;
   view x, w, y, q;
   int64_t groups, terms;
+  int64_t across;  // positions of a row that are computed: with steps of 1, the padding's too
   float *map, *weights, *tile;
   int64_t *offsets;
 } work;
@@ -75,8 +74,7 @@ static void pad_map(const itg_cv18xx *m, work *k, int64_t n) {
     for (int64_t h = 0; h < k->x.h; h++) {
       float *to = plane + (s->top + h * s->y_step) * s->wide + s->left;
       const uint8_t *in = from + h * k->x.h_str;
-      if (s->x_step == 1 && k->x.w_str == 1)
-        to_floats(in, to, k->x.w, is_signed);
+      if (s->x_step == 1 && k->x.w_str == 1) to_floats(in, to, k->x.w, is_signed);
       else
         for (int64_t w = 0; w < k->x.w; w++)
           to[w * s->x_step] = (float)read_byte(in + w * k->x.w_str, k->t->opt_opd0_sign);
@@ -89,7 +87,7 @@ CLONES static void gather(const work *k, int64_t first, int64_t many) {
   int64_t at[PIXELS], straight = 1;
   for (int64_t p = 0; p < PIXELS; p++) {
     int64_t i = first + (p < many ? p : many - 1);
-    at[p] = i / k->y.w * k->s.y_str * k->s.wide + i % k->y.w * k->s.x_str;
+    at[p] = i / k->across * k->s.y_str * k->s.wide + i % k->across * k->s.x_str;
     straight &= p >= many || at[p] == at[0] + p;
   }
   const float *map = k->map + at[0];
@@ -101,32 +99,43 @@ CLONES static void gather(const work *k, int64_t first, int64_t many) {
   }
 }
 
+// Hands the sums of a tile on, without those of positions beyond the end of a row.
+static void finish_tile(itg_cv18xx *m, const work *k, int64_t n, int64_t o, int64_t first,
+                        int64_t many, const int32_t *sums) {
+  if (k->across == k->y.w) {
+    finish_pixels(m, k->t, &k->y, &k->q, n, o, first, many, sums);
+    return;
+  }
+  for (int64_t p = 0; p < many;) {
+    int64_t row = (first + p) / k->across, column = (first + p) % k->across;
+    int64_t left = k->across - column < many - p ? k->across - column : many - p;
+    int64_t real = k->y.w - column < left ? k->y.w - column : left;
+    if (real > 0) finish_pixels(m, k->t, &k->y, &k->q, n, o, row * k->y.w + column, real, sums + p);
+    p += left;
+  }
+}
+
 static void compute(itg_cv18xx *m, work *k, int64_t n) {
-  int64_t pixels = k->y.h * k->y.w;
+  int64_t pixels = (k->y.h - 1) * k->across + k->y.w;
   for (int64_t first = 0; first < pixels; first += PIXELS) {
     int64_t many = pixels - first < PIXELS ? pixels - first : PIXELS;
     gather(k, first, many);
     for (int64_t g = 0; g < k->groups; g++) {
       int32_t sums[OUTPUTS * PIXELS] = {0};
       multiply(k->tile, k->weights + g * k->terms * OUTPUTS, k->terms, sums);
-      for (int64_t o = g * OUTPUTS; o < k->y.c && o < (g + 1) * OUTPUTS; o++) {
-        const int32_t *row = sums + (o - g * OUTPUTS) * PIXELS;
-        finish_pixels(m, k->t, &k->y, &k->q, n, o, first, many, row);
-      }
+      for (int64_t o = g * OUTPUTS; o < k->y.c && o < (g + 1) * OUTPUTS; o++)
+        finish_tile(m, k, n, o, first, many, sums + (o - g * OUTPUTS) * PIXELS);
     }
   }
 }
 
 static int run(itg_cv18xx *m, work *k) {
   int64_t map = k->x.c * k->s.high * k->s.wide;
-  size_t numbers = (size_t)(map + PIXELS + k->groups * k->terms * OUTPUTS + k->terms * PIXELS);
-  k->map = malloc(numbers * sizeof(float));
-  k->offsets = malloc((size_t)k->terms * sizeof(int64_t));
-  if (!k->map || !k->offsets) {
-    free(k->map);
-    free(k->offsets);
-    return refuse(m, "no memory");
-  }
+  int64_t numbers = map + PIXELS + k->groups * k->terms * OUTPUTS + k->terms * PIXELS;
+  int64_t bytes = k->terms * (int64_t)sizeof(int64_t);
+  k->offsets = itg_cv18xx_scratch(m, bytes + numbers * (int64_t)sizeof(float));
+  if (!k->offsets) return 0;
+  k->map = (float *)(k->offsets + k->terms);
   k->weights = k->map + map + PIXELS;
   k->tile = k->weights + k->groups * k->terms * OUTPUTS;
   memset(k->tile, 0, (size_t)(k->terms * PIXELS) * sizeof(float));
@@ -141,8 +150,6 @@ static int run(itg_cv18xx *m, work *k) {
     pad_map(m, k, n);
     compute(m, k, n);
   }
-  free(k->map);
-  free(k->offsets);
   return 1;
 }
 
@@ -166,5 +173,6 @@ int itg_cv18xx_conv(itg_cv18xx *m, const itg_cv18xx_tiu *t) {
   if (k.y.n * k.y.c * k.y.h * k.y.w > MOST_WORK / 64 || k.terms > MOST_WORK / 256)
     return refuse(m, "it computes more than a real command can");
   k.groups = (k.y.c + OUTPUTS - 1) / OUTPUTS;
+  k.across = k.s.x_str == 1 && k.s.y_str == 1 ? k.s.wide : k.y.w;
   return run(m, &k);
 }

@@ -21,28 +21,17 @@ static int32_t constant(const itg_cv18xx_tiu *t) {
 
 static int64_t computed(const itg_cv18xx_tiu *t, int64_t a, int64_t b, int64_t before) {
   switch (t->tsk_eu_typ) {
-    case MUL:
-      return a * b;
-    case MAC:
-      return before * (1LL << t->opt_left_shift) + a * b;
-    case ADD:
-      return a + b;
-    case SUB:
-      return a - b;
-    case MAX:
-      return a > b ? a : b;
-    case MIN:
-      return a < b ? a : b;
-    case AND:
-      return a & b;
-    case OR:
-      return a | b;
-    case XOR:
-      return a ^ b;
-    case GE:
-      return a >= b;
-    default:
-      return a;
+    case MUL: return a * b;
+    case MAC: return before * (1LL << t->opt_left_shift) + a * b;
+    case ADD: return a + b;
+    case SUB: return a - b;
+    case MAX: return a > b ? a : b;
+    case MIN: return a < b ? a : b;
+    case AND: return a & b;
+    case OR: return a | b;
+    case XOR: return a ^ b;
+    case GE: return a >= b;
+    default: return a;
   }
 }
 
@@ -59,17 +48,16 @@ static void one_row(const work *k, const uint8_t *a, const uint8_t *b, uint8_t *
     int64_t before = t->tsk_eu_typ == MAC ? element(to, high, 0, t->opt_res0_sign) : 0;
     int64_t v = computed(t, left, right, before);
     if (t->tsk_eu_typ == SHIFT)
-      v = right >= 0 ? left * (1LL << (right & 31))
-                     : (t->opt_rshift_typ ? shift_up(left, (int)(-right & 31))
-                                          : left >> (-right & 31));
-    else if (t->opt_chl_quan)
-      v = requantize(v, t->quan_m, (int)t->opt_res_shift);
+      v = right >= 0
+              ? left * (1LL << (right & 31))
+              : (t->opt_rshift_typ ? shift_up(left, (int)(-right & 31)) : left >> (-right & 31));
+    else if (t->opt_chl_quan) v = requantize(v, t->quan_m, (int)t->opt_res_shift);
     else if (t->opt_res_shift && (t->tsk_eu_typ <= SUB))
       v = t->opt_rshift_typ ? shift_up(v, (int)t->opt_res_shift) : v >> t->opt_res_shift;
     if (t->opt_relu_typ && v < 0 && t->tsk_eu_typ != SUB) v = 0;
     if (t->opt_res0_seg) {
-      *to = t->tsk_eu_typ >= AND && t->tsk_eu_typ <= MOVE ? (uint8_t)v
-                                                          : byte_of(v, t->opt_res0_sign);
+      *to =
+          t->tsk_eu_typ >= AND && t->tsk_eu_typ <= MOVE ? (uint8_t)v : byte_of(v, t->opt_res0_sign);
       continue;
     }
     if (t->tsk_eu_typ != SHIFT)  // shifts drop the bits above
@@ -112,8 +100,7 @@ int itg_cv18xx_eltwise(itg_cv18xx *m, const itg_cv18xx_tiu *t) {
   if (k.y.n * k.y.c * k.y.h * k.y.w > MOST_WORK / 64)
     return refuse(m, "it computes more than a real command can");
   k.a.n = k.y.n, k.a.c = k.y.c, k.a.h = k.y.h, k.a.w = k.y.w;
-  if (t->tsk_eu_typ == LOOKUP)
-    return inside(m, &k.a, 1) && inside(m, &k.y, 1) && look_up(m, &k);
+  if (t->tsk_eu_typ == LOOKUP) return inside(m, &k.a, 1) && inside(m, &k.y, 1) && look_up(m, &k);
   k.b.n = k.y.n, k.b.c = k.y.c, k.b.h = k.y.h, k.b.w = k.y.w;
   int binary = !t->opt_opd1_const && t->tsk_eu_typ != MOVE;
   uint32_t narrow = t->tsk_eu_typ == MAC ? 0 : t->opt_res0_seg;  // a MAC reads 16 bits

@@ -13,10 +13,8 @@ typedef struct {
 static uint64_t peek(const bits *b) {
   int64_t byte = b->at >> 3, left = (b->end >> 3) - byte;
   uint64_t v = 0;
-  if (left >= 8)
-    memcpy(&v, b->data + byte, 8);
-  else if (left > 0)
-    memcpy(&v, b->data + byte, (size_t)left);
+  if (left >= 8) memcpy(&v, b->data + byte, 8);
+  else if (left > 0) memcpy(&v, b->data + byte, (size_t)left);
   return v >> (b->at & 7);
 }
 

@@ -5,8 +5,8 @@
 
 #include "cv18xx.h"
 
-enum { UNITS = 16 };                  // an aligned row of channels is a multiple of this
-enum { MOST_WORK = 1 << 30 };         // element operations of one command; no real one has more
+enum { UNITS = 16 };           // an aligned row of channels is a multiple of this
+enum { MOST_WORK = 1 << 30 };  // element operations of one command; no real one has more
 enum { AUTOMATIC, COMPACT, CHANNELS, MANUAL };  // short_*_str
 
 // A tensor in local memory: channel c lies in lane (lane + c) % lanes.
@@ -112,11 +112,14 @@ static inline void write16(uint8_t *p, uint16_t v) {
   p[1] = (uint8_t)(v >> 8);
 }
 
-int itg_cv18xx_copy(itg_cv18xx *m, const itg_cv18xx_tdma *t);      // any command of the TDMA
-int itg_cv18xx_conv(itg_cv18xx *m, const itg_cv18xx_tiu *t);       // tsk_typ 0
-int itg_cv18xx_windows(itg_cv18xx *m, const itg_cv18xx_tiu *t);    // tsk_typ 1
-int itg_cv18xx_matmul(itg_cv18xx *m, const itg_cv18xx_tiu *t);     // tsk_typ 2
-int itg_cv18xx_eltwise(itg_cv18xx *m, const itg_cv18xx_tiu *t);    // tsk_typ 3
+int itg_cv18xx_copy(itg_cv18xx *m, const itg_cv18xx_tdma *t);    // any command of the TDMA
+int itg_cv18xx_conv(itg_cv18xx *m, const itg_cv18xx_tiu *t);     // tsk_typ 0
+int itg_cv18xx_windows(itg_cv18xx *m, const itg_cv18xx_tiu *t);  // tsk_typ 1
+int itg_cv18xx_matmul(itg_cv18xx *m, const itg_cv18xx_tiu *t);   // tsk_typ 2
+int itg_cv18xx_eltwise(itg_cv18xx *m, const itg_cv18xx_tiu *t);  // tsk_typ 3
+
+// Memory for the work of one command; NULL: there is none.
+void *itg_cv18xx_scratch(itg_cv18xx *m, int64_t bytes);
 
 // Weights that the TDMA decompresses: `bytes` of them into `out`. 0: they are not valid.
 int itg_cv18xx_expand(const uint8_t *in, int64_t size, uint8_t *out, int64_t bytes, int is_bf16);

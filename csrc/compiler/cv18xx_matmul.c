@@ -88,8 +88,8 @@ int itg_cv18xx_matmul(itg_cv18xx *m, const itg_cv18xx_tiu *t) {
   for (int64_t n = 0; n < rows; n++) {
     memset(sums, 0, (size_t)(k.y.c * k.y.w) * sizeof(int64_t));
     for (int64_t i = 0; i < k.depth; i++) {
-      int64_t left = read_byte(channel(m, &k.left, n, i / t->opd0_w) + i % t->opd0_w,
-                               t->opt_opd0_sign);
+      int64_t left =
+          read_byte(channel(m, &k.left, n, i / t->opd0_w) + i % t->opd0_w, t->opt_opd0_sign);
       for (int64_t c = 0; c < k.y.c; c++)
         add_row(sums + c * k.y.w, channel(m, &k.right, i, c), k.y.w, left, t->opt_opd1_sign);
     }

@@ -10,12 +10,12 @@
 
 // How windows move over a padded plane.
 typedef struct {
-  int64_t high, wide;                // of the padded plane
+  int64_t high, wide;                 // of the padded plane
   int64_t top, left, y_step, x_step;  // where the elements of the input lie in it
   int64_t y_str, x_str, y_dil, x_dil;
 } window;
 
-enum { LONGEST = 64 };  // sums that become bytes at once
+enum { LONGEST = 64 };               // sums that become bytes at once
 enum { SUMS_IN = 1, SUMS_OUT = 2 };  // bits of ps32_md: sums of 32 bits are read, are written
 
 int itg_cv18xx_conv_bf16(itg_cv18xx *m, const itg_cv18xx_tiu *t);
@@ -31,8 +31,7 @@ static inline view result_view(const itg_cv18xx *m, const itg_cv18xx_tiu *t, int
   view v = place(m, t->res0_addr, t->res0_n, t->res0_c, t->res0_h, t->res0_w);
   if (t->short_res0_str == MANUAL)
     strides(&v, t->res0_n_str, t->res0_c_str, t->res0_h_str, t->res0_w_str);
-  else
-    own_strides(m, &v, bytes, t->short_res0_str);
+  else own_strides(m, &v, bytes, t->short_res0_str);
   return v;
 }
 
@@ -40,8 +39,7 @@ static inline view operand0_view(const itg_cv18xx *m, const itg_cv18xx_tiu *t, i
   view v = place(m, t->opd0_addr, t->opd0_n, t->opd0_c, t->opd0_h, t->opd0_w);
   if (t->short_opd0_str == MANUAL)
     strides(&v, t->opd0_n_str, t->opd0_c_str, t->opd0_h_str, t->opd0_w_str);
-  else
-    own_strides(m, &v, bytes, t->short_opd0_str);
+  else own_strides(m, &v, bytes, t->short_opd0_str);
   return v;
 }
 
@@ -49,8 +47,7 @@ static inline view operand1_view(const itg_cv18xx *m, const itg_cv18xx_tiu *t, i
   view v = place(m, t->opd1_addr, t->opd1_n, t->opd1_c, t->opd1_h, t->opd1_w);
   if (t->short_opd1_str == MANUAL)
     strides(&v, t->opd1_n_str, t->opd1_c_str, t->opd1_h_str, t->opd1_w_str);
-  else
-    own_strides(m, &v, bytes, t->short_opd1_str);
+  else own_strides(m, &v, bytes, t->short_opd1_str);
   return v;
 }
 
@@ -104,7 +101,8 @@ static inline int32_t read32(const uint8_t *p) {
                    (uint32_t)p[3] << 24);
 }
 
-// A quantised sum: multiplied by a fraction of 31 bits with halves up, then shifted with halves away.
+// A quantised sum: multiplied by a fraction of 31 bits with halves up, then shifted with halves
+// away.
 static inline int64_t requantize(int64_t sum, uint32_t multiplier, int shift) {
   int64_t v = (sum * (int64_t)multiplier + (1LL << 30)) >> 31;
   return shift_away(v, shift);

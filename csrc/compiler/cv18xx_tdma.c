@@ -1,6 +1,4 @@
 // The TDMA: copies, transposes and fills between DDR and local memory, with conversions.
-#include <stdlib.h>
-
 #include "cv18xx_machine.h"
 
 enum { TO_LOCAL, TO_DDR, DDR_TO_DDR, LOCAL_TO_LOCAL };
@@ -88,7 +86,8 @@ static int copy(itg_cv18xx *m, const itg_cv18xx_tdma *t, const side *src, const 
   const view *a = &src->at, *b = &dst->at;
   int same = a->c == b->c && a->h == b->h && a->w == b->w;
   int by_index = t->mv_lut_idx || t->mv_lut_base;
-  if (same && t->src_fmt == t->dst_fmt && !by_index) {
+  int plain = t->src_fmt == t->dst_fmt && !by_index;
+  if (same && plain) {
     int64_t line = a->w * src->bytes;
     int whole = a->h_str == line && b->h_str == line;  // all rows of a channel at once
     for (int64_t i = 0; whole && i < a->n * a->c; i++)
@@ -105,11 +104,17 @@ static int copy(itg_cv18xx *m, const itg_cv18xx_tdma *t, const side *src, const 
     return refuse(m, "source and destination have different sizes");
   int64_t n = 0, c = 0, h = 0, w = 0;  // of the destination
   uint8_t *to = row(m, dst, 0, 0, 0);
-  for (int64_t i = 0; i < a->n * a->c * a->h; i++) {
-    const uint8_t *from = row(m, src, i / (a->h * a->c), i / a->h % a->c, i % a->h);
-    for (int64_t j = 0; j < a->w; j++) {
-      move(t, from + j * src->bytes, to + w * dst->bytes);
-      if (++w < b->w) continue;
+  for (int64_t r = 0; r < a->n * a->c * a->h; r++) {
+    const uint8_t *from = row(m, src, r / (a->h * a->c), r / a->h % a->c, r % a->h);
+    for (int64_t j = 0; j < a->w;) {
+      int64_t run = a->w - j < b->w - w ? a->w - j : b->w - w;
+      if (plain) memmove(to + w * dst->bytes, from + j * src->bytes, (size_t)(run * src->bytes));
+      else
+        for (int64_t i = 0; i < run; i++)
+          move(t, from + (j + i) * src->bytes, to + (w + i) * dst->bytes);
+      j += run;
+      w += run;
+      if (w < b->w) continue;
       w = 0;
       if (++h == b->h) h = 0, c++;
       if (c == b->c) c = 0, n++;
@@ -163,10 +168,8 @@ static void fill(itg_cv18xx *m, const itg_cv18xx_tdma *t, const side *dst) {
   for (int64_t i = 0; i < b->n * b->c * b->h; i++) {
     uint8_t *to = row(m, dst, i / (b->h * b->c), i / b->h % b->c, i % b->h);
     for (int64_t w = 0; w < b->w; w++) {
-      if (dst->bytes == 2)
-        write16(to + 2 * w, (uint16_t)t->const_val);
-      else
-        to[w] = (uint8_t)t->const_val;
+      if (dst->bytes == 2) write16(to + 2 * w, (uint16_t)t->const_val);
+      else to[w] = (uint8_t)t->const_val;
     }
   }
 }
@@ -181,8 +184,8 @@ static int matrix(itg_cv18xx *m, const itg_cv18xx_tdma *t, const side *ddr, cons
     return refuse(m, "the matrix does not fit its rows in local memory");
   for (int64_t r = 0; r < wanted; r++)
     for (int64_t i = 0; i < across; i++) {
-      uint8_t *there = turned ? row(m, ddr, 0, i, 0) + r * ddr->bytes
-                              : row(m, ddr, 0, r, 0) + i * ddr->bytes;
+      uint8_t *there =
+          turned ? row(m, ddr, 0, i, 0) + r * ddr->bytes : row(m, ddr, 0, r, 0) + i * ddr->bytes;
       uint8_t *here = row(m, local, r, i / w, 0) + i % w * local->bytes;
       move(t, to_local ? there : here, to_local ? here : there);
     }
@@ -217,19 +220,15 @@ static int linear(itg_cv18xx *m, const itg_cv18xx_tdma *t, uint64_t from, uint64
   return 1;
 }
 
-// Replaces a compressed source by its bytes, which the caller frees.
+// Replaces a compressed source by its bytes.
 static uint8_t *expanded(itg_cv18xx *m, const itg_cv18xx_tdma *t, side *src, uint64_t from) {
   view *a = &src->at;
   int64_t bytes = (t->sys_dtype ? 1 : a->n) * a->c * a->h * a->w * src->bytes;
   int64_t there = m->ddr_bytes[t->src_base_reg_sel] - (int64_t)from;
-  uint8_t *out = malloc((size_t)bytes);
-  if (!out) {
-    refuse(m, "no memory");
-    return NULL;
-  }
+  uint8_t *out = itg_cv18xx_scratch(m, bytes);
+  if (!out) return NULL;
   uint8_t *in = m->ddr[t->src_base_reg_sel] + from;
   if (!itg_cv18xx_expand(in, there, out, bytes, t->src_fmt == BF16)) {
-    free(out);
     refuse(m, "its compressed weights are not valid");
     return NULL;
   }
@@ -269,8 +268,8 @@ int itg_cv18xx_copy(itg_cv18xx *m, const itg_cv18xx_tdma *t) {
     uint32_t base = to_local ? t->src_base_reg_sel : t->dst_base_reg_sel;
     if (t->compress_en && !to_local) return refuse(m, "compressed stores are not supported");
     if (t->compress_en) c_str = 0;  // the bytes in DDR are others
-    if (!set_side(m, ddr, 0, base, to_local ? from : to, 1, rows, 1,
-                  t->compress_en ? 1 : columns, 0, c_str, 0, bytes))
+    if (!set_side(m, ddr, 0, base, to_local ? from : to, 1, rows, 1, t->compress_en ? 1 : columns,
+                  0, c_str, 0, bytes))
       return 0;
     ddr->at.w = columns;
     int64_t n = t->spec_func == TRANSPOSE ? columns : t->src_n;
@@ -281,7 +280,6 @@ int itg_cv18xx_copy(itg_cv18xx *m, const itg_cv18xx_tdma *t) {
     uint8_t *made = t->compress_en ? expanded(m, t, ddr, from) : NULL;
     if (t->compress_en && !made) return 0;
     int done = matrix(m, t, ddr, local, to_local);
-    free(made);
     return done;
   }
   int64_t dst_n = t->spec_func == TRANSPOSE && t->transpose_md == NC ? t->src_c : t->src_n;
@@ -293,8 +291,7 @@ int itg_cv18xx_copy(itg_cv18xx *m, const itg_cv18xx_tdma *t) {
     return 1;
   }
   int packed = t->compress_en != 0;
-  if (packed && t->trans_dir != TO_LOCAL)
-    return refuse(m, "compressed stores are not supported");
+  if (packed && t->trans_dir != TO_LOCAL) return refuse(m, "compressed stores are not supported");
   if (!set_side(m, &src, src_local, t->src_base_reg_sel, from, t->src_n, t->src_c, t->src_h,
                 packed ? 1 : t->src_w, packed ? 0 : t->src_n_stride, packed ? 0 : src_c_str,
                 packed ? 0 : t->src_h_stride, src_bytes))
@@ -305,6 +302,5 @@ int itg_cv18xx_copy(itg_cv18xx *m, const itg_cv18xx_tdma *t) {
   int done = t->spec_func == COPY        ? copy(m, t, &src, &dst)
              : t->spec_func == TRANSPOSE ? transpose(m, t, &src, &dst)
                                          : refuse(m, "the special function is not known");
-  free(made);
   return done;
 }

@@ -1,6 +1,4 @@
 // Depthwise convolutions and pools of the TIU.
-#include <stdlib.h>
-
 #include "cv18xx_sums.h"
 
 CLONES void itg_cv18xx_requantize(const int32_t *sums, int64_t count, int32_t bias,
@@ -54,16 +52,16 @@ static void pad_plane(const itg_cv18xx *m, const work *k, int64_t n, int64_t c) 
 }
 
 // One tap of every window of a row.
-CLONES static void add_tap(int32_t *restrict sums, const int32_t *restrict x, int64_t count, int64_t step,
-                    int32_t w) {
+CLONES static void add_tap(int32_t *restrict sums, const int32_t *restrict x, int64_t count,
+                           int64_t step, int32_t w) {
   if (step == 1)
     for (int64_t i = 0; i < count; i++) sums[i] += w * x[i];
   else
     for (int64_t i = 0; i < count; i++) sums[i] += w * x[i * step];
 }
 
-CLONES static void most_of(int32_t *restrict best, const int32_t *restrict x, int64_t count, int64_t step,
-                    int least) {
+CLONES static void most_of(int32_t *restrict best, const int32_t *restrict x, int64_t count,
+                           int64_t step, int least) {
   for (int64_t i = 0; i < count; i++) {
     int32_t v = x[i * step];
     best[i] = least ? (v < best[i] ? v : best[i]) : (v > best[i] ? v : best[i]);
@@ -79,8 +77,8 @@ static void one_plane(itg_cv18xx *m, const work *k, int64_t n, int64_t c) {
     for (int64_t i = 0; i < k->y.w; i++) k->sums[i] = first;
     for (int64_t ky = 0; ky < t->opd1_h; ky++)
       for (int64_t kx = 0; kx < t->opd1_w; kx++) {
-        const int32_t *x = k->plane + (h * k->s.y_str + ky * k->s.y_dil) * k->s.wide +
-                           kx * k->s.x_dil;
+        const int32_t *x =
+            k->plane + (h * k->s.y_str + ky * k->s.y_dil) * k->s.wide + kx * k->s.x_dil;
         if (is_pool) {
           most_of(k->sums, x, k->y.w, k->s.x_str, kind == MIN_POOL);
           continue;
@@ -129,14 +127,13 @@ int itg_cv18xx_windows(itg_cv18xx *m, const itg_cv18xx_tiu *t) {
   int64_t work_items = k.y.n * k.y.c * k.y.h * k.y.w;
   if (work_items > MOST_WORK / 64 || work_items * t->opd1_h * t->opd1_w > MOST_WORK)
     return refuse(m, "it computes more than a real command can");
-  k.plane = malloc((size_t)(k.s.high * k.s.wide + k.y.w) * sizeof(int32_t));
-  if (!k.plane) return refuse(m, "no memory");
+  k.plane = itg_cv18xx_scratch(m, (k.s.high * k.s.wide + k.y.w) * (int64_t)sizeof(int32_t));
+  if (!k.plane) return 0;
   k.sums = k.plane + k.s.high * k.s.wide;
   for (int64_t n = 0; n < k.y.n; n++)
     for (int64_t c = 0; c < k.y.c; c++) {
       pad_plane(m, &k, n, c);
       one_plane(m, &k, n, c);
     }
-  free(k.plane);
   return 1;
 }

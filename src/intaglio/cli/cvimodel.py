@@ -1,4 +1,4 @@
-"""cvimodel files of CV181x and CV180x on the command line: compile, inspect and run them."""
+"""cvimodel files of Sophgo's CV181x and CV180x on the command line: compile, inspect and run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def about(made: Compiled) -> str:
     counts = _commands(made)
     return (
         f"cvimodel for {made.model.chip}, {len(made.data) / 1e6:.2f} MB, "
-        f"{counts['tiu']} TIU and {counts['dma']} TDMA commands"
+        f"{counts['tiu']} TIU and {counts['tdma']} TDMA commands"
     )
 
 
@@ -53,11 +53,16 @@ def summary(made: Compiled) -> Iterator[str]:
 
 def types(made: Compiled) -> tuple[list[str], list[str]]:
     """The element types of inputs and outputs."""
-    return [p.dtype for p in made.lowered.inputs], [p.dtype for p in made.lowered.outputs]
+    program = made.model.programs[0]
+    inputs, outputs = (
+        [program.tensor(name).dtype for name in names]
+        for names in (program.inputs, program.outputs)
+    )
+    return inputs, outputs
 
 
 def _commands(made: Compiled) -> dict[str, int]:
-    return {"tiu": 0, "dma": 0} | Counter(c.engine for c in made.commands)
+    return dict(Counter(c.name for c in made.commands))
 
 
 def _memory(made: Compiled) -> dict[str, int]:
@@ -77,14 +82,14 @@ def load(path: str) -> Cvimodel:
 
 def inspect(path: str, words: bool, as_json: bool) -> None:
     """Print the contents of a cvimodel."""
+    from intaglio.npu.chips.cv18xx import disassembly
+
     model = load(path)
-    programs = [
-        {"tensors": [asdict(t) for t in p.tensors], "shared": p.shared, "private": p.private}
-        for p in model.programs
-    ]
-    sections = [{"name": s.name, "bytes": len(s.data)} for s in model.sections]
-    found = {"chip": model.chip, "name": model.name, "programs": programs, "sections": sections}
-    click.echo(json.dumps(found, indent=1))
+    if as_json:
+        click.echo(json.dumps(disassembly.facts(model), indent=1))
+        return
+    for line in disassembly.lines(model, words):
+        click.echo(line)
 
 
 def run(
@@ -94,9 +99,7 @@ def run(
     from intaglio.npu.chips.cv18xx.simulate import Machine
 
     machine = Machine(load(path))
-    inputs, outputs = (
-        {t.name: Type(t.dtype, t.shape) for t in tensors}
-        for tensors in (machine.inputs, machine.outputs)
-    )
+    inputs = {t.name: Type(t.dtype, t.shape) for t in machine.inputs}
+    outputs = {t.name: Type(t.dtype, t.shape) for t in machine.outputs}
     feeds = options.read_feeds(sources, inputs, fill, seed, {})
     return machine.run(feeds), outputs

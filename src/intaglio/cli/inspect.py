@@ -52,6 +52,7 @@ def command(
     intaglio inspect model.itg --asm       NPU programs, one instruction per line
     intaglio inspect model.kmodel --asm    the K210's commands and their words
     intaglio inspect model.bmodel --asm    the commands of Sophgo's BM1684X
+    intaglio inspect model.cvimodel --asm  the commands of Sophgo's CV181x and CV180x
     """
     if vendor := vendor_files.find(file):
         if show_graph or show_choices:

@@ -30,7 +30,7 @@ class Cursor:
         self.band = self.layout.bands[self.tile]
 
     def rows_read(self, layer: Layer, low: int, high: int) -> tuple[int, int]:
-        """The rows of operand 0 for rows low .. high of the result; if exact, all below them, too."""
+        """Rows of operand 0 for rows low .. high of the result; if exact, all below them, too."""
         first, last = layer.rows(0, low, high)
         fm = layer.reads[0].map
         if self.exact and layer.is_window:

@@ -33,9 +33,7 @@ class Emitter:
 
     def cursor(self, layout: Layout) -> Cursor:
         chip_layout = self.context.chip_layout
-        return Cursor(
-            self.plan, layout, planar=chip_layout.planar, exact=chip_layout.exact_rows
-        )
+        return Cursor(self.plan, layout, planar=chip_layout.planar, exact=chip_layout.exact_rows)
 
     def run(self) -> None:
         """Emit all groups; every core takes a contiguous share of a group's bands."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from tests.npu.chips.k210.quantized_cnn import Cnn
 
@@ -9,6 +11,8 @@ from intaglio import ops
 from intaglio.ir import Graph, Value, constant
 from intaglio.ops.shape import part
 
+LEAST_MEAN = 8  # pixels with which the factor of a mean is below 1
+MOST_MEAN = 40_000  # elements: a window of the whole map has to fit in the memory of cv180x
 KERNELS = (1, 1, 2, 3, 3, 3, 5, 7)
 
 
@@ -73,9 +77,12 @@ class Layers(Cnn):
     def max_pool(self, x: Value, kernel: int) -> Value:
         pad = tuple(int(p) for p in self.rng.integers(0, max(kernel // 2, 1), 4))
         stride = tuple(int(s) for s in self.rng.integers(1, 3, 2))
-        made = ops.max_pool(
-            x, kernel=(kernel, kernel), stride=stride, pad=pad, dilation=(1, 1)
-        )
+        made = ops.max_pool(x, kernel=(kernel, kernel), stride=stride, pad=pad, dilation=(1, 1))
+        self.quant[made] = self.quant[x]
+        return made
+
+    def halved(self, x: Value) -> Value:
+        made = ops.max_pool(x, kernel=(3, 3), stride=(2, 2), pad=(1, 1, 1, 1), dilation=(1, 1))
         self.quant[made] = self.quant[x]
         return made
 
@@ -124,17 +131,19 @@ def random_layer(seed: int) -> Graph:
     net.dtype = "i8"  # of all results
     x, kernel = net.input, int(rng.choice(KERNELS))
     outputs = int(2 ** rng.uniform(0, 8))
-    kind = str(rng.choice(["conv", "conv", "conv", "depthwise", "depthwise", "max", "table", "mean"]))
-    if kind == "conv":
-        y = net.convolution(x, outputs, kernel, False)
-    elif kind == "depthwise":
+    kind = str(
+        rng.choice(["conv", "conv", "conv", "depthwise", "depthwise", "max", "table", "mean"])
+    )
+    if kind == "depthwise":
         y = net.convolution(x, outputs, kernel, True)
-    elif kind == "max":
+    elif kind == "max" and min(kernel, *shape[2:]) > 1:
         y = net.max_pool(x, min(kernel, *shape[2:]))
     elif kind == "table":
         y = net.table(x)
-    else:
+    elif kind == "mean" and shape[2] * shape[3] >= LEAST_MEAN and math.prod(shape) < MOST_MEAN:
         y = net.mean(x)
+    else:
+        y = net.convolution(x, outputs, kernel, False)
     return net.graph(y)
 
 
@@ -174,4 +183,5 @@ def random_network(seed: int) -> Graph:
     return net.graph(*[v for v in live if v not in used])
 
 
-KINDS = "conv conv depthwise relu add add concat slice max upsample table".split()
+KINDS = ["conv"] * 2 + ["depthwise", "relu", "concat", "slice", "max", "upsample", "table"]
+KINDS += ["add"] * 2

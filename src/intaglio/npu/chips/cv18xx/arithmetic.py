@@ -44,13 +44,16 @@ class Requantization:
 def halves_away(v: Array, shift: Array | int) -> Array:
     """v / 2^shift, rounded to the nearest integer; halves away from zero."""
     half = (np.int64(1) << np.asarray(shift, np.int64)) >> 1
-    return np.where(v < 0, -((-v + half) >> shift), (v + half) >> shift)
+    made: Array = np.where(v < 0, -((-v + half) >> shift), (v + half) >> shift)
+    return made
 
 
 def saturated(v: Array, dtype: str, relu: bool = False) -> Array:
     """Clamped to an 8-bit type."""
     low, high = dtypes.limits(dtype)
-    return np.clip(v, max(low, 0) if relu else low, high).astype(dtypes.numpy_of(dtype))
+    clamped: Array = np.clip(v, max(low, 0) if relu else low, high)
+    made: Array = clamped.astype(dtypes.numpy_of(dtype))
+    return made
 
 
 def requantized(sums: Array, table: Array, dtype: str, relu: bool) -> Array:

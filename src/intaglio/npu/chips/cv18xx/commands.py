@@ -11,7 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 
+import numpy as np
+
 from intaglio.errors import BadFile, BadInput
+from intaglio.ir import Array
 from intaglio.npu.chips.cv18xx.fields import COMMANDS, Table
 
 HEADER = struct.Struct("<BBBBI")  # magic, bytes of the descriptor, engine, 0, 0
@@ -112,26 +115,44 @@ def encode(commands: Iterable[Command], chip: Chip | str) -> bytes:
     return b"".join(parts)
 
 
+def split(data: bytes, chip: Chip | str | None = None) -> tuple[Array, dict[int, Array]]:
+    """The engine of each command, and the descriptors of each engine; BadFile if data is cut."""
+    chips = CHIPS.values() if chip is None else [find_chip(chip) if isinstance(chip, str) else chip]
+    tables = {t.engine: t for t in COMMANDS.values()}
+    heads = {
+        HEADER.pack(c.magic, t.size, t.engine, 0, 0): t for c in chips for t in COMMANDS.values()
+    }
+    order: list[int] = []
+    starts: dict[int, list[int]] = {engine: [] for engine in tables}
+    at = 0
+    while at < len(data):
+        table = heads.get(data[at : at + HEADER.size])
+        if table is None:
+            raise BadFile(f"cvimodel: no header of a command at byte {at} of the commands")
+        at += HEADER.size
+        order.append(table.engine)
+        starts[table.engine].append(at)
+        at += table.size
+    if at > len(data):
+        raise BadFile(f"cvimodel: the last command lacks {at - len(data)} bytes")
+    raw = np.frombuffer(data, np.uint8)
+    rows = {
+        engine: raw[np.array(places, np.int64)[:, None] + np.arange(tables[engine].size)]
+        for engine, places in starts.items()
+    }
+    return np.array(order, np.uint8), rows
+
+
 def decode(data: bytes, chip: Chip | str | None = None) -> list[Command]:
     """The commands of a command buffer; BadFile where it is not one."""
-    magics = {c.magic for c in CHIPS.values()}
-    if chip is not None:
-        magics = {(find_chip(chip) if isinstance(chip, str) else chip).magic}
-    tables = {t.engine: (name, t) for name, t in COMMANDS.items()}
+    order, rows = split(data, chip)
+    streams = {t.engine: iter(_commands(name, t, rows[t.engine])) for name, t in COMMANDS.items()}
     found: list[Command] = []
     count = {"tiu": 0, "tdma": 0}
-    start, at = dict(count), 0
-    while at < len(data):
-        if at + HEADER.size > len(data):
-            raise BadFile(f"cvimodel: {len(data) - at} bytes follow the last command")
-        magic, size, engine, zero, mask = HEADER.unpack_from(data, at)
-        if magic not in magics or zero or mask or engine not in tables:
-            raise BadFile(f"cvimodel: no header of a command at byte {at} of the commands")
-        name, table = tables[engine]
-        at += HEADER.size
-        if size != table.size or at + size > len(data):
-            raise BadFile(f"cvimodel: command {len(found)} is cut or has a wrong size: {size}")
-        command = _command(name, table, data[at : at + size])
+    start = dict(count)
+    for engine in order.tolist():
+        command = next(streams[engine])
+        name = command.name
         count[name] += 1
         if command.number != count[name] - start[name]:
             raise BadFile(
@@ -151,14 +172,21 @@ def decode(data: bytes, chip: Chip | str | None = None) -> list[Command]:
         if restart:
             start = dict(count)
         found.append(command)
-        at += size
     return found
 
 
-def _command(name: str, table: Table, data: bytes) -> Command:
-    values = table.unpack(data)
-    number, depends = values.pop(table.number), values.pop(table.depends)
-    layer = values.pop(table.layer)
-    usual = defaults(name)
-    given = {k: v for k, v in values.items() if v != usual[k]}
-    return Command(ENGINES[name], name, given, number, depends, layer)
+def _commands(name: str, table: Table, rows: Array) -> list[Command]:
+    """The commands of one engine, with the numbers of their words."""
+    values = table.unpack_all(rows)
+    names = [f.name for f in table.fields]
+    own = [names.index(n) for n in (table.number, table.depends, table.layer)]
+    usual = np.array([defaults(name).get(n, 0) for n in names], np.uint32)
+    differs = values != usual
+    differs[:, own] = False
+    given: list[dict[str, int]] = [{} for _ in values]
+    for row, column in zip(*(a.tolist() for a in np.nonzero(differs)), strict=True):
+        given[row][names[column]] = int(values[row, column])
+    return [
+        Command(ENGINES[name], name, fields, *numbers)
+        for fields, numbers in zip(given, values[:, own].tolist(), strict=True)
+    ]

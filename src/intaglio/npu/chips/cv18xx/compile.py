@@ -96,7 +96,7 @@ def _model(
     tensors = [
         cvimodel.Tensor(p.name, p.dtype, p.shape, at.base, at.offset, p.scale) for p, at in named
     ]
-    names = [[p.name for p in ports] for ports in (lowered.inputs, lowered.outputs)]
-    routine = cvimodel.Routine("tpu", *names, COMMANDS)
-    program = cvimodel.Program(*names, tensors, [routine], shared)
+    read, made = ([p.name for p in ports] for ports in (lowered.inputs, lowered.outputs))
+    routine = cvimodel.Routine("tpu", read, made, COMMANDS)
+    program = cvimodel.Program(read, made, tensors, [routine], shared)
     return Cvimodel(lowered.graph.name or "model", chip, [program], [], made_by="intaglio")

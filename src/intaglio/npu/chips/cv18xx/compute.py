@@ -44,24 +44,28 @@ def _window(i: Instruction, x: Local, y: Local) -> Fields:
 def _product(i: Instruction, layer: Layer, lanes: int) -> tuple[Local, Local, Fields]:
     """Source, result, and the fields that all convolutions have in common."""
     x, y = (Local.of(i.fields[k], lanes) for k in ("src", "dst"))
-    return x, y, {
-        "tsk_opd_num": 3,
-        "opt_res_shift": 0,
-        "opt_relu_typ": relu(layer),
-        "opd0_ins_val": layer.attrs["x_zero"] & 0xFFFF,
-        "opd1_addr": i.fields["weights"] // lanes,
-        "opd1_c": y.channels,
-        "opt_chl_quan": 1,
-        "opd2_addr": i.fields["params"] // lanes,
-        "opd2_c": y.channels,
-        "opd2_h": 1,
-        "opd2_w": 1,
-        "opt_opd2_seg": 1,
-        "short_opd2_str": 2,
-        "opd2_b_str": 0,
-        **_window(i, x, y),
-        **y.place("res0"),
-    }
+    return (
+        x,
+        y,
+        {
+            "tsk_opd_num": 3,
+            "opt_res_shift": 0,
+            "opt_relu_typ": relu(layer),
+            "opd0_ins_val": layer.attrs["x_zero"] & 0xFFFF,
+            "opd1_addr": i.fields["weights"] // lanes,
+            "opd1_c": y.channels,
+            "opt_chl_quan": 1,
+            "opd2_addr": i.fields["params"] // lanes,
+            "opd2_c": y.channels,
+            "opd2_h": 1,
+            "opd2_w": 1,
+            "opt_opd2_seg": 1,
+            "short_opd2_str": 2,
+            "opd2_b_str": 0,
+            **_window(i, x, y),
+            **y.place("res0"),
+        },
+    )
 
 
 def conv(i: Instruction, layer: Layer, lanes: int) -> Iterator[Fields]:
@@ -163,9 +167,7 @@ def eltwise(i: Instruction, layer: Layer, lanes: int) -> Iterator[Fields]:
 
 
 def _moved(t: Local, address: int, signed: bool) -> Local:
-    return Local(
-        address, t.channels, t.height, t.width, t.channel, t.row, t.pixel, signed, t.lanes
-    )
+    return Local(address, t.channels, t.height, t.width, t.channel, t.row, t.pixel, signed, t.lanes)
 
 
 def _copied(x: Local, y: Local) -> Fields:

@@ -115,7 +115,7 @@ def bytes_of_table(layer: Layer) -> Array:
     assert table.data is not None
     numbers = np.arange(ENTRIES, dtype=np.uint8).view(dtypes.numpy_of(x.dtype)).astype(np.int64)
     index = np.clip(numbers - layer.attrs["base"], 0, table.type.size - 1)
-    return table.data[index].view(np.uint8)
+    return np.asarray(table.data[index]).view(np.uint8)
 
 
 def _round_up(n: int) -> int:

@@ -60,10 +60,10 @@ def quantize(arguments: dict[str, Any], inputs: list[Array], dtype: str) -> Arra
             low, high = (-128, 127) if dtype == "i8" else (0, 255)
             scaled = np.nan_to_num(x.astype(np.float32) * scale)
             rounded = np.clip(np.rint(scaled), low, high)
-            return rounded.astype(np.int8 if dtype == "i8" else np.uint8)
+            return np.asarray(rounded, np.int8 if dtype == "i8" else np.uint8)
         if dtype == "bf16":
-            return x.astype(ml_dtypes.bfloat16)
-        return (x.astype(np.float32) * scale).astype(np.float32)
+            return np.asarray(x, ml_dtypes.bfloat16)
+        return np.asarray(x.astype(np.float32) * scale, np.float32)
 
 
 FUNCTIONS: dict[str, Callable[[dict[str, Any], list[Array], str], Array]] = {"quant": quantize}

@@ -227,6 +227,7 @@ def read(data: bytes) -> Cvimodel:
         raise BadFile(f"cvimodel: its tables have {size} bytes; the file has {len(data)}")
     body = data[HEADER.size : HEADER.size + size]
     table = flatbuffer.read(body, SCHEMA, "Model", "cvimodel")
+    _refuse_control_characters(table)
     version = table["version"] or {}
     name = chip.rstrip(b"\0").decode("ascii", "replace")
     binary = memoryview(data)[HEADER.size + size :]
@@ -245,6 +246,19 @@ def read(data: bytes) -> Cvimodel:
     if not model.programs:
         raise BadFile("cvimodel: it has no program")
     return model
+
+
+def _refuse_control_characters(value: Any) -> None:
+    """Names appear in messages, which have one line."""
+    if isinstance(value, str):
+        if not value.isprintable():
+            raise BadFile(f"cvimodel: the name {value[:40]!r} has control characters")
+    elif isinstance(value, dict):
+        for one in value.values():
+            _refuse_control_characters(one)
+    elif isinstance(value, list) and value and not isinstance(value[0], int | float):
+        for one in value:
+            _refuse_control_characters(one)
 
 
 def _section(table: dict[str, Any], binary: memoryview) -> Section:

@@ -13,13 +13,7 @@ from dataclasses import dataclass, field, replace
 from intaglio.errors import Unsupported
 from intaglio.npu.chips.cv18xx import compute
 from intaglio.npu.chips.cv18xx.commands import Command
-from intaglio.npu.chips.cv18xx.tensors import (
-    BASES,
-    Fields,
-    Local,
-    ddr_side,
-    local_side,
-)
+from intaglio.npu.chips.cv18xx.tensors import BASES, Fields, Local, ddr_side, local_side
 from intaglio.npu.layers import Layer
 from intaglio.npu.own.isa import QUEUES, Feature, Instruction
 
@@ -111,4 +105,3 @@ class Encoder:
             return ddr_side(side, BASES[f.space], f)
         port = (self.inputs if f.space == "input" else self.outputs)[f.slot]
         return ddr_side(side, port.base, replace(f, offset=f.offset + port.offset))
-

@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from intaglio.errors import BadInput
+from intaglio.ir import Array
 
 TIU_TEXT = """
 cmd_en:1 cmd_end:1 cmd_id_en:1 cmd_keep:1 cmd_intr_en:1 tsk_typ:4 tsk_eu_typ:5 tsk_opd_num:2=3
@@ -111,6 +114,17 @@ class Table:
         """The value of every field of a descriptor."""
         bits = int.from_bytes(data, "little")
         return {f.name: bits >> f.low & f.largest for f in self.fields}
+
+    def unpack_all(self, rows: Array) -> Array:
+        """The fields of many descriptors: u8 [descriptors, bytes] to u32 [descriptors, fields]."""
+        wide = np.zeros((len(rows), self.size + 8), np.uint8)
+        wide[:, : self.size] = rows
+        found = np.empty((len(rows), len(self.fields)), np.uint32)
+        for i, field in enumerate(self.fields):
+            first = field.low // 8
+            words = np.ascontiguousarray(wide[:, first : first + 8]).view("<u8")[:, 0]
+            found[:, i] = words >> np.uint64(field.low % 8) & np.uint64(field.largest)
+        return found
 
     @cached_property
     def _reset_bits(self) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from intaglio.npu.chip_layout import ChipLayout
-from intaglio.npu.chips.cv18xx.cycles import cycles
 from intaglio.npu.chips.cv18xx.constants import constants
+from intaglio.npu.chips.cv18xx.cycles import cycles
 from intaglio.npu.layers import Layer
 from intaglio.npu.weight_packing import Constants
 from intaglio.targets.chip import Chip
@@ -15,7 +15,7 @@ class LaneLayout(ChipLayout):
 
     planar = True
     exact_rows = True  # the TIU derives the strides of a window's operand from its size
-    traffic_weights = (0.5, 3.0, 12.0)  # most layers compute longer than they load
+    traffic_weights = (0.3, 3.0, 12.0)  # most layers compute longer than they load
 
     def constants(self, layer: Layer, chip: Chip) -> Constants | None:
         return constants(layer, chip.c2["i8"])

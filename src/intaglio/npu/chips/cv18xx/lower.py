@@ -7,7 +7,7 @@ caller; an op between them that the TPU cannot do is an error that names it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,14 @@ from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Value, constant
 from intaglio.npu.chips.cv18xx import limits, ops
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution, of_sum
+from intaglio.npu.chips.cv18xx.split import split_wide_means
 from intaglio.npu.lowering.builder import integer, is_npu, scale_of
 from intaglio.npu.lowering.target import npu_target
 from intaglio.ops.registry import REGISTRY
 from intaglio.targets import Target
 from intaglio.targets.chip import Chip
 
+MOST_PARTS = 8  # of a map whose mean does not fit in local memory
 MOST_NAMED = 8  # ops that an error names
 MOVES = ("reshape", "transpose")
 
@@ -52,7 +54,8 @@ class Lowered:
 
 def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     """The layers of a quantised graph, which changes; Unsupported names ops in the way."""
-    target = npu_target(chip, also=limits.why_not)
+    # split_wide_means cuts what is larger than local memory
+    target = npu_target(replace(chip, sram=MOST_PARTS * chip.sram), also=limits.why_not)
     passes.run(graph, passes.neutral(), level)
     passes.run(graph, passes.offload(target)[:1], level)
     graph.tidy()
@@ -66,6 +69,7 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     for ports in (inputs, outputs):
         _distinct(ports)
     copied = _subgraph(chosen, read, results, inputs, outputs, graph.name)
+    split_wide_means(copied, chip)
     reasons = [(n, _why(target, n)) for n in after]
     return Lowered(copied, meaning(copied), inputs, outputs, before, reasons)
 
@@ -214,8 +218,8 @@ def _chip_node(n: Node, given: list[Value | None]) -> Node:
         )
     if n.op == "npu.eltwise":
         s = of_sum(n)
-        numbers = {"left": s.left, "right": s.right, "offset": s.offset, "shift": s.shift}
-        return ops.add.node(*given[:2], **numbers, relu=_relu(n), dtype=a["dtype"], origin=n.origin)
+        terms = {"left": s.left, "right": s.right, "offset": s.offset, "shift": s.shift}
+        return ops.add.node(*given[:2], **terms, relu=_relu(n), dtype=a["dtype"], origin=n.origin)
     return REGISTRY[n.op].node(*given, **a, origin=n.origin)
 
 

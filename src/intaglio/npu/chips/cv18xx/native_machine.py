@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from intaglio import native
-from intaglio.errors import BadFile, BadInput, IntaglioError, RunError
+from intaglio.errors import BadInput, IntaglioError, RunError
 from intaglio.ir import Array
-from intaglio.npu.chips.cv18xx.commands import Chip
-from intaglio.npu.chips.cv18xx.fields import TDMA, TIU, Table
+from intaglio.npu.chips.cv18xx.commands import Chip, split
+from intaglio.npu.chips.cv18xx.fields import TDMA, TIU
 
 BASES = 8
 
@@ -24,6 +24,8 @@ class _Machine(ctypes.Structure):
         ("ddr", ctypes.c_void_p * BASES),
         ("ddr_bytes", ctypes.c_int64 * BASES),
         ("why", ctypes.c_char_p),
+        ("scratch", ctypes.c_void_p),
+        ("scratch_bytes", ctypes.c_int64),
     ]
 
 
@@ -31,41 +33,15 @@ class _Machine(ctypes.Structure):
 class Stream:
     """The commands of a command buffer, as the C library takes them."""
 
-    is_tiu: Array  # u8 [commands]
+    is_tiu: Array  # bool [commands]
     tiu: Array  # u32 [TIU commands, fields]
     tdma: Array  # u32 [TDMA commands, fields]
 
 
 def prepare(data: bytes, chip: Chip) -> Stream:
-    """The fields of every command of a buffer that `decode` takes."""
-    raw = np.frombuffer(data, np.uint8)
-    starts: dict[int, list[int]] = {TIU.engine: [], TDMA.engine: []}
-    order, at = [], 0
-    while at < len(raw):
-        engine = int(raw[at + 2]) if at + 8 <= len(raw) else -1
-        table = {TIU.engine: TIU, TDMA.engine: TDMA}.get(engine)
-        if table is None or raw[at] != chip.magic or at + 8 + table.size > len(raw):
-            raise BadFile(f"cvimodel: no command at byte {at} of the commands")
-        starts[engine].append(at + 8)
-        order.append(engine == TIU.engine)
-        at += 8 + table.size
-    columns = (_columns(raw, starts[t.engine], t) for t in (TIU, TDMA))
-    return Stream(np.array(order, np.uint8), *columns)
-
-
-def _columns(raw: Array, starts: list[int], table: Table) -> Array:
-    """The fields of descriptors: [commands, fields]."""
-    found = np.zeros((len(starts), len(table.fields)), np.uint32)
-    if not starts:
-        return found
-    rows = raw[np.array(starts)[:, None] + np.arange(table.size)]
-    wide = np.zeros((len(starts), table.size + 8), np.uint8)
-    wide[:, : table.size] = rows
-    for i, field in enumerate(table.fields):
-        first = field.low // 8
-        words = np.ascontiguousarray(wide[:, first : first + 8]).view("<u8")[:, 0]
-        found[:, i] = words >> np.uint64(field.low % 8) & np.uint64(field.largest)
-    return found
+    """The fields of every command of a buffer."""
+    order, tables = split(data, chip)
+    return Stream(order == TIU.engine, *(t.unpack_all(tables[t.engine]) for t in (TIU, TDMA)))
 
 
 def execute(stream: Stream, chip: Chip, memory: list[Array | None]) -> None:

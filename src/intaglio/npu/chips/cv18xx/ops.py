@@ -21,16 +21,28 @@ from intaglio.ops.windows import Ints, check_windows, window_counts
 
 
 def _conv_type(
-    x: Value, w: Value, quant: Value, *, groups: int, padding: int, relu: bool, dtype: str, **window: Any
+    x: Value,
+    w: Value,
+    quant: Value,
+    *,
+    groups: int,
+    padding: int,
+    relu: bool,
+    dtype: str,
+    **window: Any,
 ) -> Type:
     check_feature_map(x)
     depth = x.shape[1] // groups
     if groups not in (1, x.shape[1]) or w.type.rank != 4 or w.dtype != "i8" or w.shape[1] != depth:
         raise BadInput(f"weights {w.type} in {groups} groups do not fit {x.type}")
     if quant.type != Type("i64", (3, w.shape[0])) or dtype not in BITS8:
-        raise BadInput(f"quant is {quant.type}, the result {dtype}; i64 [3, C] and 8 bits are needed")
+        raise BadInput(
+            f"quant is {quant.type}, the result {dtype}; i64 [3, C] and 8 bits are needed"
+        )
     check_windows(x, w.shape[2:], *(window[k] for k in ("stride", "pad", "dilation")))
-    counts = window_counts(x.shape[2:], w.shape[2:], window["stride"], window["pad"], window["dilation"])
+    counts = window_counts(
+        x.shape[2:], w.shape[2:], window["stride"], window["pad"], window["dilation"]
+    )
     return Type(dtype, (x.shape[0], w.shape[0], *counts))
 
 

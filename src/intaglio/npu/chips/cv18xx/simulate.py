@@ -13,6 +13,7 @@ from intaglio.npu.chips.cv18xx import commands, cpu_routines, native_machine
 from intaglio.npu.chips.cv18xx.cvimodel import (
     CMDBUF,
     FIRST_IO,
+    MOST_BYTES,
     PRIVATE,
     SHARED,
     SIZES,
@@ -69,7 +70,7 @@ class Machine:
     def value(self, name: str) -> Array:
         """A tensor as it now lies in memory."""
         tensor = self.program.tensor(name)
-        return self._bytes(tensor).view(NUMPY[tensor.dtype]).reshape(tensor.shape).copy()
+        return np.array(self._bytes(tensor).view(NUMPY[tensor.dtype]).reshape(tensor.shape))
 
     def _stream(self, name: str) -> native_machine.Stream:
         if name not in self._streams:
@@ -99,13 +100,15 @@ class Machine:
 def _memory(model: Cvimodel, program: Program) -> list[Array | None]:
     """The bytes behind each base register."""
     parts: list[Array | None] = [None] * native_machine.BASES
+    ends = {t.base: t.offset + t.bytes for t in program.tensors if t.base >= FIRST_IO}
+    if program.shared + program.private + sum(ends.values()) > MOST_BYTES:
+        raise BadFile(f"cvimodel: it wants more than {MOST_BYTES} bytes of memory")
     parts[SHARED] = np.zeros(program.shared, np.uint8)
     parts[PRIVATE] = np.zeros(program.private, np.uint8)
     weights = [s.data for s in model.sections if s.kind == WEIGHT]
     parts[WEIGHTS] = np.frombuffer(weights[0], np.uint8).copy() if weights else None
-    for tensor in program.tensors:
-        if tensor.base >= FIRST_IO:
-            parts[tensor.base] = np.zeros(tensor.offset + tensor.bytes, np.uint8)
+    for base, size in ends.items():
+        parts[base] = np.zeros(size, np.uint8)
     return parts
 
 

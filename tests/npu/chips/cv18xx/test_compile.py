@@ -1,0 +1,195 @@
+"""cvimodels of quantised graphs: golden streams, dependencies, our simulator, and refusals.
+
+tests/vendors/test_cvi.py runs the same networks in the vendor's simulator. After a change of the
+streams that it has proven: python -m tests.npu.chips.cv18xx.test_compile
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from tests.npu.chips.cv18xx.networks import resnet18
+from tests.npu.chips.cv18xx.quantized_layers import Layers, random_layer, random_network
+from tests.npu.chips.k210.mobilenets import mobilenet_v2
+
+import intaglio
+from intaglio import dtypes, ops
+from intaglio.cli import cli
+from intaglio.errors import BadInput, Unsupported
+from intaglio.ir import Graph, Type, Value
+from intaglio.npu.chips.cv18xx import arithmetic, cvimodel
+from intaglio.npu.chips.cv18xx.commands import Command, decode
+from intaglio.npu.chips.cv18xx.compile import compile_cvimodel
+from intaglio.npu.chips.cv18xx.simulate import Machine
+
+GOLDEN = Path(__file__).with_name("golden_streams.json")
+CHIPS = ("cv181x", "cv180x")
+LANE = 1 << 15
+SMALL = {
+    **{f"layer {k}": (random_layer, k) for k in range(12)},
+    **{f"network {k}": (random_network, k) for k in range(12)},
+}
+
+
+def streams(chip: str) -> dict[str, str]:
+    found = {}
+    for name, (build, seed) in SMALL.items():
+        made = compile_cvimodel(build(seed), chip)
+        raw = b"".join(s.data for s in made.model.sections)
+        found[name] = f"{len(made.commands)} {hashlib.sha256(raw).hexdigest()[:16]}"
+    return found
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_streams_are_those_that_the_vendors_simulator_ran(chip):
+    assert streams(chip) == json.loads(GOLDEN.read_text())[chip]
+
+
+def feeds_of(made, seed=0):
+    rng, feeds = np.random.default_rng(seed), {}
+    for p in made.lowered.inputs:
+        low, high = dtypes.limits(p.dtype)
+        feeds[p.name] = rng.integers(low, high + 1, p.shape).astype(dtypes.numpy_of(p.dtype))
+    return feeds
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("seed", range(20, 30))
+def test_our_simulator_gives_the_interpreters_bytes(chip, seed):
+    made = compile_cvimodel(random_network(seed), chip)
+    feeds = feeds_of(made, seed)
+    found = Machine(cvimodel.read(made.data)).run(feeds)
+    for name, expected in intaglio.interpret(made.graph, feeds).items():
+        assert np.array_equal(found[name].reshape(-1), expected.reshape(-1))
+
+
+# ---- dependencies --------------------------------------------------------------------------------
+def touched(c: Command, lanes: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The bytes of a lane that a command reads and writes, from the first to the last."""
+    if c.name == "tdma":
+        to, source = c.get("trans_dir") in (0, 3), c.get("trans_dir") in (1, 3)
+        sides = [_transfer(c, s, lanes) for s, local in (("src", source), ("dst", to)) if local]
+        return (sides[:1] if source else []), (sides[-1:] if to else [])
+    reads = [_operand(c, "opd0", lanes)]
+    if c.get("tsk_typ") in (0, 1) and c.get("tsk_opd_num") == 3:
+        rows = -(-c.get("opd1_c") // lanes)
+        taps = c.get("opd1_h") * c.get("opd1_w")
+        deep = taps * c.get("opd1_n") if c.get("tsk_typ") == 0 else -(-taps // 16) * 16
+        reads += [(c.get("opd1_addr"), c.get("opd1_addr") + rows * deep)]
+        reads += [(c.get("opd2_addr"), c.get("opd2_addr") + rows * 9)]
+    if c.get("tsk_typ") == 3 and c.get("tsk_eu_typ") == 12:
+        reads += [(c.get("opd1_addr"), c.get("opd1_addr") + 256)]
+    result = _operand(c, "res0", lanes)
+    writes = [result]
+    wide = c.get("res0_b_str")
+    if c.get("tsk_typ") == 3 and (not c.get("opt_res0_seg") or c.get("opt_res_add")):
+        writes.append((result[0] + wide, result[1] + wide))
+    return [*reads, *(writes if c.get("opt_res_add") else [])], writes
+
+
+def _transfer(c: Command, side: str, lanes: int) -> tuple[int, int]:
+    start = c.get(f"{side}_base_addr_low") % LANE
+    plane = c.get(f"{side}_c_stride_low") + (c.get(f"{side}_c_stride_high") << 16)
+    lane = c.get(f"{side}_base_addr_low") // LANE
+    blocks = (lane + c.get(f"{side}_c") - 1) // lanes
+    rows = (c.get(f"{side}_h") - 1) * c.get(f"{side}_h_stride")
+    return start, start + blocks * plane + rows + c.get(f"{side}_w")
+
+
+def _operand(c: Command, name: str, lanes: int) -> tuple[int, int]:
+    start, (h, w) = c.get(f"{name}_addr") % LANE, (c.get(f"{name}_{k}") for k in "hw")
+    blocks = (c.get(f"{name}_addr") // LANE + c.get(f"{name}_c") - 1) // lanes
+    if c.get(f"short_{name}_str") == 0:
+        return start, start + blocks * (-(-h * w // 16) * 16) + h * w
+    plane, row, pixel = (c.get(f"{name}_{k}_str") for k in "chw")
+    return start, start + blocks * plane + (h - 1) * row + (w - 1) * pixel + 1
+
+
+def conflicts(commands: list[Command], lanes: int) -> list[tuple[int, int]]:
+    """Pairs of commands of different engines that touch the same bytes without an order."""
+    seen: dict[str, list] = {"tiu": [], "tdma": []}
+    waited = {"tiu": 0, "tdma": 0}  # number of the other engine's last command known to have ended
+    found = []
+    for at, c in enumerate(commands):
+        other = "tdma" if c.name == "tiu" else "tiu"
+        waited[c.name] = max(waited[c.name], c.depends)
+        reads, writes = touched(c, lanes)
+        for number, where, r, w in seen[other][-400:]:
+            if number <= waited[c.name]:
+                continue
+            clash = [(a, b) for a in writes for b in [*r, *w]] + [(a, b) for a in reads for b in w]
+            if any(a[0] < b[1] and b[0] < a[1] for a, b in clash):
+                found.append((where, at))
+        seen[c.name].append((c.number, at, reads, writes))
+    return found
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_commands_wait_for_the_bytes_they_touch(chip):
+    lanes = {"cv181x": 8, "cv180x": 2}[chip]
+    graphs = [random_network(k) for k in range(20)] + [resnet18(64), mobilenet_v2(64)]
+    for graph in graphs:
+        made = compile_cvimodel(graph, chip)
+        found = decode(made.model.section(cvimodel.CMDBUF), chip)
+        assert conflicts(found, lanes) == []
+        cut = [Command(c.engine, c.name, c.fields, c.number) for c in found]
+        assert conflicts(cut, lanes)  # without their waits they are not ordered
+
+
+# ---- arithmetic ----------------------------------------------------------------------------------
+def test_multipliers_have_31_bits():
+    scale = np.array([0.5, 0.25, 0.3, 1.0, 1e-9, 0.0])
+    multiplier, shift = arithmetic.multiplier_and_shift(scale)
+    assert (multiplier < 1 << 31).all()
+    assert np.allclose(multiplier / 2.0 ** (31 + shift), scale, rtol=1e-9, atol=1e-10)
+    with pytest.raises(BadInput, match="less than 1"):
+        arithmetic.multiplier_and_shift(np.array([1.5]))
+
+
+def test_rounding_of_ties():
+    v = np.array([-3, -1, 1, 3])
+    assert arithmetic.halves_away(v, 1).tolist() == [-2, -1, 1, 2]
+    total = arithmetic.Sum(1, 1, 0, 1).apply(v.astype(np.int8), np.zeros(4, np.int8), "i8", False)
+    assert total.tolist() == [-1, 0, 1, 2]
+
+
+# ---- what is left to the CPU ---------------------------------------------------------------------
+def test_ops_among_convolutions_are_named():
+    net = Layers(0, (1, 8, 8, 8))
+    y = net.conv(net.input, 8)
+    turned = ops.transpose(y, perm=(0, 2, 1, 3))
+    net.quant[turned] = net.quant[y]
+    with pytest.raises(Unsupported, match=r"stay on the CPU.*\(transpose\)"):
+        compile_cvimodel(net.graph(net.conv(turned, 8)), "cv181x")
+
+
+def test_floats_have_no_layers():
+    x = Value(Type("f32", (1, 4)), "x")
+    with pytest.raises(Unsupported, match="no layer runs on the TPU"):
+        compile_cvimodel(Graph([x], [ops.relu(x)], ["y"]), "cv181x")
+
+
+def test_other_chips_have_no_cvimodel():
+    with pytest.raises(BadInput, match="cv181x and cv180x do"):
+        compile_cvimodel(random_layer(0), "rk3588")
+
+
+def test_command_line(tmp_path):
+    model, path = tmp_path / "m.int8.onnx", tmp_path / "m.cvimodel"
+    intaglio.save_onnx(random_layer(3), model)
+    done = CliRunner().invoke(cli, ["compile", str(model), "--target", "cv181x", "-o", str(path)])
+    assert done.exit_code == 0, done.output
+    assert "TIU and" in done.output
+    assert cvimodel.read(path.read_bytes()).chip == "cv181x"
+    wrong = CliRunner().invoke(cli, ["compile", str(model), "--target", "k210", "-o", str(path)])
+    assert isinstance(wrong.exception, BadInput)
+    assert "cv181x or cv180x" in str(wrong.exception)
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps({chip: streams(chip) for chip in CHIPS}, indent=1) + "\n")
