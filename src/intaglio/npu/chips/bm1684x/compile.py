@@ -67,13 +67,17 @@ def compile_bmodel(graph: Graph, chip: Chip, level: int = 3, grouped: bool = Tru
     Unsupported names the ops that stand in the way. Ops before the first layer (quantising the
     input) and after the last are left to the caller: `lowered.before` and `lowered.after`.
     """
-    variant = VARIANTS.get(chip.name)
-    if variant is None:
+    if chip.name not in VARIANTS:
         known = ", ".join(VARIANTS)
         raise BadInput(f"bmodel files are written for {known}, not for {chip.name}")
     graph = graph.copy()
     passes.run(graph, passes.neutral(), level)
-    lowered = lower(graph, npu_target(chip, also=why_not))
+    return compile_layers(lower(graph, npu_target(chip, also=why_not)), chip, grouped)
+
+
+def compile_layers(lowered: Lowered, chip: Chip, grouped: bool = True) -> Compiled:
+    """The bmodel of layers that are lowered already."""
+    variant = VARIANTS[chip.name]
     lowered.graph = as_unsigned(lowered.graph)
     program = schedule.build(lowered.graph, chip, grouped, chip_layout=BmLayout(variant))
     stage, addresses = _memory(lowered, program, variant)
