@@ -1,13 +1,14 @@
 // The plug-in `sophgo`: runs the cvimodels and bmodels in packages on Sophgo's chips, by the
-// libraries of the vendor, which are on the board: libcviruntime.so (CV180x, CV181x), libbmrt.so and
-// libbmlib.so (BM1684X, BM1688). They are loaded when a file first runs; the prototypes below are
-// those of the vendor's public documentation.
+// libraries of the vendor, which are on the board: libcviruntime.so (CV180x, CV181x), libbmrt.so
+// and libbmlib.so (BM1684X, BM1688). They are loaded when a file first runs; the prototypes below
+// are those of the vendor's public documentation.
 //
-//   cc -std=c11 -O2 -shared -fPIC -I csrc/include csrc/plugins/sophgo.c -o libsophgo.so -ldl -lpthread
+//   cc -std=c11 -O2 -shared -fPIC -I csrc/include csrc/plugins/sophgo.c -o libsophgo.so -ldl
+//   -lpthread
 //
-// A file is loaded into the vendor's runtime once and stays there: packages come and go, but plug-ins
-// are not told. Files are known by their address in memory; whenever a package is opened there, the
-// bytes are compared with those that were loaded, by a hash.
+// A file is loaded into the vendor's runtime once and stays there: packages come and go, but
+// plug-ins are not told. Files are known by their address in memory; whenever a package is opened
+// there, the bytes are compared with those that were loaded, by a hash.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -17,13 +18,20 @@
 
 #include "intaglio_plugin.h"
 
-enum { MAX_FILES = 16, MAX_OUTPUTS = 16, MAX_PORTS = 64, RANK = 4, ROW = 1 + RANK, MAX_BMRT_DIMS = 8 };
+enum {
+  MAX_FILES = 16,
+  MAX_OUTPUTS = 16,
+  MAX_PORTS = 64,
+  RANK = 4,
+  ROW = 1 + RANK,
+  MAX_BMRT_DIMS = 8
+};
 
 typedef struct attributes {  // in the order of FIELDS: 8 bytes each
   int64_t chip, macs, n_types, types[MAX_OUTPUTS * ROW];
 } attributes;
 
-#define CHIPS                                                                                     \
+#define CHIPS \
   "cv180x|cv181x|cv182x|cv183x|cv184x|cv186x|bm1684|bm1684x|bm1684x2|bm1688|bm1690|sg2260|sg2380"
 #define FIELDS "chip:e1(" CHIPS ") macs:i1 n_types:i1 types:i80"
 
@@ -36,7 +44,8 @@ static void chip_name(const itg_call *call, char to[16]) {
   snprintf(to, 16, "%.*s", from ? (int)strcspn(from, "|") : 0, from ? from : "");
 }
 
-// ---- files ---------------------------------------------------------------------------------------
+// ---- files
+// ---------------------------------------------------------------------------------------
 typedef struct file {
   const uint8_t *data;  // in the package; NULL: this place is free
   uint64_t size, hash, used;
@@ -62,8 +71,8 @@ static uint64_t hash_of(const uint8_t *data, uint64_t size) {
 }
 
 static uint64_t bytes_of(const itg_tensor *t) {
-  const uint64_t sizes[] = {[ITG_F32] = 4, [ITG_I8] = 1, [ITG_U8] = 1, [ITG_I16] = 2, [ITG_U16] = 2,
-                            [ITG_I32] = 4, [ITG_F16] = 2, [ITG_BF16] = 2};
+  const uint64_t sizes[] = {[ITG_F32] = 4, [ITG_I8] = 1,  [ITG_U8] = 1,  [ITG_I16] = 2,
+                            [ITG_U16] = 2, [ITG_I32] = 4, [ITG_F16] = 2, [ITG_BF16] = 2};
   return t->dtype < sizeof sizes / sizeof *sizes ? sizes[t->dtype] * (uint64_t)itg_count(t) : 0;
 }
 
@@ -84,11 +93,11 @@ static void *symbol(void **library, const char *file_name, const char *name) {
 }
 
 // A pointer to a function, from one to data: C has no cast for it.
-#define LOAD(function, library, file_name, name)                       \
-  do {                                                                 \
-    void *found = symbol(&(library), file_name, name);                 \
-    if (!found) return words;                                          \
-    memcpy(&(function), &found, sizeof found);                         \
+#define LOAD(function, library, file_name, name)       \
+  do {                                                 \
+    void *found = symbol(&(library), file_name, name); \
+    if (!found) return words;                          \
+    memcpy(&(function), &found, sizeof found);         \
   } while (0)
 
 static itg_words refused(const itg_call *call, const char *library, const char *what, long code) {
@@ -107,7 +116,8 @@ static itg_words other_size(const char *kind, uint32_t i, uint64_t has, uint64_t
   return words;
 }
 
-// ---- CV180x and CV181x: libcviruntime --------------------------------------------------------------
+// ---- CV180x and CV181x: libcviruntime
+// --------------------------------------------------------------
 #define CVI "libcviruntime.so"
 static struct {
   void *library;
@@ -139,8 +149,8 @@ static itg_words cvi_load(const itg_call *call, file *f) {
 }
 
 // Copies inputs to the vendor's tensors, or its tensors to the outputs.
-static itg_words cvi_copy(void *tensors, int32_t count, const char *kind, const itg_tensor *const *t,
-                          uint32_t n, bool in) {
+static itg_words cvi_copy(void *tensors, int32_t count, const char *kind,
+                          const itg_tensor *const *t, uint32_t n, bool in) {
   if (count < 0 || (uint32_t)count != n) return other_size(kind, n, (uint64_t)count, n);
   for (uint32_t i = 0; i < n; i++) {
     char name[24];
@@ -167,7 +177,8 @@ static itg_words cvi_run(const itg_call *call, file *f) {
   return cvi_copy(outputs, n_out, "out", (const itg_tensor *const *)call->out, call->n_out, false);
 }
 
-// ---- BM1684X and BM1688: libbmrt, libbmlib -----------------------------------------------------------
+// ---- BM1684X and BM1688: libbmrt, libbmlib
+// -----------------------------------------------------------
 #define BMRT "libbmrt.so"
 #define BMLIB "libbmlib.so"
 typedef struct bm_shape {
@@ -234,7 +245,8 @@ static itg_words bm_run(const itg_call *call, file *f) {
   void *inputs[MAX_PORTS], *outputs[MAX_OUTPUTS];
   bm_shape in_shapes[MAX_PORTS] = {{0}}, out_shapes[MAX_OUTPUTS] = {{0}};
   if (net->n_in != (int)n_in) return other_size("in", n_in, (uint64_t)net->n_in, n_in);
-  if (net->n_out != (int)call->n_out) return other_size("out", 0, (uint64_t)net->n_out, call->n_out);
+  if (net->n_out != (int)call->n_out)
+    return other_size("out", 0, (uint64_t)net->n_out, call->n_out);
   for (uint32_t i = 0; i < n_in; i++) {
     const itg_tensor *t = call->in[1 + i];
     if (net->in_bytes[i] != bytes_of(t)) return other_size("in", i, net->in_bytes[i], bytes_of(t));
@@ -252,7 +264,8 @@ static itg_words bm_run(const itg_call *call, file *f) {
   return ran ? NULL : refused(call, BMRT, "cannot run the file", 0);
 }
 
-// ---- the operator ------------------------------------------------------------------------------------
+// ---- the operator
+// ------------------------------------------------------------------------------------
 static bool is_cvimodel(const file *f) { return f->size >= 8 && !memcmp(f->data, "CviModel", 8); }
 
 static void unload(file *f) {
@@ -341,9 +354,6 @@ static const itg_op sophgo_run = {.name = "sophgo.run",
                                   .infer = infer,
                                   .macs = macs};
 static const itg_kernel kernels[] = {{.op = &sophgo_run, .types = "any", .run = run}};
-static const itg_plugin plugin = {.abi = ITG_PLUGIN_ABI,
-                                  .name = "sophgo",
-                                  .version = "1",
-                                  .kernels = kernels,
-                                  .n_kernels = 1};
+static const itg_plugin plugin = {
+    .abi = ITG_PLUGIN_ABI, .name = "sophgo", .version = "1", .kernels = kernels, .n_kernels = 1};
 ITG_EXPORT_PLUGIN(plugin)
