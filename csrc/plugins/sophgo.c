@@ -49,10 +49,10 @@ static void chip_name(const itg_call *call, char to[16]) {
 typedef struct file {
   const uint8_t *data;  // in the package; NULL: this place is free
   uint64_t size, hash, used;
-  bool compared;  // since a package was last opened
-  void *handle;   // a CVI_MODEL_HANDLE, or a runtime of bmrt
-  const char *net;
-  const void *info;
+  bool compared;     // since a package was last opened
+  void *handle;      // of libcviruntime
+  const char *net;   // its name in the runtime of libbmrt
+  const void *info;  // about this net
 } file;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of all that follows: a chip runs one
@@ -200,11 +200,13 @@ typedef struct bm_net {  // the start of the vendor's struct
   size_t *in_bytes, *out_bytes;
 } bm_net;
 static struct {
-  void *library, *driver, *device;
+  void *library, *driver, *device, *runtime;
+  int loaded;  // files, in the one runtime: two on one device disturb each other
   int (*request)(void **device, int number);
   void *(*create)(void *device);
   void (*destroy)(void *runtime);
   bool (*load)(void *runtime, const void *data, size_t size);
+  int (*count)(void *runtime);
   void (*names)(void *runtime, const char ***names);
   const bm_net *(*net)(void *runtime, const char *name);
   bool (*launch)(void *runtime, const char *net, void *const inputs[], const bm_shape shapes[],
@@ -216,27 +218,46 @@ static itg_words bm_library(void) {
   LOAD(bm.create, bm.library, BMRT, "bmrt_create");
   LOAD(bm.destroy, bm.library, BMRT, "bmrt_destroy");
   LOAD(bm.load, bm.library, BMRT, "bmrt_load_bmodel_data");
+  LOAD(bm.count, bm.library, BMRT, "bmrt_get_network_number");
   LOAD(bm.names, bm.library, BMRT, "bmrt_get_network_names");
   LOAD(bm.net, bm.library, BMRT, "bmrt_get_network_info");
   LOAD(bm.launch, bm.library, BMRT, "bmrt_launch_data");
   return NULL;
 }
 
-static itg_words bm_load(const itg_call *call, file *f) {
-  itg_words wrong = bm_library();
-  if (wrong) return wrong;
+// The runtime cannot unload a single file: with many of them, it is made anew.
+static itg_words bm_runtime(const itg_call *call) {
+  if (bm.runtime && bm.loaded < MAX_FILES) return NULL;
+  if (bm.runtime) {
+    bm.destroy(bm.runtime);
+    for (int i = 0; i < MAX_FILES; i++)
+      if (files[i].info) files[i] = (file){0};
+  }
+  bm.loaded = 0;
   const int code = bm.device ? 0 : bm.request(&bm.device, 0);
   if (code) return refused(call, BMLIB, "has no device 0", code);
-  if (!(f->handle = bm.create(bm.device))) return refused(call, BMRT, "makes no runtime", 0);
+  bm.runtime = bm.create(bm.device);
+  return bm.runtime ? NULL : refused(call, BMRT, "makes no runtime", 0);
+}
+
+static itg_words bm_load(const itg_call *call, file *f) {
+  itg_words wrong = bm_library();
+  if (!wrong) wrong = bm_runtime(call);
+  if (wrong) return wrong;
+  for (int i = 0; i < MAX_FILES; i++)  // the same file at another address
+    if (files[i].info && files[i].size == f->size && files[i].hash == f->hash) {
+      f->net = files[i].net, f->info = files[i].info;
+      return NULL;
+    }
+  const int before = bm.count(bm.runtime);
   const char **names = NULL;
-  const bool loaded = bm.load(f->handle, f->data, f->size);
-  if (loaded) bm.names(f->handle, &names);
-  f->net = names ? names[0] : NULL;
-  f->info = f->net ? bm.net(f->handle, f->net) : NULL;
+  bm.loaded++;
+  if (bm.load(bm.runtime, f->data, f->size) && bm.count(bm.runtime) == before + 1)
+    bm.names(bm.runtime, &names);
+  f->net = names ? names[before] : NULL;
+  f->info = f->net ? bm.net(bm.runtime, f->net) : NULL;
   free((void *)names);
-  if (f->info) return NULL;
-  bm.destroy(f->handle);
-  return refused(call, BMRT, "does not load the file", 0);
+  return f->info ? NULL : refused(call, BMRT, "does not load the file", 0);
 }
 
 static itg_words bm_run(const itg_call *call, file *f) {
@@ -259,7 +280,7 @@ static itg_words bm_run(const itg_call *call, file *f) {
     if (net->out_bytes[i] != wants) return other_size("out", i, net->out_bytes[i], wants);
     outputs[i] = call->out[i]->data;
   }
-  const bool ran = bm.launch(f->handle, f->net, inputs, in_shapes, (int)n_in, outputs, out_shapes,
+  const bool ran = bm.launch(bm.runtime, f->net, inputs, in_shapes, (int)n_in, outputs, out_shapes,
                              (int)call->n_out, true);
   return ran ? NULL : refused(call, BMRT, "cannot run the file", 0);
 }
@@ -269,10 +290,7 @@ static itg_words bm_run(const itg_call *call, file *f) {
 static bool is_cvimodel(const file *f) { return f->size >= 8 && !memcmp(f->data, "CviModel", 8); }
 
 static void unload(file *f) {
-  if (f->data && f->handle) {
-    if (f->info) bm.destroy(f->handle);
-    else cvi.cleanup(f->handle);
-  }
+  if (f->handle) cvi.cleanup(f->handle);
   *f = (file){0};
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from intaglio.custom import simulated
 from intaglio.errors import BadInput, option
 from intaglio.ir import Graph, Node, constant
 from intaglio.npu.chips.bm1684x import compile as bm1684x
-from intaglio.npu.chips.bm1684x import cut
+from intaglio.npu.chips.bm1684x import bmodel, cut
 from intaglio.npu.chips.bm1684x.variants import VARIANTS
 from intaglio.npu.chips.cv18xx import compile as cv18xx
 from intaglio.npu.chips.cv18xx import limits, lower
@@ -70,6 +71,9 @@ def _file(body: Graph, chip: Chip, name: str) -> ChipFile:
     else:
         of_bm = [[cut.Port(*p) for p in group] for group in (inputs, outputs)]
         made = bm1684x.compile_layers(cut.Lowered(body, *of_bm), chip)
+        # one runtime holds the files of all packages, and knows them by name
+        made.model.nets[0].name = f"{name}_{hashlib.sha256(made.data).hexdigest()[:16]}"
+        made.data = bmodel.write(made.model)
     return ChipFile(name, made.data, made.graph)
 
 
