@@ -80,10 +80,11 @@ static uint64_t bytes_of(const itg_tensor *t) {
 static void *symbol(void **library, const char *file_name, const char *name) {
   if (!*library && !(*library = dlopen(file_name, RTLD_NOW | RTLD_GLOBAL))) {
     const char *why = dlerror();
-    snprintf(words, sizeof words,
-             "cannot load %s: %.200s; install the vendor's runtime, and name its folder in "
-             "LD_LIBRARY_PATH",
-             file_name, why ? why : "");
+    snprintf(
+        words, sizeof words,
+        "cannot load the vendor's library: %.200s; install it on the board, or name its folder "
+        "in LD_LIBRARY_PATH",
+        why ? why : file_name);
     return NULL;
   }
   void *found = dlsym(*library, name);

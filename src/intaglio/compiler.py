@@ -307,8 +307,8 @@ def _offload(target: targets.Target, options: CompileOptions) -> list[passes.Pas
     else:
         from intaglio.npu.compile import compile_programs  # a CPU does not need it
 
-        shared = {"grouped": not options.by_layer, "cores": options.cores}
-        work = partial(compile_programs, chip=chip, **shared)
+        grouped = not options.by_layer
+        work = partial(compile_programs, chip=chip, grouped=grouped, cores=options.cores)
     program = passes.Pass("program", lambda graph, _: work(graph), finds="programs")
     return [*passes.offload(target), program]
 

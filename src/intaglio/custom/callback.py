@@ -109,7 +109,7 @@ class Callbacks:
 class _Operands:
     """The arrays and attributes of one step, kept from call to call."""
 
-    __slots__ = ("attrs", "inputs", "outputs", "places", "raw")
+    __slots__ = ("attrs", "inputs", "outputs", "raw")
 
     def __init__(self, address: int, struct: NativeOp | None):
         call = CCall.from_address(address)
@@ -119,17 +119,17 @@ class _Operands:
         ins, outs = ([_pointed(p, i) for i in range(n)] for p, n in counts)
         self.inputs = [None if at is None else _Place(at, False) for at in ins]
         self.outputs = [_Place(at, True) for at in outs if at is not None]
-        pieces = [(address, _CALL), *lists, (call.attrs, size)]
-        self.places = [(at, size) for at, size in pieces if size]
-        self.raw = self._read()
-
-    def _read(self) -> list[bytes]:
-        string_at = ctypes.string_at
-        return [string_at(at, size) for at, size in self.places]
+        # The call, then what it points to, and the length of the attributes before all of them.
+        pieces = [(address, _CALL), *lists, (call.attrs, min(size, 8)), (call.attrs, size)]
+        self.raw = [(at, size, ctypes.string_at(at, size)) for at, size in pieces if size]
 
     def holds(self) -> bool:
-        """Is it still the step that it was? Memory may have gone to another session."""
-        return self._read() == self.raw
+        """Is it still the step that it was? Memory may have gone to another session.
+
+        Each piece is read only if all before it, which say where it is, are as they were.
+        """
+        string_at = ctypes.string_at
+        return all(string_at(at, size) == raw for at, size, raw in self.raw)
 
     def store(self, got: Any, dynamic: bool) -> int | None:
         """Copy the results to where the session wants them."""

@@ -22,7 +22,7 @@ class Simulated:
     """An operator of a plug-in, with the plug-in's name and attributes, computed in Python."""
 
     op: str
-    plugin: str
+    plugin_name: str
     version: str
     fields: str  # as in struct itg_op
     compute: Callable[..., Any]
@@ -38,7 +38,7 @@ class Simulated:
         c = native.COp(self.op.encode(), self.fields.encode(), size, CALLER, 0, infer)
         run = ctypes.cast(calls.run, native.Run)
         kernel = native.CKernel(ctypes.pointer(c), b"any", b"python", b"", 0, run)
-        names = self.plugin.encode(), self.version.encode()
+        names = self.plugin_name.encode(), self.version.encode()
         made = plugin.CPlugin(plugin.abi(), 1, *names, ctypes.pointer(kernel))
         made.keep = (c, kernel, calls)
         return made
@@ -57,7 +57,7 @@ def add() -> bool:
             if it.op in native.ops():
                 continue
             plugin.register_struct(it.struct, it)
-            about = native.Plugin(it.plugin, it.version, plugin.abi())
+            about = native.Plugin(it.plugin_name, it.version, plugin.abi())
             native.add_kernels(*native.rows_of(it.struct.kernels, 1, about))
             _added.append(it)
             new = True
@@ -67,6 +67,6 @@ def add() -> bool:
 def remove() -> None:
     """Take the simulators away: a plug-in that is loaded may be one of these."""
     for it in _added:
-        plugin.unregister_name(it.plugin)
+        plugin.unregister_name(it.plugin_name)
         native.remove_ops([it.op])
     _added.clear()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+from tests.npu.chips.k210 import mobilenets
 from tests.npu.chips.k210.quantized_cnn import Cnn
 
 from intaglio import ops
@@ -53,3 +55,28 @@ def detector(seed: int = 0, size: int = 64) -> Graph:
     scores = ops.sigmoid(ops.reshape(scores, shape=(1, 2, cells)))
     best, at = ops.topk(scores, k=10, axis=2)
     return net.graph(best, at, boxes)
+
+
+def mobilenet_v2_softmax(size: int = 96, classes: int = 100) -> Graph:
+    """MobileNetV2 that ends in probabilities."""
+    graph = mobilenets.mobilenet_v2(size, classes)
+    net = Mixed(0, (1, 1, 1, 1))
+    scores = ops.reshape(net.floats(graph.outputs[0]), shape=(1, classes))
+    return Graph(graph.inputs, [ops.softmax(scores, axis=1)], ["probabilities"])
+
+
+def random_mixed(seed: int) -> Graph:
+    """A few layers of the NPU and of the CPU in a random order."""
+    rng = np.random.default_rng(seed)
+    net = Mixed(seed, (1, int(rng.integers(1, 9)), int(rng.integers(12, 40)), 28))
+    x = net.conv(net.input, int(rng.integers(8, 80)), 3)
+    for kind in rng.choice(["conv", "wide", "depthwise", "cpu", "cpu", "add"], 6):
+        if kind == "cpu":
+            x = net.on_cpu(x)
+        elif kind == "add":
+            x = net.add(net.conv(x, x.shape[1], 1), x)
+        elif kind == "depthwise":
+            x = net.conv(x, x.shape[1], 3, depthwise=True)
+        else:
+            x = net.conv(x, int(rng.integers(16, 100)), 3 if kind == "conv" else 5)
+    return net.graph(net.conv(x, int(rng.integers(1, 20)), 1))

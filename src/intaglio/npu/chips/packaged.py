@@ -11,8 +11,8 @@ from intaglio import progress
 from intaglio.custom import simulated
 from intaglio.errors import BadInput, option
 from intaglio.ir import Graph, Node, constant
-from intaglio.npu.chips.bm1684x import compile as bm1684x
 from intaglio.npu.chips.bm1684x import bmodel, cut
+from intaglio.npu.chips.bm1684x import compile as bm1684x
 from intaglio.npu.chips.bm1684x.variants import VARIANTS
 from intaglio.npu.chips.cv18xx import compile as cv18xx
 from intaglio.npu.chips.cv18xx import limits, lower
@@ -61,15 +61,15 @@ def _file(body: Graph, chip: Chip, name: str) -> ChipFile:
     for i, v in enumerate(body.inputs):
         v.name = f"in{i}"  # the plug-in finds tensors by these names
     body.output_names = [f"out{i}" for i in range(len(body.outputs))]
-    inputs = [(v.name, v.dtype, v.shape, 1.0, 0) for v in body.inputs]
     named = zip(body.output_names, body.outputs, strict=True)
+    inputs = [(v.name, v.dtype, v.shape, 1.0, 0) for v in body.inputs]
     outputs = [(n, v.dtype, v.shape, 1.0, 0) for n, v in named]
     made: cv18xx.Compiled | bm1684x.Compiled
     if chip.name in CHIPS:
-        ports = [[lower.Port(*p) for p in group] for group in (inputs, outputs)]
-        made = cv18xx.compile_layers(lower.Lowered(body, lower.meaning(body), *ports), chip)
+        of_cv = [lower.Port(*p) for p in inputs], [lower.Port(*p) for p in outputs]
+        made = cv18xx.compile_layers(lower.Lowered(body, lower.meaning(body), *of_cv), chip)
     else:
-        of_bm = [[cut.Port(*p) for p in group] for group in (inputs, outputs)]
+        of_bm = [cut.Port(*p) for p in inputs], [cut.Port(*p) for p in outputs]
         made = bm1684x.compile_layers(cut.Lowered(body, *of_bm), chip)
         # one runtime holds the files of all packages, and knows them by name
         made.model.nets[0].name = f"{name}_{hashlib.sha256(made.data).hexdigest()[:16]}"

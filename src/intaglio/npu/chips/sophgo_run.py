@@ -17,6 +17,7 @@ from intaglio.custom.simulated import Simulated
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Type, Value
 from intaglio.ops.registry import op
+from intaglio.package.vendor_files import ending_of
 
 NAME, PLUGIN, VERSION = "sophgo.run", "sophgo", "1"
 CHIPS = (  # also those that may come: other words would be another op to packages
@@ -26,7 +27,6 @@ CHIPS = (  # also those that may come: other words would be another op to packag
 RANK = 4  # of every result
 MOST_RESULTS = 16
 FIELDS = f"chip:e1({'|'.join(CHIPS)}) macs:i1 n_types:i1 types:i{MOST_RESULTS * (1 + RANK)}"
-CVIMODEL = b"CviM"  # its first bytes
 
 
 def numbers_of(types: Sequence[Type]) -> tuple[int, ...]:
@@ -44,11 +44,6 @@ def types_of(numbers: Sequence[int]) -> list[Type]:
     if any(code not in dtypes.BY_CODE or min(shape) < 1 for code, *shape in rows):
         raise BadInput(f"{NAME}: types has {tuple(numbers)}; these are no types of results")
     return [Type(dtypes.BY_CODE[code].name, tuple(shape)) for code, *shape in rows]
-
-
-def ending_of(file: bytes | Array) -> str:
-    """The ending of a vendor's file, by its first bytes."""
-    return ".cvimodel" if bytes(file[: len(CVIMODEL)]) == CVIMODEL else ".bmodel"
 
 
 class _Machine:
