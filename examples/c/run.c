@@ -2,6 +2,7 @@
 //
 //   cc -O2 examples/c/run.c -I csrc/include -L build -lintaglio -Wl,-rpath,build -o run
 //   ./run model.itg
+//   ./run model.itg libacme.so    with a plug-in that the package needs
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,8 @@ int main(int argc, char **argv) {
   itg_model *model;
   itg_session *session;
   itg_error error;
-  if (argc != 2) return fail("usage: run model.itg");
+  if (argc != 2 && argc != 3) return fail("usage: run model.itg [plug-in]");
+  if (argc == 3 && itg_load_plugin(argv[2], NULL, &error)) return fail(error.words);
   if (itg_model_open_file(argv[1], 0, &model, &error)) return fail(error.words);
   if (itg_session_create(model, NULL, &session, &error)) return fail(error.words);
 

@@ -16,6 +16,7 @@ from intaglio.targets import known_precision
 if TYPE_CHECKING:
     from intaglio.tune import Tuning
 
+NPU_CODES = ("own", "chip")
 LEVELS = {0: "none", 1: "exact", 2: "may reassociate floats", 3: "for the target"}
 
 Progress = Callable[[str], None]  # called with the name of each stage as it starts
@@ -44,6 +45,9 @@ class CompileOptions:
     cores: int = 1
     # Whether each layer becomes an NPU program of its own.
     by_layer: bool = False
+    # What NPU parts become: "own", programs of Intaglio's instruction set, which are simulated and
+    # from which speed is predicted; or "chip", files of the chip, which also run on the chip.
+    npu_code: str = "own"
     # Whether to leave names of internal tensors and reports out of the package.
     strip: bool = False
     # Folder that receives the graph as text after every pass.
@@ -57,6 +61,8 @@ class CompileOptions:
             raise BadInput(f"level is {self.level!r}; it is one of {known}")
         list_of_names("disable", self.disable)
         whole_number("cores", self.cores, 1)
+        if self.npu_code not in NPU_CODES:
+            raise BadInput(f"npu_code is {self.npu_code!r}; it is one of {', '.join(NPU_CODES)}")
         if isinstance(self.batch, str):
             parse_range("batch", self.batch)
         elif self.batch is not None:

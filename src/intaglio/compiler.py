@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -143,6 +143,10 @@ def _traced(
 ) -> Compiled:
     chip = targets.find(target, options.isa, options.precision)
     _refuse_npu_options(chip, options)
+    if options.npu_code == "chip":
+        from intaglio.npu.chips.packaged import target_of
+
+        chip = target_of(chip)
     sizes = variants(load)
     lowered, pool = [], ConstantPool() if len(sizes) > 1 else None
     for i, at in enumerate(sizes):
@@ -277,9 +281,10 @@ def _metadata(
     if decisions:
         meta["choices"] = [d.to_dict() for d in decisions]
     if "partition" in found:
+        meta["partition"] = found["partition"].to_dict()
+    if "partition" in found and options.npu_code == "own":
         from intaglio.npu.metadata import describe
 
-        meta["partition"] = found["partition"].to_dict()
         meta["npu"] = [describe(program) for program in found["programs"]]
     return meta
 
@@ -291,12 +296,19 @@ def _packed_size(graph: Graph) -> int:
 
 
 def _offload(target: targets.Target, options: CompileOptions) -> list[passes.Pass]:
-    """The passes that turn nodes into NPU programs."""
-    from intaglio.npu.compile import compile_programs  # a CPU does not need it
-
+    """The passes that turn nodes into NPU programs, or files of the chip."""
     chip = target.chip
     assert chip is not None
-    work = partial(compile_programs, chip=chip, grouped=not options.by_layer, cores=options.cores)
+    work: Callable[[Graph], Any]
+    if options.npu_code == "chip":
+        from intaglio.npu.chips import packaged
+
+        work = partial(packaged.compile_programs, chip=chip)
+    else:
+        from intaglio.npu.compile import compile_programs  # a CPU does not need it
+
+        grouped = not options.by_layer
+        work = partial(compile_programs, chip=chip, grouped=grouped, cores=options.cores)
     program = passes.Pass("program", lambda graph, _: work(graph), finds="programs")
     return [*passes.offload(target), program]
 
@@ -309,8 +321,14 @@ def _refuse_npu_options(target: targets.Target, options: CompileOptions) -> None
                 f"cores is {options.cores}; {target.name} has {target.chip.cores}; give at most "
                 f"{option('cores', target.chip.cores)}"
             )
+        if options.npu_code == "chip" and (options.by_layer or options.cores > 1):
+            name = "by_layer" if options.by_layer else "cores"
+            raise BadInput(
+                f"{option(name, getattr(options, name))} is for programs of Intaglio's own "
+                f"instruction set; leave it out, or {option('npu_code', 'chip')}"
+            )
         return
-    for name in ("cores", "by_layer"):
+    for name in ("cores", "by_layer", "npu_code"):
         value = getattr(options, name)
         if value != getattr(CompileOptions, name):
             raise BadInput(

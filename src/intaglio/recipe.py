@@ -16,7 +16,13 @@ from intaglio.errors import BadFile
 from intaglio.tune import Decision
 
 KEY = "recipe"  # in the metadata
-KEPT_OPTIONS = ("disable", "batch", "cores", "by_layer")  # the others are in the metadata anyway
+KEPT_OPTIONS = (
+    "disable",
+    "batch",
+    "cores",
+    "by_layer",
+    "npu_code",
+)  # others are in the metadata anyway
 MAX_VALUE_BYTES = 64 << 10  # of an array among the options; larger ones must be given again
 ARRAY = "array"  # key of an array as JSON
 Choices = list[list[list[str]]]  # for each size: rule, origin and choice of each node

@@ -114,8 +114,8 @@ def memory(package: Package) -> Report:
     meta = package.meta
     if "npu" not in meta:
         raise BadInput(
-            "this package has no NPU module, or is stripped; `intaglio inspect` shows the memory "
-            "of the CPU's"
+            "this package has no NPU module in Intaglio's own code, or is stripped; "
+            "`intaglio inspect` shows the memory of the CPU's"
         )
     modules = [_module(m["memory"]) for m in meta["npu"]]
     held = {id(t): t for t in package.plan.tensors() if t.memory == "const" and t.data is not None}

@@ -235,6 +235,11 @@ def performance(
     """
     meta = package.meta
     if "npu" not in meta or "partition" not in meta:
+        if package.vendor_files():
+            raise BadInput(
+                "this package has files of the chip; speed is predicted from programs of "
+                f"Intaglio's own: compile without {option('npu_code', 'chip')} for this report"
+            )
         what = "stripped" if meta.get("target") not in (None, "cpu") else "for the CPU"
         raise BadInput(
             f"this package is {what}, so it has no NPU program to predict from; "

@@ -23,7 +23,7 @@ from intaglio.cli import (
     weights,
 )
 from intaglio.cli.chip_names import TARGET
-from intaglio.compile_options import LEVELS, CompileOptions, split_options
+from intaglio.compile_options import LEVELS, NPU_CODES, CompileOptions, split_options
 from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 GROUPS = {  # of --help
-    "Target": "--target --isa --precision --cores --by-layer --kmodel --firmware",
+    "Target": "--target --isa --precision --cores --by-layer --npu-code --kmodel --firmware",
     "Optimisation": "--level --tune --tune-seconds --tune-threads",
     "Pictures": "--resize --bgr",
     "Weights": "--weights-file --weights-from --swappable",
@@ -96,6 +96,15 @@ GROUPS = {  # of --help
 )
 @click.option(
     "--by-layer", is_flag=True, help="Compile each layer into its own NPU program, for debugging."
+)
+@click.option(
+    "--npu-code",
+    type=click.Choice(NPU_CODES),
+    default=CompileOptions.npu_code,
+    show_default=True,
+    help="What NPU parts of a package become. own: programs of Intaglio's instruction set, which "
+    "are simulated and from which speed is predicted. chip: files of the chip (cv181x, cv180x, "
+    "bm1684x, bm1688), which the board runs; layers of the CPU are around them.",
 )
 @click.option(
     "--kmodel",
@@ -177,6 +186,7 @@ def command(
     intaglio compile model.int8.onnx --target k210 -o m.kmodel
     intaglio compile model.int8.onnx --target bm1684x -o m.bmodel
     intaglio compile model.int8.onnx --target cv181x -o m.cvimodel
+    intaglio compile model.int8.onnx --target cv181x --npu-code chip -o m.itg
     intaglio compile model.onnx --precision bf16         up to 1.7x as fast
     intaglio compile model.onnx --precision fp16         half the size
     intaglio compile model.onnx --tune --explain         measures implementations
@@ -209,6 +219,7 @@ def command(
             "--explain": explain,
             "--isa": settings.isa,
             "--by-layer": settings.by_layer,
+            "--npu-code": settings.npu_code != "own",
             "--batch": settings.batch,
             "--disable": settings.disable,
             "--dump-dir": settings.dump_dir,
@@ -306,4 +317,6 @@ def _print(made: Compiled, path: Path, seconds: float, explain: bool) -> None:
 
 def _print_next(made: Compiled, path: Path) -> None:
     next_command = "perf" if runs_on.chip_of(made.package) else "bench"
+    if made.package.vendor_files():
+        next_command = "run"
     fitted.echo(f"next: intaglio {next_command} {path}{key_options.as_typed()}")

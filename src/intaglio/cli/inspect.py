@@ -31,6 +31,12 @@ from intaglio.open_graph import open_ranges
     help="Print the chosen implementation of each layer of a package, and measured times.",
 )
 @click.option("--asm", "show_code", is_flag=True, help="Print a package's NPU programs as text.")
+@click.option(
+    "--extract",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Write the files of the chip that a package holds.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @key_options.package_options
 @options.model_options
@@ -39,6 +45,7 @@ def command(
     show_graph: bool,
     show_choices: bool,
     show_code: bool,
+    extract: str | None,
     as_json: bool,
     **model_options: Any,
 ) -> None:
@@ -50,24 +57,27 @@ def command(
     intaglio inspect model.itg             steps, weights, memory plan
     intaglio inspect model.itg --choices   the implementation of each layer
     intaglio inspect model.itg --asm       NPU programs, one instruction per line
+    intaglio inspect model.itg --extract files/    the cvimodels or bmodels in it
     intaglio inspect model.kmodel --asm    the K210's commands and their words
     intaglio inspect model.bmodel --asm    the commands of Sophgo's BM1684X
     intaglio inspect model.cvimodel --asm  the commands of Sophgo's CV181x and CV180x
     """
     if vendor := vendor_files.find(file):
-        if show_graph or show_choices:
-            option = "--graph" if show_graph else "--choices"
+        if show_graph or show_choices or extract:
+            option = "--graph" if show_graph else "--choices" if show_choices else "--extract"
             kind = vendor.name
             raise BadInput(f"{file} is a {kind}; {option} is for models and packages; try --asm")
         vendor.functions().inspect(file, show_code, as_json)
         return
     if model_files.is_package(file):
-        if show_code:
+        if extract:
+            _extract(file, extract)
+        elif show_code:
             _programs(file, as_json)
         else:
             _package(file, show_graph, show_choices, as_json)
-    elif show_choices or show_code:
-        option = "--choices" if show_choices else "--asm"
+    elif show_choices or show_code or extract:
+        option = "--choices" if show_choices else "--asm" if show_code else "--extract"
         raise BadInput(f"{file} is a model; {option} is for packages; compile it first")
     else:
         _model(file, show_graph, as_json, model_options)
@@ -122,6 +132,7 @@ def _work(facts: dict[str, Any]) -> None:
 
 def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> None:
     from intaglio.analysis import arena, choices, summary
+    from intaglio.package.vendor_files import vendor_files as held_files
     from intaglio.passes.partition_report import Partition
 
     protection = _protection(file)
@@ -136,6 +147,8 @@ def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> 
     facts["choices"] = results
     facts["partition"] = package.meta.get("partition")
     facts["weight_files"] = weights.facts(file)
+    files = held_files(package.plans)
+    facts["vendor_files"] = {n: {"chip": c, "bytes": len(d)} for n, (c, d) in files.items()}
     if as_json:
         click.echo(json.dumps(facts, indent=1))
         return
@@ -150,6 +163,9 @@ def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> 
         fitted.echo(weights.words(file, ""))
     if facts["code_bytes"]:
         fitted.echo(f"programs    {facts['code_bytes']:,} bytes of instructions; see --asm")
+    for i, (name, row) in enumerate(facts["vendor_files"].items()):
+        title = "chip files" if i == 0 else ""
+        fitted.echo(f"{title:11} {name}  {row['bytes']:,} bytes, for {row['chip']}; see --extract")
     fitted.echo(f"internal    {facts['arena_bytes']:,} bytes; peak at '{facts['peak_step']}'")
     fitted.echo(f"work        {facts['macs'] / 1e6:,.2f} million multiply-accumulates per run")
     _ops(facts, f"{facts['steps']} steps")
@@ -219,6 +235,13 @@ def _locked(file: str, protection: dict[str, Any], as_json: bool) -> None:
     fitted.echo("contents    need the key; give --key-file FILE or --key-env NAME")
 
 
+def _extract(file: str, folder: str) -> None:
+    from intaglio.package.vendor_files import extract
+
+    for path in extract(model_files.load_package(file).plans, folder):
+        fitted.echo(f"{path}: {path.stat().st_size:,} bytes; next: intaglio inspect {path}")
+
+
 def _programs(file: str, as_json: bool) -> None:
     from intaglio.npu.own import disassembly
 
@@ -227,7 +250,10 @@ def _programs(file: str, as_json: bool) -> None:
         click.echo(json.dumps([disassembly.facts(origin, p) for origin, p in found], indent=1))
         return
     if not found:
-        raise BadInput(f"{file} holds no NPU program; compile the model for a chip with an NPU")
+        raise BadInput(
+            f"{file} holds no NPU program of Intaglio's own; compile the model for a chip with an "
+            "NPU, or take the chip's files out with --extract DIR"
+        )
     for origin, program in found:
         click.echo("\n".join(disassembly.lines(origin, program)))
 

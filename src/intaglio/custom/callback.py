@@ -19,7 +19,7 @@ from intaglio import dtypes
 from intaglio.custom.definition import Operand
 from intaglio.ir import Array, Type
 from intaglio.native import CCall, CTensor
-from intaglio.native_op import as_tuples
+from intaglio.native_op import NativeOp, as_tuples
 from intaglio.ops.registry import described_error
 
 MAX_STEPS = 1024  # whose arrays are kept
@@ -44,10 +44,20 @@ def take_exception() -> BaseException | None:
 
 
 class Callbacks:
-    """The C functions of one operator, which call its Python functions."""
+    """The C functions of one operator, which call its Python functions.
 
-    def __init__(self, compute: Callable[..., Any], types: Types, dynamic: bool, out: bool):
-        self.compute, self.types = compute, types
+    Attributes are text, or with `struct` those of its C struct.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[..., Any],
+        types: Types,
+        dynamic: bool = False,
+        out: bool = False,
+        struct: NativeOp | None = None,
+    ):
+        self.compute, self.types, self.struct = compute, types, struct
         self.dynamic = dynamic
         self.out = out and not dynamic  # it writes its results where they belong
         self.infer = InferBack(self._infer)
@@ -60,7 +70,7 @@ class Callbacks:
             if step is None or not step.holds():
                 if len(self._steps) >= MAX_STEPS:
                     self._steps.clear()
-                step = self._steps[address] = _Operands(address)
+                step = self._steps[address] = _Operands(address, self.struct)
             inputs = [None if place is None else place.array() for place in step.inputs]
             with np.errstate(all="ignore"):
                 if self.out:
@@ -77,14 +87,14 @@ class Callbacks:
         """The types of the results, for a package that is opened or resized."""
         try:
             call = CCall.from_address(address)
-            text = _text(call.attrs)
-            fixed = _constants(text)
+            attrs, _ = _read(call.attrs, self.struct)
             inputs = [_pointed(call.inputs, i) for i in range(call.n_in)]
+            fixed = range(call.n_in) if self.struct else _constants(_text(call.attrs))
             operands = [
                 None if at is None else _operand(CTensor.from_address(at), i in fixed)
                 for i, at in enumerate(inputs)
             ]
-            found = self.types(operands, _attributes(text))
+            found = self.types(operands, attrs)
             if len(found) != call.n_out:
                 return _words(f"it makes {len(found)} results, the package has {call.n_out}")
             for i, t in enumerate(found):
@@ -99,28 +109,27 @@ class Callbacks:
 class _Operands:
     """The arrays and attributes of one step, kept from call to call."""
 
-    __slots__ = ("attrs", "inputs", "outputs", "places", "raw")
+    __slots__ = ("attrs", "inputs", "outputs", "raw")
 
-    def __init__(self, address: int):
+    def __init__(self, address: int, struct: NativeOp | None):
         call = CCall.from_address(address)
-        text = _text(call.attrs)
-        self.attrs = _attributes(text)
+        self.attrs, size = _read(call.attrs, struct)
         counts = ((call.inputs, call.n_in), (call.outputs, call.n_out))
         lists = [(ctypes.cast(p, ctypes.c_void_p).value or 0, n * _POINTER) for p, n in counts]
         ins, outs = ([_pointed(p, i) for i in range(n)] for p, n in counts)
         self.inputs = [None if at is None else _Place(at, False) for at in ins]
         self.outputs = [_Place(at, True) for at in outs if at is not None]
-        pieces = [(address, _CALL), *lists, (call.attrs, len(text) + 8)]
-        self.places = [(at, size) for at, size in pieces if size]
-        self.raw = self._read()
-
-    def _read(self) -> list[bytes]:
-        string_at = ctypes.string_at
-        return [string_at(at, size) for at, size in self.places]
+        # The call, then what it points to, and the length of the attributes before all of them.
+        pieces = [(address, _CALL), *lists, (call.attrs, min(size, 8)), (call.attrs, size)]
+        self.raw = [(at, size, ctypes.string_at(at, size)) for at, size in pieces if size]
 
     def holds(self) -> bool:
-        """Is it still the step that it was? Memory may have gone to another session."""
-        return self._read() == self.raw
+        """Is it still the step that it was? Memory may have gone to another session.
+
+        Each piece is read only if all before it, which say where it is, are as they were.
+        """
+        string_at = ctypes.string_at
+        return all(string_at(at, size) == raw for at, size, raw in self.raw)
 
     def store(self, got: Any, dynamic: bool) -> int | None:
         """Copy the results to where the session wants them."""
@@ -197,6 +206,15 @@ def _text(attrs: int) -> bytes:
 @functools.lru_cache(MAX_STEPS)
 def _parsed(text: bytes) -> Any:
     return json.loads(text)
+
+
+def _read(attrs: int, struct: NativeOp | None) -> tuple[dict[str, Any], int]:
+    """The attributes at an address, and their bytes."""
+    if struct is None:
+        text = _text(attrs)
+        return _attributes(text), len(text) + 8
+    size = 8 * sum(f.count for f in struct.fields)
+    return struct.unpack_attrs(ctypes.string_at(attrs, size)), size
 
 
 def _constants(text: bytes) -> list[int]:

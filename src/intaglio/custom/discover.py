@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from intaglio.custom import plugin, table
+from intaglio.custom import plugin, simulated, table
 from intaglio.errors import BadInput, IntaglioError
 
 VARIABLE = "INTAGLIO_PLUGINS"
@@ -36,6 +36,7 @@ def load(source: str | os.PathLike[str]) -> list[str]:
         if text.endswith(".py"):
             _run_file(Path(text))
         elif text.endswith((".so", ".dylib")) or ".so." in text or os.sep in text:
+            simulated.remove()  # the plug-in itself takes the place of its simulator
             ops = plugin.load_library(text)
             table.add_plugged(ops)
             return sorted(op.native_op.name for op in ops)
@@ -118,4 +119,5 @@ def look_again() -> bool:
         before = {*table.CLASSES, *table.PLUGGED}
         from_environment()
         from_entry_points()
-        return {*table.CLASSES, *table.PLUGGED} != before
+        new = {*table.CLASSES, *table.PLUGGED} != before
+        return simulated.add() or new

@@ -26,6 +26,7 @@ from intaglio.ops.registry import CUSTOM_NAMES, REGISTRY, Op
 
 CLASSES: dict[str, Definition] = {}
 PLUGGED: dict[str, PluginOp] = {}
+OURS: set[str] = set()  # operators of plug-ins whose meaning Intaglio has itself
 PREFIX = "python."
 Pairs = tuple[tuple[str, Any], ...]
 lock = threading.RLock()
@@ -89,6 +90,8 @@ def remove_plugin(name: str) -> None:
 
 def _join(name: str) -> None:
     """Make the Op of a name again, from its class and its plug-in."""
+    if name in OURS:
+        return
     for known in (name, PREFIX + name):
         REGISTRY.pop(known, None)
     for key in [k for k, op in CUSTOM_NAMES.items() if op.name == name]:

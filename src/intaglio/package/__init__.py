@@ -26,6 +26,8 @@ from intaglio.package.weight_split import WeightPlace, refilled
 from intaglio.package.write import seal, write
 from intaglio.plan import Plan, Tensor
 
+Bytes = bytes  # Package has an attribute of this name
+
 __all__ = ["Package", "read", "write"]
 
 
@@ -200,6 +202,12 @@ class Package:
     def steps(self) -> int:
         """The number of kernel calls in the plan and its sub-plans."""
         return sum(len(p.steps) for p in self.plan.walk())
+
+    def vendor_files(self) -> dict[str, Bytes]:
+        """The files of the chip that NPU parts run as (`npu_code="chip"`), by their names."""
+        from intaglio.package.vendor_files import vendor_files
+
+        return {name: data for name, (_, data) in vendor_files(self.plans).items()}
 
     def performance(self, **what_if: Any) -> Any:
         """The predicted time on the chip, by layer: see `analysis.performance.performance`."""

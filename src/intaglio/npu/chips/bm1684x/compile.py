@@ -75,13 +75,17 @@ def compile_bmodel(
     `firmware` is Sophgo's kernel module, which the file brings along: the runtime of SG2260 needs
     one, those of the other chips have their own.
     """
-    variant = VARIANTS.get(chip.name)
-    if variant is None:
+    if chip.name not in VARIANTS:
         known = ", ".join(VARIANTS)
         raise BadInput(f"bmodel files are written for {known}, not for {chip.name}")
     graph = graph.copy()
     passes.run(graph, passes.neutral(), level)
-    lowered = lower(graph, npu_target(chip, also=why_not))
+    return compile_layers(lower(graph, npu_target(chip, also=why_not)), chip, grouped)
+
+
+def compile_layers(lowered: Lowered, chip: Chip, grouped: bool = True) -> Compiled:
+    """The bmodel of layers that are lowered already."""
+    variant = VARIANTS[chip.name]
     lowered.graph = as_unsigned(lowered.graph)
     program = schedule.build(lowered.graph, chip, grouped, chip_layout=BmLayout(variant))
     stage, addresses = _memory(lowered, program, variant)

@@ -52,7 +52,11 @@ def compile_cvimodel(graph: Graph, chip: Chip | str, level: int = 3) -> Compiled
     chip = chips.load(chip) if isinstance(chip, str) else chip
     if chip.name not in CHIPS:
         raise BadInput(f"{chip.name} runs no cvimodel; {' and '.join(CHIPS)} do")
-    lowered = lower(graph.copy(), chip, level)
+    return compile_layers(lower(graph.copy(), chip, level), chip)
+
+
+def compile_layers(lowered: Lowered, chip: Chip) -> Compiled:
+    """The cvimodel of layers that are lowered already."""
     made = schedule.build(lowered.layers, chip, chip_layout=LaneLayout())
     inputs, outputs, shared = _places(lowered, made.program.internal)
     encoder = Encoder(made.net.layers, chip.c2["i8"], inputs, outputs)
