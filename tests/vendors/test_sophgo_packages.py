@@ -1,4 +1,4 @@
-"""Packages with files of Sophgo's chips, run by our plug-in on Sophgo's own libraries and chip models.
+"""Packages with files of Sophgo's chips, run by our plug-in on Sophgo's libraries and chip models.
 
 The plug-in loads libcviruntime.so or libbmrt.so of tpu_mlir, whose chip is a simulator; on a board
 it is the chip.

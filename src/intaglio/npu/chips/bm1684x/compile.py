@@ -80,10 +80,13 @@ def compile_bmodel(
         raise BadInput(f"bmodel files are written for {known}, not for {chip.name}")
     graph = graph.copy()
     passes.run(graph, passes.neutral(), level)
-    return compile_layers(lower(graph, npu_target(chip, also=why_not)), chip, grouped)
+    lowered = lower(graph, npu_target(chip, also=why_not))
+    return compile_layers(lowered, chip, grouped, firmware)
 
 
-def compile_layers(lowered: Lowered, chip: Chip, grouped: bool = True) -> Compiled:
+def compile_layers(
+    lowered: Lowered, chip: Chip, grouped: bool = True, firmware: str | Path | None = None
+) -> Compiled:
     """The bmodel of layers that are lowered already."""
     variant = VARIANTS[chip.name]
     lowered.graph = as_unsigned(lowered.graph)
