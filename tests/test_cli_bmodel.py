@@ -43,6 +43,23 @@ def test_compile(model, tmp_path):
     assert facts["commands"]["tiu"] >= 2
 
 
+def test_run_gives_the_bytes_of_the_interpreter(model, tmp_path):
+    from intaglio import targets
+    from intaglio.npu.chips.bm1684x.compile import compile_bmodel
+
+    path = tmp_path / "small.bmodel"
+    command_line("compile", model, "--target", "bm1684x", "-o", path)
+    assert command_line("run", path, "--fill", "random").returncode == 0
+    x = np.random.default_rng(0).integers(-128, 128, (1, 3, 16, 16)).astype(np.int8)
+    np.save(tmp_path / "x.npy", x)
+    done = command_line("run", path, tmp_path / "x.npy", "-o", tmp_path / "y.npz")
+    assert done.returncode == 0, done.stderr
+    made = compile_bmodel(intaglio.load(model), targets.find("bm1684x").chip)
+    (expected,) = intaglio.interpret(made.graph, {made.lowered.inputs[0].name: x}).values()
+    with np.load(tmp_path / "y.npz") as found:
+        assert np.array_equal(next(iter(found.values())), expected)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -140,7 +140,8 @@ def test_random_layers_and_networks_are_equal_on_other_chips(chip, tmp_path):
 
 def _feeds(name: str, count: int) -> list[np.ndarray]:
     if name.startswith("yunet"):
-        return [shared_models.bgr(i, 320, shared_models.FACES) for i in range(2)]
+        faces = [shared_models.bgr(i, 320, shared_models.FACES) for i in range(2)]
+        return faces + [shared_models.bgr(i, 320, ()) for i in range(count - 2)]
     return [shared_models.torch_photo(i, 224) for i in range(count)]
 
 

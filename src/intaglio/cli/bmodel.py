@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from intaglio.cli import options, vendor_files
 from intaglio.ir import Array, Graph, Type
@@ -90,12 +89,13 @@ def run(
     path: str, sources: tuple[str, ...], fill: str | None, seed: int
 ) -> tuple[dict[str, Array], dict[str, Type]]:
     """The outputs of a bmodel, simulated, and their types."""
-    from intaglio.npu.chips.bm1684x.simulate import DTYPES, Machine
+    from intaglio.npu.chips.bm1684x.bmodel import TYPES
+    from intaglio.npu.chips.bm1684x.simulate import Machine
 
     machine = Machine(load(path))
     stage = machine.stage
     inputs, outputs = (
-        {t.name: Type(np.dtype(DTYPES[t.type]).name, t.shape) for t in tensors}
+        {t.name: Type(TYPES[t.type][0], t.shape) for t in tensors}
         for tensors in (stage.inputs, stage.outputs)
     )
     feeds = options.read_feeds(sources, inputs, fill, seed, {})
