@@ -204,6 +204,7 @@ static struct {
   void *library, *driver, *device, *runtime;
   int loaded;  // files, in the one runtime: two on one device disturb each other
   int (*request)(void **device, int number);
+  void (*release)(void *device);
   void *(*create)(void *device);
   void (*destroy)(void *runtime);
   bool (*load)(void *runtime, const void *data, size_t size);
@@ -216,6 +217,7 @@ static struct {
 
 static itg_words bm_library(void) {
   LOAD(bm.request, bm.driver, BMLIB, "bm_dev_request");
+  LOAD(bm.release, bm.driver, BMLIB, "bm_dev_free");
   LOAD(bm.create, bm.library, BMRT, "bmrt_create");
   LOAD(bm.destroy, bm.library, BMRT, "bmrt_destroy");
   LOAD(bm.load, bm.library, BMRT, "bmrt_load_bmodel_data");
@@ -290,6 +292,18 @@ static itg_words bm_run(const itg_call *call, file *f) {
 // ------------------------------------------------------------------------------------
 static bool is_cvimodel(const file *f) { return f->size >= 8 && !memcmp(f->data, "CviModel", 8); }
 
+// Before the vendor's libraries end, which do not expect to be in use then.
+static void at_exit(void) {
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < MAX_FILES; i++)
+    if (files[i].handle) cvi.cleanup(files[i].handle);
+  memset(files, 0, sizeof files);
+  if (bm.runtime) bm.destroy(bm.runtime);
+  if (bm.device) bm.release(bm.device);
+  bm.runtime = bm.device = NULL;
+  pthread_mutex_unlock(&lock);
+}
+
 static void unload(file *f) {
   if (f->handle) cvi.cleanup(f->handle);
   *f = (file){0};
@@ -316,6 +330,8 @@ static itg_words loaded(const itg_call *call, file **found) {
   unload(f);
   *f = (file){.data = data, .size = size, .hash = hash_of(data, size), .compared = true};
   itg_words wrong = is_cvimodel(f) ? cvi_load(call, f) : bm_load(call, f);
+  static bool asked;
+  if (!wrong && !asked) asked = !atexit(at_exit);
   if (wrong) *f = (file){0};
   return wrong;
 }

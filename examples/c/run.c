@@ -2,7 +2,8 @@
 //
 //   cc -O2 examples/c/run.c -I csrc/include -L build -lintaglio -Wl,-rpath,build -o run
 //   ./run model.itg
-//   ./run model.itg libacme.so    with a plug-in that the package needs
+//
+// A plug-in that the package needs comes after it: ./run model.itg ./libacme.so
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

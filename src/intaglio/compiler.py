@@ -113,8 +113,9 @@ def compile(
     """Compile a model file, a Graph or a live PyTorch module (`inputs=` examples) for a target.
 
     The keywords are the fields of `CompileOptions` (`isa`, `level`, `precision`, `disable`, `tune`,
-    `cores`, `by_layer`, `strip`, `dump_dir`, `progress`), which replace those of `options`, and for
-    a model file those of `intaglio.load`. Its preprocessing options are valid for a Graph too.
+    `cores`, `by_layer`, `npu_code`, `strip`, `dump_dir`, `progress`), which replace those of
+    `options`, and for a model file those of `intaglio.load`. Its preprocessing options are valid for
+    a Graph too.
     """
     return trace(model, target, options, **keywords).package
 

@@ -238,7 +238,7 @@ def performance(
         if package.vendor_files():
             raise BadInput(
                 "this package has files of the chip; speed is predicted from programs of "
-                f"Intaglio's own: compile without {option('npu_code', 'chip')} for this report"
+                "Intaglio's own, which `intaglio compile` writes without its option npu-code"
             )
         what = "stripped" if meta.get("target") not in (None, "cpu") else "for the CPU"
         raise BadInput(

@@ -39,8 +39,8 @@ def extract(plans: Sequence[Plan], folder: str | Path) -> list[Path]:
     found = vendor_files(plans)
     if not found:
         raise BadInput(
-            'the package has no files of a chip; compile it for one with npu_code="chip" '
-            "(--npu-code chip)"
+            "the package has no files of a chip; "
+            "`intaglio compile --target cv181x --npu-code chip` puts them in, also for other chips"
         )
     paths = [Path(folder, name) for name in found]
     try:
