@@ -135,6 +135,7 @@ BLOCK = re.compile(
 # Blocks that no test runs or compares, by page. They are few; a new one needs a good reason.
 NOT_RUN = {
     "docs/how-to/zero-copy.md": 1,  # PyTorch is not installed; tests/test_zero_copy.py runs it
+    "docs/boards.md": 1,  # a compiler and Python on a board
     "docs/adding-an-operator.md": 3,  # outlines of source, one quoted from its file
     "docs/compiler.md": 1,  # an outline of a rule
     "docs/custom-operators.md": 1,  # tables of the example, quoted; tests/custom builds it
