@@ -114,8 +114,8 @@ def compile(
 
     The keywords are the fields of `CompileOptions` (`isa`, `level`, `precision`, `disable`, `tune`,
     `cores`, `by_layer`, `npu_code`, `strip`, `dump_dir`, `progress`), which replace those of
-    `options`, and for a model file those of `intaglio.load`. Its preprocessing options are valid for
-    a Graph too.
+    `options`, and for a model file those of `intaglio.load`. Its preprocessing options are valid
+    for a Graph too.
     """
     return trace(model, target, options, **keywords).package
 
