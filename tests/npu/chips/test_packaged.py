@@ -158,3 +158,26 @@ def test_damaged_files_are_refused_in_a_line(tmp_path):
             refused.append(str(e))
     assert refused
     assert not any("\n" in words for words in refused)
+
+
+def test_encrypted_packages_and_those_with_a_weights_file_run(tmp_path):
+    package = intaglio.compile(mixed_networks.two_readers(), "cv181x", npu_code="chip")
+    feeds, key = feeds_of(package.inputs), bytes(range(32))
+    expected = intaglio.open(package).run(feeds)["y0"]
+    package.save(tmp_path / "w.itg", weights=tmp_path / "w.weights")
+    np.testing.assert_array_equal(intaglio.open(tmp_path / "w.itg").run(feeds)["y0"], expected)
+    pytest.importorskip("cryptography")
+    package.save(tmp_path / "e.itg", encrypt="all", key=key)
+    got = intaglio.open(tmp_path / "e.itg", key=key).run(feeds)["y0"]
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_sessions_of_several_threads_share_a_file():
+    package = intaglio.compile(mixed_networks.two_readers(), "cv181x", npu_code="chip")
+    given = [feeds_of(package.inputs, seed) for seed in range(8)]
+    with intaglio.open(package) as session:
+        expected = [session.run(feeds) for feeds in given]
+    with intaglio.SessionPool(package, 3) as pool:
+        got = list(pool.map(given))
+    for want, found in zip(expected, got, strict=True):
+        np.testing.assert_array_equal(want["y0"], found["y0"])
