@@ -131,6 +131,11 @@ def test_length_of_a_slice(sizes, start, stop, step):
     assert symint.slice_length(SEQ, 0, 1 << 62, 1) is SEQ
 
 
+def test_formulas_that_differ_near_an_end_are_not_equal():
+    """min(2, seq - 1) - min(1, seq - 1) differs from min(1, seq - 1) at two elements only."""
+    assert symint.fixed(symint.slice_length(SEQ, 2, 1, -1), {"batch": 1, "seq": 2, "high": 64}) == 0
+
+
 def test_broadcast():
     assert symint.broadcast((BATCH, 1), (1, SEQ)) == (BATCH, SEQ)
     assert symint.broadcast((SEQ,), (BATCH, SEQ)) == (BATCH, SEQ)

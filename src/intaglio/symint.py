@@ -27,7 +27,8 @@ from intaglio.formula import MAX_TERMS, OPERATIONS, Formula, evaluate, names_in,
 
 P = ParamSpec("P")
 R = TypeVar("R")
-SAMPLES = 12  # sizes at which the value of every SymInt is known; the first is the upper bound
+RANDOM_SAMPLES = 10  # sizes at which the value of every SymInt is known, beside those at the ends
+NEAR_THE_ENDS = 4  # steps from the smallest and the largest sizes: slices are cut there
 MAX_VALUE = 1 << 62  # of a SymInt: the runtime computes with 64 bits
 SHOWN = 60  # characters of a formula in messages
 
@@ -101,11 +102,16 @@ class Symbols:
 
 
 def _sample_sizes(symbols: Sequence[Symbol]) -> Iterator[dict[str, int]]:
-    """Sizes of all symbols: the largest, the smallest, each alone at its smallest, then others."""
+    """Sizes of all symbols: the largest, the smallest, those beside them, each alone at its
+    smallest, then others.
+    """
     yield {s.name: s.high for s in symbols}
     yield {s.name: s.low for s in symbols}
+    for k in range(1, NEAR_THE_ENDS + 1):
+        yield {s.name: min(s.low + k * s.multiple, s.high) for s in symbols}
+        yield {s.name: max(s.high - k * s.multiple, s.low) for s in symbols}
     rng = random.Random(len(symbols))
-    for k in range(SAMPLES - 2):
+    for k in range(RANDOM_SAMPLES):
         picked = {
             s.name: s.multiple * rng.randint(s.low // s.multiple, s.high // s.multiple)
             for s in symbols

@@ -60,7 +60,7 @@ def command(
     intaglio inspect model.itg --extract files/    the cvimodels or bmodels in it
     intaglio inspect model.kmodel --asm    the K210's commands and their words
     intaglio inspect model.bmodel --asm    the commands of Sophgo's BM1684X
-    intaglio inspect model.cvimodel --asm  the commands of Sophgo's CV181x and CV180x
+    intaglio inspect model.cvimodel --asm  the commands of Sophgo's CV18xx
     """
     if vendor := vendor_files.find(file):
         if show_graph or show_choices or extract:

@@ -61,7 +61,7 @@ def _function(
             if words or instruction.name.startswith("tensor."):
                 yield f"  {instruction.at:5}  {text}"
         if not words:
-            yield "            (tensor functions only; --asm shows all instructions)"
+            yield "            (tensor functions only)"
         return
     yield f"function    {number}: {len(function.commands)} commands, {_used(function)}"
     for i, command in enumerate(function.commands):

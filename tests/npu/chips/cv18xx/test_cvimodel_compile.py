@@ -1,7 +1,7 @@
 """cvimodels of quantised graphs: golden streams, dependencies, our simulator, and refusals.
 
 tests/vendors/test_cvi.py runs the same networks in the vendor's simulator. After a change of the
-streams that it has proven: python -m tests.npu.chips.cv18xx.test_compile
+streams that it has proven: python -m tests.npu.chips.cv18xx.test_cvimodel_compile
 """
 
 from __future__ import annotations
