@@ -71,7 +71,7 @@ def as_package(net: Graph, made: Compiled) -> Package:
     return Package.build([Plan([*ins], outs, [Step("npu.run", [*first, *ins], outs)])])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6), st.integers(2, 3), st.sampled_from((1, 2, 5)), st.sampled_from(KINDS))
 def test_every_mask_gives_the_bits_of_the_graph(seed: int, cores: int, mask: int, kind: str):
     found = fitting(seed, True, cores, kind)

@@ -129,11 +129,21 @@ def conflicts(commands: list[Command], lanes: int) -> list[tuple[int, int]]:
     return found
 
 
+def small_networks():
+    return [random_network(k) for k in range(6)]
+
+
+def larger_networks():
+    return [random_network(k) for k in range(6, 20)] + [resnet18(64), mobilenet_v2(64)]
+
+
+@pytest.mark.parametrize(
+    "networks", [small_networks, pytest.param(larger_networks, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("chip", CHIPS)
-def test_commands_wait_for_the_bytes_they_touch(chip):
+def test_commands_wait_for_the_bytes_they_touch(chip, networks):
     lanes = {"cv181x": 8, "cv180x": 2}[chip]
-    graphs = [random_network(k) for k in range(20)] + [resnet18(64), mobilenet_v2(64)]
-    for graph in graphs:
+    for graph in networks():
         made = compile_cvimodel(graph, chip)
         found = decode(made.model.section(cvimodel.CMDBUF), chip)
         assert conflicts(found, lanes) == []
