@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from intaglio.cli import options, vendor_files
 from intaglio.ir import Array, Graph, Type
@@ -77,12 +74,7 @@ def inspect(path: str, words: bool, as_json: bool) -> None:
     """Print the contents of a bmodel."""
     from intaglio.npu.chips.bm1684x import disassembly
 
-    model = load(path)
-    if as_json:
-        click.echo(json.dumps(disassembly.facts(model), indent=1))
-        return
-    for line in disassembly.lines(model, words):
-        click.echo(line)
+    vendor_files.show(disassembly, load(path), words, as_json)
 
 
 def run(

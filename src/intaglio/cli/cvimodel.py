@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from intaglio.cli import options, vendor_files
 from intaglio.ir import Array, Graph, Type
@@ -84,12 +81,7 @@ def inspect(path: str, words: bool, as_json: bool) -> None:
     """Print the contents of a cvimodel."""
     from intaglio.npu.chips.cv18xx import disassembly
 
-    model = load(path)
-    if as_json:
-        click.echo(json.dumps(disassembly.facts(model), indent=1))
-        return
-    for line in disassembly.lines(model, words):
-        click.echo(line)
+    vendor_files.show(disassembly, load(path), words, as_json)
 
 
 def run(

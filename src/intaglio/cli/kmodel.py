@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from intaglio.cli import options, vendor_files
 from intaglio.ir import Array, Graph, Type
@@ -70,12 +67,7 @@ def inspect(path: str, words: bool, as_json: bool) -> None:
     """Print the contents of a kmodel."""
     from intaglio.npu.chips.k210 import disassembly
 
-    model = load(path)
-    if as_json:
-        click.echo(json.dumps(disassembly.facts(model), indent=1))
-        return
-    for line in disassembly.lines(model, words):
-        click.echo(line)
+    vendor_files.show(disassembly, load(path), words, as_json)
 
 
 def run(

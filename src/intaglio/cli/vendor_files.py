@@ -160,3 +160,12 @@ def load(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as e:
         raise BadInput(f"cannot read {path}: {(e.strerror or str(e)).lower()}") from None
+
+
+def show(disassembly: Any, model: Any, words: bool, as_json: bool) -> None:
+    """Print a file by the `facts` and `lines` of its kind's disassembly."""
+    if as_json:
+        click.echo(json.dumps(disassembly.facts(model), indent=1))
+        return
+    for line in disassembly.lines(model, words):
+        click.echo(line)
