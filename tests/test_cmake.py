@@ -134,6 +134,7 @@ def test_pkg_config(prefix, tmp_path):
     assert run(folder / "alone", folder / "m.itg") == SAYS
 
 
+@pytest.mark.slow
 def test_add_subdirectory(tmp_path):
     """The target links and brings nothing else along; plain C without optimisation is quick."""
     folder = project(

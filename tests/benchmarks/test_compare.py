@@ -107,6 +107,7 @@ def test_bf16_beside_the_peers_that_have_it(tmp_path):
         assert made["engines"][engine]["min"] > 0
 
 
+@pytest.mark.slow
 def test_int8_beside_a_peer_and_ourselves_in_f32(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(worker, "CACHE", tmp_path)
     file = tmp_path / "found.json"

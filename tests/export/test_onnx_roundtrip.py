@@ -42,10 +42,12 @@ def round_trip(case: Any) -> None:
         equal(intaglio.interpret(again(graph), feeds), want, case.rtol, case.atol)
 
 
-def test_node_tests_of_the_standard():
-    """Every supported node test of onnx: all operators in all forms."""
+@pytest.mark.parametrize("part", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_node_tests_of_the_standard(part: int):
+    """Supported node tests of onnx, all operators in all forms: every fifth, or all."""
     failed: dict[str, str] = {}
     chosen = [c for c in onnx_conformance.cases() if onnx_conformance.out_of_scope(c) is None]
+    chosen = chosen[::part]
     for case in chosen:
         try:
             with warnings.catch_warnings():

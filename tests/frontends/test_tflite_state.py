@@ -317,6 +317,20 @@ def test_rnn(sequence):
     agrees(data, *[[floats(*shape, scale=0.3)] for _ in range(STEPS)])
 
 
+def test_a_state_of_an_unknown_element_type_is_refused():
+    """Found by mutated files: the type's number was looked up as if it were known."""
+    tensors = [
+        T((BATCH, TIME, INPUTS)),
+        *(T(data=floats(HIDDEN, INPUTS)) for _ in range(8)),
+        T((BATCH, HIDDEN), resource=True),
+        T((BATCH, TIME, HIDDEN)),
+    ]
+    ins = [*range(9), -1, -1, -1, *[1] * 4, -1, -1, 9, 9]
+    layer = op("UNIDIRECTIONAL_SEQUENCE_LSTM", ins, [10], "UnidirectionalSequenceLSTMOptions")
+    with pytest.raises(BadInput, match="operand 18 is of resource; .* needs numbers"):
+        load_tflite(model(tensors, [layer], [0], [10]))
+
+
 # ---- SVDF ----------------------------------------------------------------------------------------
 UNITS, RANK, MEMORY = 4, 2, 6
 

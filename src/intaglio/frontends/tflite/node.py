@@ -105,9 +105,14 @@ class TfliteNode:
         return v
 
     def tensor(self, i: int) -> Tensor | None:
-        """The tensor table of operand `i`; None if it is absent."""
+        """The tensor table of operand `i`, which holds numbers; None if it is absent."""
         index = self.op.inputs[i] if i < len(self.op.inputs) else -1
-        return None if index < 0 else self.tensors[index]
+        if index < 0:
+            return None
+        t = self.tensors[index]
+        if t.dtype not in dtypes.TABLE:
+            raise BadInput(f"operand {i} is of {t.dtype}; {self.op.op} needs numbers")
+        return t
 
     def is_complex(self, i: int) -> bool:
         return i < len(self.op.inputs) and self.op.inputs[i] in self.scope.complex
