@@ -327,7 +327,7 @@ def test_a_state_of_an_unknown_element_type_is_refused():
     ]
     ins = [*range(9), -1, -1, -1, *[1] * 4, -1, -1, 9, 9]
     layer = op("UNIDIRECTIONAL_SEQUENCE_LSTM", ins, [10], "UnidirectionalSequenceLSTMOptions")
-    with pytest.raises(BadInput, match="operand 18 is of resource; .* needs numbers"):
+    with pytest.raises(BadInput, match=r"operand 18 is of resource; .* needs numbers"):
         load_tflite(model(tensors, [layer], [0], [10]))
 
 
