@@ -34,6 +34,7 @@ LAYERS = [
     ("native_session", "package_source"),
     ("input_layouts",),
     ("array_addresses",),
+    ("direct_run",),
     ("bindings",),
     ("passes", "session"),
     ("session_pool", "open_session"),

@@ -14,7 +14,7 @@ from intaglio.ir import Array, Type
 from intaglio.native_session import Sized
 
 _Byte = ctypes.c_char
-_C_CONTIGUOUS_AND_ALIGNED = 0x101  # bits of numpy's flags.num
+C_CONTIGUOUS_AND_ALIGNED = 0x101  # bits of numpy's flags.num
 
 
 def fitting(sized: Sized, inputs: Mapping[str, Array]) -> list[Array] | None:
@@ -23,7 +23,7 @@ def fitting(sized: Sized, inputs: Mapping[str, Array]) -> list[Array] | None:
     for name, dtype, shape in sized.takes:
         a = inputs.get(name)
         fits = type(a) is np.ndarray and a.dtype == dtype and a.shape == shape
-        if not fits or a.flags.num & _C_CONTIGUOUS_AND_ALIGNED != _C_CONTIGUOUS_AND_ALIGNED:  # type: ignore[union-attr]
+        if not fits or a.flags.num & C_CONTIGUOUS_AND_ALIGNED != C_CONTIGUOUS_AND_ALIGNED:  # type: ignore[union-attr]
             return None
         arrays.append(a)
     return arrays if len(arrays) == len(inputs) else None  # type: ignore[return-value]
