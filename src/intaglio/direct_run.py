@@ -72,7 +72,4 @@ def run_directly(
 
 
 def _overlaps(a: Array, arrays: Sequence[Array]) -> bool:
-    for b in arrays:
-        if np.may_share_memory(a, b):
-            return True
-    return False
+    return any(np.may_share_memory(a, b) for b in arrays)
