@@ -7,6 +7,7 @@ A model of a few microseconds takes as long as the Python code around it, so the
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from intaglio.array_addresses import C_CONTIGUOUS_AND_ALIGNED
+from intaglio.custom.handover import run_and_take
 from intaglio.ir import Array
 from intaglio.native_session import Sized
 
@@ -65,7 +67,13 @@ def run_directly(
                 addresses[i] = a.ctypes.data
         if out and not out.keys() <= results.keys():
             return None
-        native.run_at(sized, native.call)
+        if not sized.unread:
+            native.run_at(sized, native.call)
+        else:
+            run = functools.partial(native.run_at, sized, native.call)
+            names = {addresses[i]: n for i, n in sized.unread if not out or n not in out}
+            for at, a in run_and_take(run, names).items():
+                results[names[at]] = a
         return results
     finally:
         lock.release()

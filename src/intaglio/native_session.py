@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import numpy as np
 
 from intaglio import dtypes, native, symint
 from intaglio.custom.callback import take_exception
+from intaglio.custom.handover import MIN_BYTES
 from intaglio.errors import BadInput
 from intaglio.internal_memory import InternalMemory
 from intaglio.ir import Array, Type
@@ -51,6 +53,9 @@ class Sized:
     rows: Any = None  # the shapes for itg_set_shapes; None: the session has only these
     varies: bool = False  # an output may be smaller than its array, because data decides
     padded: list[Shape] | None = None  # shapes of the plan that runs instead, with padded inputs
+    unread: tuple[
+        tuple[int, str], ...
+    ] = ()  # outputs that are a plug-in's result, and nothing else
     direct: tuple[list[Numbered], list[Numbered]] | None = None  # if all of each array is used
 
 
@@ -141,7 +146,13 @@ class NativeSession:
             result.makes.append((name, dtypes.numpy_of(t.dtype), shape))
             result.varies |= bool(t.dynamic)
         if not result.varies:
+            unread = library().itg_output_unread
             numbers = self.input_numbers, self.output_numbers
+            result.unread = tuple(
+                (i, name)
+                for i, (name, dtype, shape) in zip(numbers[1], result.makes, strict=True)
+                if math.prod(shape) * dtype.itemsize >= MIN_BYTES and unread(self.handle, i)
+            )
             result.direct = _numbered(numbers[0], result.takes), _numbered(numbers[1], result.makes)
         return result
 
