@@ -28,7 +28,7 @@ LAYERS = [
     ("targets", "frontends", "package", "npu.ops"),
     ("npu.lowering",),
     ("after_fork",),
-    ("runtime", "padding", "shared_weights", "request_queue", "idle_stack"),
+    ("runtime", "padding", "shared_weights", "request_queue", "idle_stack", "result_memory"),
     ("thread_pool", "internal_memory"),
     ("session_settings",),
     ("native_session", "package_source"),

@@ -7,6 +7,7 @@ import pytest
 
 import intaglio
 from intaglio import ops
+from intaglio.array_addresses import address_of
 from intaglio.direct_run import run_directly
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value
@@ -84,3 +85,19 @@ def test_threads_get_the_results_of_their_own_inputs(session):
     for t in threads:
         t.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_addresses(known, monkeypatch):
+    if not known:  # as in an interpreter with other structs
+        monkeypatch.setattr("intaglio.array_addresses.DATA_OFFSET", None)
+    fixed = A.copy()
+    fixed.flags.writeable = False
+    for a in (A, A[1:], A.T, fixed, np.empty((0, 3)), np.array(1.0), A.view(np.matrix)):
+        assert address_of(a) == a.ctypes.data
+
+
+def test_without_a_known_struct_all_runs_take_the_slow_path(session, monkeypatch):
+    monkeypatch.setattr("intaglio.direct_run.DATA_OFFSET", None)
+    assert directly(session, {"x": A, "y": A}) is None
+    assert (session.run({"x": 3 * A, "y": A})["z"] == 2 * A).all()

@@ -6,7 +6,6 @@ A model of a few microseconds takes as long as the Python code around it, so the
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import threading
 from collections.abc import Sequence
@@ -14,16 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from intaglio.array_addresses import C_CONTIGUOUS_AND_ALIGNED
+from intaglio.array_addresses import C_CONTIGUOUS_AND_ALIGNED, DATA_OFFSET, word_at
 from intaglio.custom.handover import run_and_take
 from intaglio.ir import Array
 from intaglio.native_session import Sized
 
 _READABLE = C_CONTIGUOUS_AND_ALIGNED
 _WRITABLE = C_CONTIGUOUS_AND_ALIGNED | 0x400
-_NO_BUFFER = (TypeError, ValueError, BufferError)  # read-only, empty, or of another kind
 _ndarray = np.ndarray
-_addressof, _from_buffer = ctypes.addressof, ctypes.c_char.from_buffer
 
 
 def run_directly(
@@ -31,7 +28,7 @@ def run_directly(
 ) -> dict[str, Array] | None:
     """The outputs by name, new arrays unless in `out`; None unless every array is just as the plan
     reads or writes it: the caller then finds out what differs."""
-    if sized.direct is None or len(inputs) != len(sized.takes):
+    if sized.direct is None or len(inputs) != len(sized.takes) or DATA_OFFSET is None:
         return None
     native, (reads, writes) = sized.native, sized.direct
     results: dict[str, Array] = {}
@@ -46,14 +43,11 @@ def run_directly(
             if a.flags.num & _READABLE != _READABLE:
                 return None
             arrays.append(a)
-            try:
-                addresses[i] = _addressof(_from_buffer(a))  # type: ignore[arg-type]
-            except _NO_BUFFER:
-                addresses[i] = a.ctypes.data
-        addresses = native.results
+            addresses[i] = word_at(id(a) + DATA_OFFSET).value
+        addresses, large = native.results, sized.large
         for i, name, dtype, shape in writes:
             if not out or name not in out:
-                a = np.empty(shape, dtype)
+                a = sized.new_result(name, dtype, shape) if large else np.empty(shape, dtype)
             else:
                 a = out[name]
                 if type(a) is not _ndarray or a.dtype != dtype or a.shape != shape:
@@ -61,10 +55,7 @@ def run_directly(
                 if a.flags.num & _WRITABLE != _WRITABLE or _overlaps(a, arrays):
                     return None
             results[name] = a
-            try:
-                addresses[i] = _addressof(_from_buffer(a))  # type: ignore[arg-type]
-            except _NO_BUFFER:
-                addresses[i] = a.ctypes.data
+            addresses[i] = word_at(id(a) + DATA_OFFSET).value
         if out and not out.keys() <= results.keys():
             return None
         if not sized.unread:

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes, native, symint
+from intaglio import dtypes, native, result_memory, symint
 from intaglio.custom.callback import take_exception
 from intaglio.custom.handover import MIN_BYTES
 from intaglio.errors import BadInput
 from intaglio.internal_memory import InternalMemory
 from intaglio.ir import Array, Type
+from intaglio.result_memory import ResultMemory
 from intaglio.runtime import CError, CProfile, CView, Model, error_of, library
 from intaglio.session_settings import ANY_PLAN, SessionSettings
 from intaglio.symint import Symbol, Symbols
@@ -25,6 +26,7 @@ from intaglio.symint import Symbol, Symbols
 MAX_LISTED = 8  # plans in a message
 Shape = tuple[int, ...]
 Takes = tuple[str, np.dtype[Any], Shape]  # of an input or output: name, element type, shape
+Named = tuple[int, str]  # number in the package, name
 Numbered = tuple[int, str, np.dtype[Any], Shape]  # and its number in the package
 Call = Callable[[], int]  # runs a session, and returns the status
 
@@ -53,10 +55,15 @@ class Sized:
     rows: Any = None  # the shapes for itg_set_shapes; None: the session has only these
     varies: bool = False  # an output may be smaller than its array, because data decides
     padded: list[Shape] | None = None  # shapes of the plan that runs instead, with padded inputs
-    unread: tuple[
-        tuple[int, str], ...
-    ] = ()  # outputs that are a plug-in's result, and nothing else
+    large: frozenset[str] = frozenset()  # outputs that lie in `memory_of_results`
+    unread: tuple[Named, ...] = ()  # outputs that are a plug-in's result, and nothing else
     direct: tuple[list[Numbered], list[Numbered]] | None = None  # if all of each array is used
+
+    def new_result(self, name: str, dtype: np.dtype[Any], shape: Shape) -> Array:
+        """A new array for an output."""
+        if name in self.large:
+            return self.native.memory_of_results.empty(shape, dtype)
+        return np.empty(shape, dtype)
 
 
 class NativeSession:
@@ -89,6 +96,7 @@ class NativeSession:
         self._counts = len(inputs), len(outputs)
         self.sources, self.results = self.address_lists()
         self.call = self.prepared(self.sources, self.results)
+        self.memory_of_results = ResultMemory()
         self._rows: Any = None  # the shapes that are set; a Sized would be a reference cycle
         self._internal_at = 0  # address of the block of internal memory that the session has
         if settings.internal is not None:
@@ -145,6 +153,11 @@ class NativeSession:
             t, shape = listed[i], tuple(view.shape[: view.rank])
             result.makes.append((name, dtypes.numpy_of(t.dtype), shape))
             result.varies |= bool(t.dynamic)
+        result.large = frozenset(
+            name
+            for name, dtype, shape in result.makes
+            if math.prod(shape) * dtype.itemsize > result_memory.MIN_BYTES
+        )
         if not result.varies:
             unread = library().itg_output_unread
             numbers = self.input_numbers, self.output_numbers
