@@ -119,6 +119,22 @@ itg_status itg_bind_output_buffer(itg_session *s, uint32_t index, itg_buffer *bu
   return bind_buffer(s, false, index, buffer);
 }
 
+uint32_t itg_output_unread(const itg_session *s, uint32_t index) {
+  const itg_model *m = s ? s->model : NULL;
+  if (!m || !m->n_plugins || index >= s->plan->n_outputs) return 0;
+  if (m->output_carried[m->families[s->plan_number].outputs + index]) return 0;
+  const uint32_t id = s->outputs[index].first;
+  if (id == ITG_NONE || s->next[id] != ITG_NONE || m->args[s->plan->outputs + index] != id)
+    return 0;
+  uint32_t named = 0, written = 0;
+  for (uint32_t i = 0; i < m->n_args; i++) named += m->args[i] == id;
+  for (uint32_t i = 0; i < s->n_steps; i++) {
+    const itg_call *call = &s->steps[i].call;
+    for (uint32_t k = 0; k < call->n_out; k++) written += call->out[k] == &s->tensors[id];
+  }
+  return named == 2 && written == 1;  // by the step, and in the list of outputs
+}
+
 // ---- states -------------------------------------------------------------------------------------
 static const itg_tensor *state_tensor(const itg_session *s, uint32_t i) {
   return s->model->arg_tensors[s->plan->inputs + s->states[i].input];

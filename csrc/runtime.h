@@ -168,6 +168,9 @@ void itg_place(itg_session *session, itg_slot *slot, void *data);
 void itg_point(itg_session *session, itg_slot *slot);  // lets its tensors lie where it lies
 void itg_carry_states(itg_session *session);
 itg_status itg_bind_all(itg_session *session, const void *const *inputs, void *const *outputs);
+// Is an output of a model with plug-ins written by one step, and read by nothing afterwards? A
+// caller that knows the kernel may then take its result from elsewhere, as Python does.
+ITG_API uint32_t itg_output_unread(const itg_session *session, uint32_t index);
 // padding.c
 itg_status itg_check_padding(const itg_model *model, itg_error *error);
 void itg_pad_input(const itg_slot *slot, const itg_tensor *tensor, const void *data);

@@ -67,3 +67,12 @@ def test_a_model_that_is_valid_at_one_size_is_shown_from_its_file(tmp_path: Path
     done = intaglio("inspect", path, "--dim", "n=1", "--graph")
     assert done.returncode == 0, done.stderr
     assert "inputs      x  f32[1x4]" in done.stdout
+
+
+def test_several_sizes_are_shown_at_the_largest(tmp_path: Path):
+    """As are the choices and the partition."""
+    path = saved("(float[1,n] x) => (float[1,n] y) { y = Exp(x) }", tmp_path)
+    made = tmp_path / "m.itg"
+    intaglio("compile", path, "--dim", "n=3,40", "-o", made)
+    facts = json.loads(intaglio("inspect", made, "--json").stdout)
+    assert facts["inputs"]["x"]["shape"] == [1, 40]

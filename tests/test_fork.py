@@ -211,8 +211,9 @@ def test_a_run_while_another_thread_runs_the_session_is_refused():
     """`Session.run` waits for its lock; without it, the runtime refuses the second thread."""
 
     class NoLock:
-        def __enter__(self) -> None: ...
-        def __exit__(self, *exc: object) -> None: ...
+        def acquire(self, *exc: object) -> None: ...
+
+        release = __enter__ = __exit__ = acquire
 
     package, x = big(200_003)
     refused = []

@@ -27,11 +27,12 @@ class Binding:
     ):
         self.inputs, self.outputs = inputs, outputs
         self._turn, self._sized, self._native = turn, sized, sized.native
-        self._sources, self._results = self._native.address_lists()
+        sources, results = self._native.address_lists()
         for i, a in zip(self._native.input_numbers, inputs.values(), strict=True):
-            self._sources[i] = address_of(a)
+            sources[i] = address_of(a)
         for i, a in zip(self._native.output_numbers, outputs.values(), strict=True):
-            self._results[i] = address_of(a)
+            results[i] = address_of(a)
+        self._call = self._native.prepared(sources, results)
 
     def run(self) -> dict[str, Array]:
         """Run the model on what lies in `inputs`; returns `outputs`.
@@ -39,7 +40,7 @@ class Binding:
         If data decides how large an output is, the result has a view of the part that was written.
         """
         with self._turn.lock:
-            self._native.run_at(self._sized, self._sources, self._results)
+            self._native.run_at(self._sized, self._call)
             if not self._sized.varies:
                 return self.outputs
             shapes = self._native.output_shapes()

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import math
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes, native, symint
+from intaglio import dtypes, native, result_memory, symint
 from intaglio.custom.callback import take_exception
+from intaglio.custom.handover import MIN_BYTES
 from intaglio.errors import BadInput
 from intaglio.internal_memory import InternalMemory
 from intaglio.ir import Array, Type
+from intaglio.result_memory import ResultMemory
 from intaglio.runtime import CError, CProfile, CView, Model, error_of, library
 from intaglio.session_settings import ANY_PLAN, SessionSettings
 from intaglio.symint import Symbol, Symbols
@@ -22,6 +26,9 @@ from intaglio.symint import Symbol, Symbols
 MAX_LISTED = 8  # plans in a message
 Shape = tuple[int, ...]
 Takes = tuple[str, np.dtype[Any], Shape]  # of an input or output: name, element type, shape
+Named = tuple[int, str]  # number in the package, name
+Numbered = tuple[int, str, np.dtype[Any], Shape]  # and its number in the package
+Call = Callable[[], int]  # runs a session, and returns the status
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,15 @@ class Sized:
     rows: Any = None  # the shapes for itg_set_shapes; None: the session has only these
     varies: bool = False  # an output may be smaller than its array, because data decides
     padded: list[Shape] | None = None  # shapes of the plan that runs instead, with padded inputs
+    large: frozenset[str] = frozenset()  # outputs that lie in `memory_of_results`
+    unread: tuple[Named, ...] = ()  # outputs that are a plug-in's result, and nothing else
+    direct: tuple[list[Numbered], list[Numbered]] | None = None  # if all of each array is used
+
+    def new_result(self, name: str, dtype: np.dtype[Any], shape: Shape) -> Array:
+        """A new array for an output."""
+        if name in self.large:
+            return self.native.memory_of_results.empty(shape, dtype)
+        return np.empty(shape, dtype)
 
 
 class NativeSession:
@@ -62,8 +78,8 @@ class NativeSession:
         )
         if status:
             raise error_of(status, error.words)
-        self._handle = handle
-        self.close = weakref.finalize(self, lib.itg_session_destroy, handle)
+        self._handle, self._closed = handle, False
+        self._destroy = weakref.finalize(self, lib.itg_session_destroy, handle)
         every = range(model.plans) if settings.plan == ANY_PLAN else [settings.plan]
         self.plan = every[0]
         pairs = model.states(self.plan)
@@ -78,16 +94,22 @@ class NativeSession:
         self.outputs = {n: t for i, (n, t) in enumerate(outputs.items()) if i not in made}
         self.states = {list(inputs)[i]: list(inputs.values())[i] for i, _ in pairs}
         self._counts = len(inputs), len(outputs)
-        self._sources, self._results = self.address_lists()
+        self.sources, self.results = self.address_lists()
+        self.call = self.prepared(self.sources, self.results)
+        self.memory_of_results = ResultMemory()
         self._rows: Any = None  # the shapes that are set; a Sized would be a reference cycle
-        self._call = lib.itg_run_with
         self._internal_at = 0  # address of the block of internal memory that the session has
         if settings.internal is not None:
             settings.internal.reserve(self.internal_bytes)
 
+    def close(self) -> None:
+        """Free the session's memory."""
+        self._closed = True
+        self._destroy()
+
     @property
     def handle(self) -> ctypes.c_void_p:
-        if not self.close.alive:
+        if self._closed:
             raise BadInput("the session is closed; open the package again")
         return self._handle
 
@@ -115,7 +137,7 @@ class NativeSession:
             types = [t.shape for t in self.inputs.values()]
             result = Sized(self, _takes(self.inputs, types), [])
         else:
-            rows = ((ctypes.c_int64 * native.MAX_RANK) * max(len(self._sources), 1))()
+            rows = ((ctypes.c_int64 * native.MAX_RANK) * max(len(self.sources), 1))()
             for i, name, shape in zip(self.input_numbers, self.inputs, shapes, strict=True):
                 order = np.argsort(self.perms[name]) if name in self.perms else range(len(shape))
                 rows[i][: len(shape)] = [shape[k] for k in order]
@@ -131,26 +153,37 @@ class NativeSession:
             t, shape = listed[i], tuple(view.shape[: view.rank])
             result.makes.append((name, dtypes.numpy_of(t.dtype), shape))
             result.varies |= bool(t.dynamic)
+        result.large = frozenset(
+            name
+            for name, dtype, shape in result.makes
+            if math.prod(shape) * dtype.itemsize > result_memory.MIN_BYTES
+        )
+        if not result.varies:
+            unread = library().itg_output_unread
+            numbers = self.input_numbers, self.output_numbers
+            result.unread = tuple(
+                (i, name)
+                for i, (name, dtype, shape) in zip(numbers[1], result.makes, strict=True)
+                if math.prod(shape) * dtype.itemsize >= MIN_BYTES and unread(self.handle, i)
+            )
+            result.direct = _numbered(numbers[0], result.takes), _numbered(numbers[1], result.makes)
         return result
 
     def _apply(self, sized: Sized) -> None:
+        handle = self.handle  # raises if the session is closed
         if sized.rows is not None:
             self._rows = None
-            self.check(library().itg_set_shapes(self.handle, sized.rows))
+            self.check(library().itg_set_shapes(handle, sized.rows))
         self._rows = sized.rows
 
     # ---- running -------------------------------------------------------------------------------
     def run(self, sized: Sized, sources: list[Any], results: list[Any]) -> None:
         """Run with inputs and outputs at these addresses."""
-        if not self.states:
-            self._sources[: len(sources)] = sources
-            self._results[: len(results)] = results
-        else:
-            for i, address in zip(self.input_numbers, sources, strict=True):
-                self._sources[i] = address
-            for i, address in zip(self.output_numbers, results, strict=True):
-                self._results[i] = address
-        self.run_at(sized, self._sources, self._results)
+        for i, address in zip(self.input_numbers, sources, strict=True):
+            self.sources[i] = address
+        for i, address in zip(self.output_numbers, results, strict=True):
+            self.results[i] = address
+        self.run_at(sized, self.call)
 
     def address_lists(self) -> tuple[Any, Any]:
         """Addresses of all inputs and of all outputs for `run_at`, null until they are set.
@@ -161,19 +194,26 @@ class NativeSession:
         lists = (ctypes.c_void_p * max(n_inputs, 1))(), (ctypes.c_void_p * max(n_outputs, 1))()
         return lists
 
-    def run_at(self, sized: Sized, sources: Any, results: Any) -> None:
-        """Run with inputs and outputs at the addresses in these lists of `address_lists`."""
-        handle = self.handle
-        if sized.rows is not self._rows:
+    def prepared(self, sources: Any, results: Any) -> Call:
+        """A run with inputs and outputs at the addresses in these lists of `address_lists`.
+
+        ctypes converts its arguments once, here, which halves the time of a call.
+        """
+        run = library()["itg_run_with"]  # without argtypes, which would convert each time
+        run.restype = ctypes.c_uint32
+        session = ctypes.c_char.from_address(self._handle.value or 0)
+        return functools.partial(run, *map(ctypes.byref, (session, sources, results)))
+
+    def run_at(self, sized: Sized, call: Call) -> None:
+        """Run a call of `prepared`."""
+        if self._closed or sized.rows is not self._rows:
             self._apply(sized)
-        if self.settings.internal is None:
-            status = self._call(handle, sources, results)
-        else:
-            status = self._run_lent(self.settings.internal, sources, results)
+        internal = self.settings.internal
+        status = call() if internal is None else self._run_lent(internal, call)
         if status:
             self.check(status)
 
-    def _run_lent(self, internal: InternalMemory, sources: Any, results: Any) -> int:
+    def _run_lent(self, internal: InternalMemory, call: Call) -> int:
         """Run with internal memory that is borrowed for this run; returns the status."""
         block = internal.take()
         try:
@@ -181,7 +221,7 @@ class NativeSession:
                 self._internal_at = 0
                 self.check(library().itg_set_internal(self.handle, block.address, block.bytes))
                 self._internal_at = block.address
-            return int(self._call(self.handle, sources, results))
+            return call()
         finally:
             internal.give(block)
 
@@ -269,3 +309,7 @@ def _takes(types: dict[str, Type], shapes: Sequence[Shape]) -> list[Takes]:
         (n, dtypes.numpy_of(t.dtype), shape)
         for (n, t), shape in zip(types.items(), shapes, strict=True)
     ]
+
+
+def _numbered(numbers: Sequence[int], arrays: Sequence[Takes]) -> list[Numbered]:
+    return [(i, *a) for i, a in zip(numbers, arrays, strict=True)]

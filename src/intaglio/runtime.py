@@ -175,6 +175,7 @@ def library() -> ctypes.CDLL:
         ("itg_get_output", u32, pointer, u32, pointer),
         ("itg_get_profile", u32, pointer, u32, pointer),
         ("itg_reset_profile", None, pointer),
+        ("itg_output_unread", u32, pointer, u32),
     ]
     for name, result, *arguments in signatures:
         function = getattr(lib, name)

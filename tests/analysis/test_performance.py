@@ -190,3 +190,27 @@ def test_mistakes_are_one_line(package, graph, tmp_path: Path, capsys, args, wor
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
+
+
+def test_several_sizes_are_reported_at_the_largest(tmp_path):
+    """The metadata of layers is of the largest plan, which is the last one."""
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    w = np.random.default_rng(0).normal(0, 0.2, (16, 16, 3, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], "a", pads=[1] * 4),
+        helper.make_node("Relu", ["a"], ["y"], "y"),
+    ]
+    shape = [1, 16, "side", "side"]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in "xy"]
+    held = [numpy_helper.from_array(w, "w")]
+    save(
+        helper.make_model(helper.make_graph(nodes, "g", *([p] for p in ports), held)),
+        tmp_path / "m",
+    )
+    both, large = (
+        intaglio.compile(tmp_path / "m", target="rk3588", dims={"side": sides})
+        for sides in ([48, 8], 48)
+    )
+    assert performance(both).to_dict() == performance(large).to_dict()
+    assert memory(both).cpu_arena == memory(large).cpu_arena

@@ -20,6 +20,31 @@ static bool sizes(itg_separable *s, bool expands) {
   return true;
 }
 
+// The height of a band, and memory for it. A smaller image never needs more memory than a larger
+// one, because what a band may take depends on its image by one line alone.
+static bool fit(itg_separable *s, bool expands) {
+  const int64_t *stride = s->w.stride;
+  const int64_t step = stride[1] < 8 && stride[2] < 8 ? stride[1] * stride[2] : 64;
+  s->band = 1;
+  if (!sizes(s, expands)) return false;
+  const int64_t one = s->kept + s->made;
+  int64_t most = one + PIXELS * s->middle * (expands ? 1 + step : 1);
+  most = (most + ITG_PANEL - 1) / ITG_PANEL * ITG_PANEL;
+  if (most > NEAR) most = NEAR;
+  if (most < one) most = one;
+  s->band = (PIXELS + s->w.out[2] - 1) / s->w.out[2];
+  if (s->band > s->w.out[1]) s->band = s->w.out[1];
+  while (sizes(s, expands) && s->band > 1 && s->kept + s->made > most) s->band--;
+  if (s->band == s->w.out[1]) return sizes(s, expands);
+  const int64_t band = s->band;
+  s->band = s->w.out[1];
+  if (sizes(s, expands) && s->kept + s->made < most) most = s->kept + s->made;
+  s->band = band;
+  if (!sizes(s, expands)) return false;
+  s->bytes = (uint64_t)most * sizeof(float);
+  return true;
+}
+
 static itg_words product(const itg_tensor *w, const itg_tensor *bias, int64_t k, int64_t n,
                          int64_t panels) {
   const int64_t want[4] = {1, panels, k, ITG_PANEL};
@@ -70,10 +95,7 @@ itg_words itg_separable_of(const itg_call *call, itg_separable *s, itg_tensor *o
   words = itg_slide(&s->w, 1, 2, a->pad, out);
   if (words) return words;
   REFUSE(s->w.out[2] > most, "the output is absurdly wide");
-  s->band = (PIXELS + s->w.out[2] - 1) / s->w.out[2];
-  if (s->band > s->w.out[1]) s->band = s->w.out[1];
-  while (sizes(s, expand) && s->band > 1 && s->kept + s->made > NEAR) s->band--;
-  REFUSE(!sizes(s, expand), "what lies between the products is absurdly large");
+  REFUSE(!fit(s, expand), "what lies between the products is absurdly large");
   return NULL;
 }
 

@@ -42,9 +42,10 @@ itg_words itg_qconv_residual(const itg_call *call, const itg_attrs_qconv *a, con
 itg_words itg_qdepthwise_of(const itg_call *call, itg_qdepth *d, itg_tensor *out);
 
 enum {
-  ITG_QPIXELS = 128,    // output pixels that are multiplied with all panels before the next ones
-  ITG_QCLASSES = 12,    // most sets of taps that lie inside the image (class in qconv.c)
-  ITG_QENTRIES = 4096,  // of the largest table
+  ITG_QIMAGE = 96 << 10,  // bytes of the image that are copied at a time
+  ITG_QPIXELS = 128,      // output pixels that are multiplied with all panels before the next ones
+  ITG_QCLASSES = 12,      // most sets of taps that lie inside the image (class in qconv.c)
+  ITG_QENTRIES = 4096,    // of the largest table
 };
 
 typedef struct itg_qlayout {   // scratch memory of one thread, in bytes
@@ -55,6 +56,8 @@ typedef struct itg_qlayout {   // scratch memory of one thread, in bytes
 } itg_qlayout;
 
 // The layout is the same for every ISA. Returns false if a size overflows.
+// Fewer pixels never need more than more of them: there is room for a whole block, even if the
+// lines of a narrower image fill it better.
 static inline bool itg_qlayout_of(const itg_qconv *c, itg_qlayout *l) {
   const itg_window *w = &c->w;
   const int64_t most = INT64_C(1) << 31, read = c->fours * ITG_FOUR, pixel = c->deep * c->groups;
@@ -66,13 +69,17 @@ static inline bool itg_qlayout_of(const itg_qconv *c, itg_qlayout *l) {
     l->line = (w->out[2] - 1) * w->stride[2] + (w->kernel[2] - 1) * w->dilation[2] + 1;
     if (__builtin_mul_overflow(l->line, pixel, &l->line) || l->line > most) return false;
     l->line = (l->line + 63) / 64 * 64 + 64;  // avoids a power of two, which causes cache conflicts
-    l->rows = (96 << 10) / l->line / w->kernel[0];
+    l->rows = ITG_QIMAGE / l->line / w->kernel[0];
     l->rows = l->rows > reach ? (l->rows - reach) / w->stride[1] + 1 : 1;
     l->rows = l->rows < w->out[1] ? l->rows : w->out[1];
     l->lines = (l->rows - 1) * w->stride[1] + reach;
     if (__builtin_mul_overflow(l->line, l->lines, &l->plane) || l->plane > most / w->kernel[0])
       return false;
-    l->image = (uint64_t)(l->plane * w->kernel[0]) + 64 + ((uint64_t)read + 63) / 64 * 64;
+    int64_t room = l->plane * w->kernel[0], whole = (w->out[1] - 1) * w->stride[1] + reach;
+    if (__builtin_mul_overflow(whole, l->line * w->kernel[0], &whole) || whole > ITG_QIMAGE)
+      whole = ITG_QIMAGE;
+    if (room < whole) room = whole;
+    l->image = (uint64_t)room + 64 + ((uint64_t)read + 63) / 64 * 64;
   }
   if (read > most / ITG_QPIXELS || l->taps > most / 64) return false;
   if (c->joined == ITG_QRUN_WINDOW) l->gather = (uint64_t)(read * ITG_QPIXELS + 64 + 63) / 64 * 64;

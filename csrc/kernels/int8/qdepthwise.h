@@ -32,11 +32,12 @@ static inline void itg_qfives_of(itg_qdepth *d) {
   const bool five = w->kernel[0] == 1 && w->kernel[1] == 5 && w->kernel[2] == 5 &&
                     w->dilation[1] == 1 && w->dilation[2] == 1 && w->stride[1] <= 2 &&
                     w->stride[1] == w->stride[2];
-  if (!five || w->out[2] < 1 || w->out[2] > 128) return;
-  d->five_columns = ((w->out[2] < 7 ? 7 : w->out[2]) - 1) * w->stride[2] + 5;
-  d->five_slots = (24 << 10) / (d->five_columns * 4 * ITG_QPLACE);
-  if (d->five_slots < 2) d->five_slots = 2;
-  const uint64_t total = (uint64_t)(4 * d->five_slots * d->five_columns * ITG_QPLACE);
+  if (!five || w->out[2] < 1) return;
+  const int64_t wide = w->out[2] < 7 ? 7 : w->out[2] > 128 ? 128 : w->out[2], near = 24 << 10;
+  d->five_columns = (wide - 1) * w->stride[2] + 5;
+  const int64_t slot = 4 * d->five_columns * ITG_QPLACE, slots = near / slot;
+  if (w->out[2] <= 128) d->five_slots = slots < 2 ? 2 : slots;
+  const uint64_t total = (uint64_t)(slots < 2 ? 2 * slot : near);  // also for narrower lines
   d->total = d->total > total ? d->total : total;
 }
 
@@ -60,11 +61,13 @@ static inline itg_words itg_qdepth_of(const itg_window *w, int64_t channels, itg
   d->strip = reach < most ? (most - reach) / step : 0;
   if (d->strip < 8) d->strip = 8;
   if (d->strip > w->out[2]) d->strip = w->out[2];
+  // Wider lines never need less: there is room for the longest strip, whatever theirs is.
+  const int64_t longest = d->strip < 4 ? 4 : d->strip;  // four are computed at a time
   const int64_t strips = (w->out[2] + d->strip - 1) / (d->strip ? d->strip : 1);
   d->strip = strips ? (w->out[2] + strips - 1) / strips : 0;
-  const int64_t pixels = d->strip < 4 ? 4 : d->strip;  // four are computed at a time
+  const int64_t pixels = d->strip < 4 ? 4 : d->strip;
   d->columns = (pixels - 1) * step + reach + 1;
-  d->total = (uint64_t)(d->high * d->groups * d->columns * ITG_QPLACE);
+  d->total = (uint64_t)(d->high * d->groups * ((longest - 1) * step + reach + 1) * ITG_QPLACE);
   itg_qfives_of(d);
   return NULL;
 }

@@ -118,12 +118,11 @@ def memory(package: Package) -> Report:
             "`intaglio inspect` shows the memory of the CPU's"
         )
     modules = [_module(m["memory"]) for m in meta["npu"]]
-    held = {id(t): t for t in package.plan.tensors() if t.memory == "const" and t.data is not None}
+    plan = package.plans[-1]  # the largest: the metadata is of it
+    held = {id(t): t for t in plan.tensors() if t.memory == "const" and t.data is not None}
     programs = sum(m.weights for m in modules)
     weights = sum(t.size for t in held.values()) - programs
-    report = Report(
-        meta["target"], len(package.bytes), max(weights, 0), package.plan.arena, modules
-    )
+    report = Report(meta["target"], len(package.bytes), max(weights, 0), plan.arena, modules)
     report.lives = [lives(m) for m in modules]
     report.layers = [len(m["layers"]) for m in meta["npu"]]
     return report

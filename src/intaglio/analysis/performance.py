@@ -226,7 +226,7 @@ def performance(
     serial: bool = False,
     core_mask: CoreMask | None = None,
 ) -> Performance:
-    """Predict how fast a package runs on the chip that it was compiled for.
+    """Predict how fast a package runs on the chip that it was compiled for, at its largest sizes.
 
     `clock` (MHz) and `ddr` (bytes per nanosecond) replace the chip's figures. Other memory sizes,
     batches and types, and more cores, need another program: compile for them. With `serial` each
@@ -251,7 +251,8 @@ def performance(
         if not 0 < v < math.inf:
             raise BadInput(f"{what} is {v:g}; it must be above 0")
     found = replace(found, **changes)  # type: ignore[arg-type]
-    steps = [s for s in package.plan.steps if s.op == "npu.run"]
+    plan = package.plans[-1]  # the largest: the metadata is of it
+    steps = [s for s in plan.steps if s.op == "npu.run"]
     programs = [s.inputs[0].data for s in steps if s.inputs[0] and s.inputs[0].data is not None]
     partition = Partition.from_dict(meta["partition"])
     compiled = max((int(np.frombuffer(p, isa.PROGRAM, 1)["cores"][0]) for p in programs), default=1)
@@ -264,7 +265,7 @@ def performance(
         estimates=list(found.estimates),
         chip_cores=found.cores,
         core_numbers=chosen,
-        name=package.plan.name,
+        name=plan.name,
     )
     on_cpu, now = list(partition.on_cpu), 0.0
     for m in partition.modules:

@@ -140,7 +140,7 @@ def _package(file: str, show_graph: bool, show_choices: bool, as_json: bool) -> 
         _locked(file, protection, as_json)
         return
     package = model_files.load_package(file)
-    plan = package.plan
+    plan = package.plans[-1]  # the largest: choices and partition are those of it
     facts = {"target": package.meta.get("target", ""), "isa": package.isa, **protection}
     facts |= summary.of_plan(plan)
     results = choices.of_package(package.meta)

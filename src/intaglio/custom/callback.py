@@ -17,6 +17,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.custom.definition import Operand
+from intaglio.custom.handover import hand_over
 from intaglio.ir import Array, Type
 from intaglio.native import CCall, CTensor
 from intaglio.native_op import NativeOp, as_tuples
@@ -76,10 +77,10 @@ class Callbacks:
                 if self.out:
                     places = [place.array() for place in step.outputs]
                     to = places[0] if len(places) == 1 else places
-                    got = self.compute(*inputs, **step.attrs, out=to)
+                    results = _listed(self.compute(*inputs, **step.attrs, out=to))
                 else:
-                    got = self.compute(*inputs, **step.attrs)
-            return step.store(got, self.dynamic)
+                    results = _listed(self.compute(*inputs, **step.attrs))
+            return step.store(results, self.dynamic)
         except BaseException as e:
             return _fail(e)
 
@@ -131,16 +132,15 @@ class _Operands:
         string_at = ctypes.string_at
         return all(string_at(at, size) == raw for at, size, raw in self.raw)
 
-    def store(self, got: Any, dynamic: bool) -> int | None:
-        """Copy the results to where the session wants them."""
-        results = got if isinstance(got, tuple | list) else (got,)
+    def store(self, results: list[Any], dynamic: bool) -> int | None:
+        """Copy the results to where the session wants them, unless its caller takes them."""
         if len(results) != len(self.outputs):
             return _words(
                 f"its body made {len(results)} results; its shape function says {len(self.outputs)}"
             )
-        for place, result in zip(self.outputs, results, strict=True):
+        for i, place in enumerate(self.outputs):
             out = place.array()
-            a = result if isinstance(result, np.ndarray) else np.asarray(result)
+            a = results[i]
             if a.dtype != out.dtype or (a.shape != out.shape and not (dynamic and _within(a, out))):
                 return _words(
                     f"its body made {a.dtype}{list(a.shape)}; its shape function says "
@@ -149,7 +149,9 @@ class _Operands:
             if a is out:
                 continue
             if a.shape == out.shape:
-                out[...] = a
+                del a
+                if not hand_over(results, i, place.data):
+                    out[...] = results[i]
             else:  # dense for its true shape
                 out.reshape(-1)[: a.size] = a.reshape(-1)
                 CTensor.from_address(place.address).shape[: a.ndim] = list(a.shape)
@@ -159,10 +161,11 @@ class _Operands:
 class _Place:
     """A tensor of a step, and its array as long as it stays where it is."""
 
-    __slots__ = ("_array", "_dtype", "_memory", "_raw", "_shape", "_writable", "address")
+    __slots__ = ("_array", "_dtype", "_memory", "_raw", "_shape", "_writable", "address", "data")
 
     def __init__(self, address: int, writable: bool):
         self.address, self._writable, self._raw = address, writable, b""
+        self.data = 0  # where its elements are
 
     def array(self) -> Array:
         raw = ctypes.string_at(self.address, _TENSOR)
@@ -179,8 +182,14 @@ class _Place:
             memory = self._memory.from_address(t.data)
             self._array = np.ndarray(self._shape, self._dtype, memory)
         self._array.flags.writeable = self._writable  # constants lie in a file mapped to be read
-        self._raw = raw
+        self._raw, self.data = raw, t.data or 0
         return self._array
+
+
+def _listed(got: Any) -> list[Any]:
+    """The results of a body as a list of arrays, which has no reference to them but its own."""
+    results = got if isinstance(got, tuple | list) else (got,)
+    return [a if isinstance(a, np.ndarray) else np.asarray(a) for a in results]
 
 
 def _within(a: Array, out: Array) -> bool:
