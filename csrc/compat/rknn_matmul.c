@@ -341,6 +341,9 @@ RK_API int rknn_matmul_set_quant_params(rknn_matmul_ctx context, rknn_quant_para
   const int w = params ? which(params->name) : -1;
   if (w < 0)
     return rk_fail(RKNN_ERR_PARAM_INVALID, __func__, "params->name is not \"A\", \"B\" or \"C\"");
+  if (m->types.of[w] != I4 && m->types.of[w] != I8)
+    return rk_fail(RKNN_ERR_PARAM_INVALID, __func__, "%s is no matrix of quantised integers",
+                   params->name);
   const int16_t type = w == B ? m->info.B_quant_type : m->info.AC_quant_type;
   const int32_t count = type < RKNN_QUANT_TYPE_PER_CHANNEL_SYM ? 1
                         : type < RKNN_QUANT_TYPE_PER_GROUP_SYM

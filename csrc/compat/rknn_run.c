@@ -172,9 +172,10 @@ static int compute(rk_context *c) {
                      "the memory of '%s' was destroyed; set another one", t->name);
     status = input ? itg_get_input(c->session, t->index, &view)
                    : itg_get_output(c->session, t->index, &view);
-    if (b->direct && !status)
-      status = input ? itg_bind_input(c->session, t->index, rk_mem_data(b->mem), view.bytes)
-                     : itg_bind_output(c->session, t->index, rk_mem_data(b->mem), view.bytes);
+    void *data = b->direct ? rk_mem_data(b->mem) : NULL;  // NULL: the session's own memory
+    if (!status && !input) status = itg_bind_output(c->session, t->index, data, view.bytes);
+    if (!status && b->direct && input)
+      status = itg_bind_input(c->session, t->index, data, view.bytes);
     if (b->direct || !input) continue;
     rk_view from = b->view, to = own_input(c, t);
     from.data = rk_mem_data(b->mem);
@@ -240,6 +241,7 @@ int rk_wait(rk_context *c, const char *function, int32_t timeout_ms) {
 static int keep_outputs(rk_context *c) {
   for (uint32_t i = 0; i < c->model->n_outputs; i++) {
     itg_view view, *kept = &c->previous[i];
+    if (c->outputs[i].mem) continue;  // it is in the caller's memory
     itg_get_output(c->session, c->model->outputs[i].index, &view);
     free((void *)kept->data);
     *kept = view;
@@ -289,8 +291,17 @@ static int get_output(rk_context *c, const char *function, rknn_output *out, boo
     return rk_fail(RKNN_ERR_OUTPUT_INVALID, function, "index is %u; the model has %u outputs",
                    out->index, m->n_outputs);
   const rk_tensor *t = &m->outputs[out->index];
+  const rk_binding *bound = &c->outputs[out->index];
+  if (bound->mem && bound->direct && !rk_mem_lives(bound->mem))
+    return rk_fail(RKNN_ERR_OUTPUT_INVALID, function,
+                   "output '%s' is in memory that was destroyed; set another one and run again",
+                   t->name);
   itg_view view = c->previous[out->index];
-  if (!before) itg_get_output(c->session, t->index, &view);
+  if (!before || !view.data) {
+    const int code = rk_wait(c, function, 0);
+    if (code) return code;
+    itg_get_output(c->session, t->index, &view);
+  }
   const rk_view from = rk_held_view(t, view.shape, view.rank, (void *)view.data);
   rk_view to = from;
   rk_change change = {0};
