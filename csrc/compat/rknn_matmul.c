@@ -3,155 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rknn_internal.h"
-#include "rknn_matmul_api.h"
+#include "rknn_matmul_layout.h"
 
-enum { ROWS = 16, MAX_SHAPES = 512, MAX_SIDE = 1 << 20 };  // rows of A that share one row of B
-enum { A, B, C };
-
-typedef struct types {
-  rknn_tensor_type of[3];
-} types;
-
-typedef struct quant {
-  float *scale;
-  int32_t *zp;
-  int32_t n_scale, n_zp;
-} quant;
-
-typedef struct matmul {
-  rk_context head;  // first: contexts of both kinds are in one list
-  rknn_matmul_info info;
-  types types;
-  rknn_matmul_shape *shapes, now;
-  int n_shapes;
-  rknn_tensor_mem *mem[3];
-  float *b_float;   // [K, N], as set_io_mem read it
-  int8_t *b_whole;  // the same of integers
-  quant quant[3];
-} matmul;
-
-static bool types_of(rknn_matmul_type type, types *t) {
-  static const types known[16] = {
-#define F RKNN_TENSOR_FLOAT16
-#define I8 RKNN_TENSOR_INT8
-#define I4 RKNN_TENSOR_INT4
-      [RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT32] = {{F, F, RKNN_TENSOR_FLOAT32}},
-      [RKNN_INT8_MM_INT8_TO_INT32] = {{I8, I8, RKNN_TENSOR_INT32}},
-      [RKNN_INT8_MM_INT8_TO_INT8] = {{I8, I8, I8}},
-      [RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT16] = {{F, F, F}},
-      [RKNN_FLOAT16_MM_INT8_TO_FLOAT32] = {{F, I8, RKNN_TENSOR_FLOAT32}},
-      [RKNN_FLOAT16_MM_INT8_TO_FLOAT16] = {{F, I8, F}},
-      [RKNN_FLOAT16_MM_INT4_TO_FLOAT32] = {{F, I4, RKNN_TENSOR_FLOAT32}},
-      [RKNN_FLOAT16_MM_INT4_TO_FLOAT16] = {{F, I4, F}},
-      [RKNN_INT8_MM_INT8_TO_FLOAT32] = {{I8, I8, RKNN_TENSOR_FLOAT32}},
-      [RKNN_INT4_MM_INT4_TO_INT16] = {{I4, I4, RKNN_TENSOR_INT16}},
-      [RKNN_INT8_MM_INT4_TO_INT32] = {{I8, I4, RKNN_TENSOR_INT32}},
-      [RKNN_FLOAT16_MM_INT4_TO_BFLOAT16] = {{F, I4, RKNN_TENSOR_BFLOAT16}},
-      [RKNN_INT8_MM_INT4_TO_FLOAT16] = {{I8, I4, F}},
-  };
-  if ((int)type < 1 || (int)type > 15 || !known[type].of[A]) return false;
-  *t = known[type];
-  return true;
-}
-
-// ---- layouts ------------------------------------------------------------------------------------
-typedef struct tiles {
-  int32_t a, b_n, b_k, c, segment;  // elements; K of B is split into segments
-} tiles;
-
-static tiles tiles_of(const types *t) {
-  const char *name = rk_platform_of(getenv("INTAGLIO_RKNN_PLATFORM"))->name;
-  const bool small = !strcmp(name, "rk3566") || !strcmp(name, "rk3568"),
-             middle = !strcmp(name, "rk3562");
-  const bool half = t->of[A] == F;
-  tiles made = {.a = half ? 8 : t->of[A] == I4 ? 32 : 16, .b_k = 32};
-  // B of another type than A lies as B of the type that goes with C
-  made.b_n = half ? 16 : t->of[A] == I4 ? 64 : 32;
-  if (middle) made.b_n = half ? 8 : 16;
-  if (small) {
-    made.a = half ? 4 : 8;
-    made.b_n = half ? 8 : 16;
-    made.b_k = half ? 16 : 32;
-  }
-  made.c = t->of[C] == RKNN_TENSOR_INT16 ? 8 : 4;
-  made.segment = !strcmp(name, "rk3576") ? 4096 : !strcmp(name, "rk3588") ? 8192 : MAX_SIDE;
-  return made;
-}
-
-static size_t b_offset(const tiles *t, int32_t K, int32_t N, int32_t k, int32_t n) {
-  const int32_t begin = k / t->segment * t->segment,
-                length = K - begin < t->segment ? K - begin : t->segment;
-  const int32_t in = k - begin;
-  return (size_t)begin * N +
-         (((size_t)(n / t->b_n) * (length / t->b_k) + in / t->b_k) * t->b_n + n % t->b_n) * t->b_k +
-         in % t->b_k;
-}
-
-// Where an element lies; `i` and `j` are its row and column.
-static size_t offset(const matmul *m, const tiles *t, int which, int32_t i, int32_t j) {
-  const rknn_matmul_shape *s = &m->now;
-  if (which == B) {
-    if (m->info.B_layout == RKNN_MM_LAYOUT_NATIVE) return b_offset(t, s->K, s->N, i, j);
-    return m->info.B_layout == RKNN_MM_LAYOUT_TP_NORM ? (size_t)j * s->K + i : (size_t)i * s->N + j;
-  }
-  const int32_t columns = which == A ? s->K : s->N, tile = which == A ? t->a : t->c;
-  if (m->info.AC_layout != RKNN_MM_LAYOUT_NATIVE) return (size_t)i * columns + j;
-  return ((size_t)(j / tile) * s->M + i) * tile + j % tile;
-}
-
-static size_t bytes_of(rknn_tensor_type type, size_t count) {
-  return type == I4 ? (count + 1) / 2 : count * rk_type_size(type);
-}
-
-static int8_t nibble(const uint8_t *data, size_t i) {  // the low half of a byte comes first
-  const uint8_t four = i % 2 ? data[i / 2] >> 4 : data[i / 2] & 15;
-  return (int8_t)(four >= 8 ? four - 16 : four);
-}
-
-static int8_t whole(const void *data, rknn_tensor_type type, size_t i) {
-  return type == I4 ? nibble(data, i) : ((const int8_t *)data)[i];
-}
-
-static float half_at(const void *data, size_t i) {
-  return rk_half_to_float(((const uint16_t *)data)[i]);
-}
-
-static void describe(const matmul *m, const rknn_matmul_shape *s, rknn_matmul_io_attr *io) {
-  const tiles t = tiles_of(&m->types);
-  rknn_matmul_tensor_attr *attr[3] = {&io->A, &io->B, &io->C};
-  const int32_t sides[3][2] = {{s->M, s->K}, {s->K, s->N}, {s->M, s->N}};
-  memset(io, 0, sizeof *io);
-  for (int w = A; w <= C; w++) {
-    const uint32_t rows = (uint32_t)sides[w][0], columns = (uint32_t)sides[w][1];
-    uint32_t *d = attr[w]->dims;
-    attr[w]->name[0] = "ABC"[w];
-    attr[w]->type = m->types.of[w];
-    attr[w]->n_dims = 2;
-    d[0] = rows;
-    d[1] = columns;
-    if (w == B && m->info.B_layout == RKNN_MM_LAYOUT_TP_NORM) d[0] = columns, d[1] = rows;
-    if (w == B && m->info.B_layout == RKNN_MM_LAYOUT_NATIVE) {
-      attr[w]->n_dims = 4;
-      d[0] = columns / (uint32_t)t.b_n;
-      d[1] = rows / (uint32_t)t.b_k;
-      d[2] = (uint32_t)t.b_n;
-      d[3] = (uint32_t)t.b_k;
-    }
-    if (w != B && m->info.AC_layout == RKNN_MM_LAYOUT_NATIVE) {
-      const uint32_t tile = (uint32_t)(w == A ? t.a : t.c);
-      attr[w]->n_dims = 3;
-      d[0] = columns / tile;
-      d[1] = rows;
-      d[2] = tile;
-    }
-    attr[w]->size = (uint32_t)bytes_of(attr[w]->type, (size_t)rows * columns);
-  }
-}
+enum { ROWS = 16, MAX_SHAPES = 512 };  // rows of A that share one row of B
 
 // ---- contexts -----------------------------------------------------------------------------------
 static int check_shape(const char *function, const matmul *m, const rknn_matmul_shape *s) {
-  const tiles t = tiles_of(&m->types);
+  const tiles t = rk_mm_tiles(&m->types);
   const int32_t k = t.b_k > t.a ? t.b_k : t.a;
   if (s->M < 1 || s->K < 1 || s->N < 1 || s->M > MAX_SIDE || s->K > MAX_SIDE || s->N > MAX_SIDE ||
       (int64_t)s->M * s->K > INT32_MAX / 4 || (int64_t)s->K * s->N > INT32_MAX / 4 ||
@@ -168,7 +26,7 @@ static int check_shape(const char *function, const matmul *m, const rknn_matmul_
 }
 
 static int check_info(const char *function, const rknn_matmul_info *info, types *t) {
-  if (!types_of(info->type, t))
+  if (!rk_mm_types(info->type, t))
     return rk_fail(RKNN_ERR_PARAM_INVALID, function, "type is %d; it is one of rknn_matmul_type",
                    (int)info->type);
   if (info->B_layout < 0 || info->B_layout > RKNN_MM_LAYOUT_TP_NORM || info->AC_layout < 0 ||
@@ -228,7 +86,7 @@ static int create(const char *function, rknn_matmul_ctx *ctx, const rknn_matmul_
     if (!code && (shapes[i].K != shapes->K || shapes[i].N != shapes->N))
       code = rk_fail(RKNN_ERR_PARAM_INVALID, function,
                      "shape %d has other K or N than the first; only M may differ", i);
-    if (!code) describe(m, &shapes[i], &io[i]);
+    if (!code) rk_mm_describe(m, &shapes[i], &io[i]);
   }
   if (!code && info->group_size && info->B_quant_type >= RKNN_QUANT_TYPE_PER_GROUP_SYM &&
       shapes->K % info->group_size)
@@ -296,7 +154,7 @@ static int which(const char *name) {
 }
 
 static int read_b(matmul *m, const char *function) {
-  const tiles t = tiles_of(&m->types);
+  const tiles t = rk_mm_tiles(&m->types);
   const int32_t K = m->now.K, N = m->now.N;
   const size_t count = (size_t)K * N;
   const void *data = rk_mem_data(m->mem[B]);
@@ -307,7 +165,7 @@ static int read_b(matmul *m, const char *function) {
     return rk_fail(RKNN_ERR_MALLOC_FAIL, function, "no memory for B");
   for (int32_t k = 0; k < K; k++)
     for (int32_t n = 0; n < N; n++) {
-      const size_t at = offset(m, &t, B, k, n), to = (size_t)k * N + n;
+      const size_t at = rk_mm_offset(m, &t, B, k, n), to = (size_t)k * N + n;
       if (half) m->b_float[to] = half_at(data, at);
       else m->b_whole[to] = whole(data, m->types.of[B], at);
     }
@@ -326,7 +184,7 @@ RK_API int rknn_matmul_set_io_mem(rknn_matmul_ctx ctx, rknn_tensor_mem *mem,
                    : mem ? "mem was destroyed"
                          : "mem is NULL");
   rknn_matmul_io_attr io;
-  describe(m, &m->now, &io);
+  rk_mm_describe(m, &m->now, &io);
   const uint32_t needed = (w == A ? &io.A : w == B ? &io.B : &io.C)->size;
   if (mem->size < needed)
     return rk_fail(RKNN_ERR_PARAM_INVALID, __func__, "%s: the memory has %u bytes, %u are needed",
@@ -417,7 +275,7 @@ static void store(const matmul *m, const tiles *t, int32_t i, const float *sums,
   uint8_t *data = rk_mem_data(m->mem[C]);
   const quant *qc = &m->quant[C];
   for (int32_t n = 0; n < m->now.N; n++) {
-    const size_t at = offset(m, t, C, i, n);
+    const size_t at = rk_mm_offset(m, t, C, i, n);
     const float scale =
         wholes ? scale_of(&m->quant[A], 0) * scale_of(&m->quant[B], n) : scale_of(&m->quant[A], 0);
     const float value = wholes ? (float)wholes[n] * scale : sums[n] * scale;
@@ -447,7 +305,7 @@ static void multiply_floats(const matmul *m, const tiles *t, int32_t from, int32
   for (int32_t k = 0; k < K; k++) {
     float_row(m, k, row);
     for (int32_t i = 0; i < rows; i++) {
-      const float x = half_at(a, offset(m, t, A, from + i, k));
+      const float x = half_at(a, rk_mm_offset(m, t, A, from + i, k));
       float *restrict to = sums + (size_t)i * N;
       for (int32_t n = 0; n < N; n++) to[n] += x * row[n];
     }
@@ -463,7 +321,7 @@ static void multiply_wholes(const matmul *m, const tiles *t, int32_t from, int32
   for (int32_t k = 0; k < K; k++) {
     for (int32_t n = 0; n < N; n++) row[n] = m->b_whole[(size_t)k * N + n] - zp_of(&m->quant[B], n);
     for (int32_t i = 0; i < rows; i++) {
-      const int32_t x = whole(a, m->types.of[A], offset(m, t, A, from + i, k)) - za;
+      const int32_t x = whole(a, m->types.of[A], rk_mm_offset(m, t, A, from + i, k)) - za;
       int32_t *restrict to = sums + (size_t)i * N;
       for (int32_t n = 0; n < N; n++) to[n] += x * row[n];
     }
@@ -475,14 +333,14 @@ RK_API int rknn_matmul_run(rknn_matmul_ctx ctx) {
   matmul *m = found(ctx, __func__);
   if (!m) return RKNN_ERR_CTX_INVALID;
   rknn_matmul_io_attr io;
-  describe(m, &m->now, &io);
+  rk_mm_describe(m, &m->now, &io);
   const uint32_t sizes[3] = {io.A.size, io.B.size, io.C.size};
   for (int w = A; w <= C; w++)
     if (!m->mem[w] || !rk_mem_lives(m->mem[w]) || m->mem[w]->size < sizes[w])
       return rk_fail(RKNN_ERR_PARAM_INVALID, __func__,
                      "%c has no memory of %u bytes; call rknn_matmul_set_io_mem for it", "ABC"[w],
                      sizes[w]);
-  const tiles t = tiles_of(&m->types);
+  const tiles t = rk_mm_tiles(&m->types);
   void *sums = malloc(((size_t)ROWS + 1) * m->now.N * 4);  // and one row of B
   if (!sums) return rk_fail(RKNN_ERR_MALLOC_FAIL, __func__, "no memory for sums");
   for (int32_t i = 0; i < m->now.M; i += ROWS) {
@@ -504,16 +362,16 @@ RK_API int rknn_B_normal_layout_to_native_layout(void *B_input, void *B_output, 
   int code = check_info(__func__, info, &m.types);
   if (!code) code = check_shape(__func__, &m, &m.now);
   if (code) return code;
-  const tiles t = tiles_of(&m.types);
+  const tiles t = rk_mm_tiles(&m.types);
   const rknn_tensor_type type = m.types.of[B];
   const size_t size = rk_type_size(type);
-  if (type == I4) memset(B_output, 0, bytes_of(type, (size_t)K * (size_t)N));
+  if (type == I4) memset(B_output, 0, rk_mm_bytes(type, (size_t)K * (size_t)N));
   for (int32_t k = 0; k < K; k++)
     for (int32_t n = 0; n < N; n++) {
       const size_t from = info->B_layout == RKNN_MM_LAYOUT_TP_NORM
                               ? (size_t)n * (size_t)K + (size_t)k
                               : (size_t)k * (size_t)N + (size_t)n,
-                   to = b_offset(&t, K, N, k, n);
+                   to = rk_mm_b_offset(&t, K, N, k, n);
       if (type == I4)
         ((uint8_t *)B_output)[to / 2] |=
             (uint8_t)((nibble(B_input, from) & 15) << (to % 2 ? 4 : 0));

@@ -45,7 +45,8 @@ static int compute(rknn_custom_op_context *op_ctx, rknn_custom_op_tensor *inputs
   while (axis < 0) axis += (int)inputs[0].attr.n_dims;
   uint32_t outside = 1, inside = 1;
   for (int i = 0; i < axis; i++) outside *= inputs[0].attr.dims[i];
-  for (uint32_t i = (uint32_t)axis; i < inputs[0].attr.n_dims; i++) inside *= inputs[0].attr.dims[i];
+  for (uint32_t i = (uint32_t)axis; i < inputs[0].attr.n_dims; i++)
+    inside *= inputs[0].attr.dims[i];
   for (uint32_t y = 0; y < outside; y++) {
     const float *src = in_data + y * inside;
     float *dst = out_data + y * inside, most = -FLT_MAX, sum = 0;
@@ -76,7 +77,7 @@ rknn_custom_op *get_rknn_custom_op(void) {
 
 int main(int argc, char **argv) {
   if (argc < 4) return 1;
-  static uint8_t pixels[1 << 16];
+  static uint8_t pixels[1 << 18];
   FILE *from = fopen(argv[2], "rb");
   const uint32_t size = (uint32_t)fread(pixels, 1, sizeof pixels, from);
   fclose(from);

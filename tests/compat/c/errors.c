@@ -9,13 +9,13 @@
 #include "rknn_api.h"
 
 static int wrong;
-#define IS(x, code)                                                              \
-  do {                                                                           \
-    const int found = (x);                                                       \
-    if (found != (code)) printf("line %d: %d\n", __LINE__, found), wrong = 1;    \
+#define IS(x, code)                                                           \
+  do {                                                                        \
+    const int found = (x);                                                    \
+    if (found != (code)) printf("line %d: %d\n", __LINE__, found), wrong = 1; \
   } while (0)
-#define NONE(x)                                                    \
-  do {                                                             \
+#define NONE(x)                                                          \
+  do {                                                                   \
     if ((x) != NULL) printf("line %d: not NULL\n", __LINE__), wrong = 1; \
   } while (0)
 enum {
@@ -97,7 +97,8 @@ static void memory(rknn_context ctx) {
   rknn_tensor_mem *mapped = rknn_create_mem_from_fd(ctx, mem->fd, NULL, 32, 32),
                   *physical = rknn_create_mem_from_phys(ctx, 0x1000, mem->virt_addr, 64);
   strcpy((char *)mem->virt_addr + 32, "shared");
-  if (!mapped || !physical || strcmp((char *)mapped->virt_addr + mapped->offset, "shared")) wrong = 1;
+  if (!mapped || !physical || strcmp((char *)mapped->virt_addr + mapped->offset, "shared"))
+    wrong = 1;
   IS(rknn_set_weight_mem(ctx, NULL), PARAM);
   IS(rknn_set_weight_mem(ctx, mem), PARAM);  // too small
   IS(rknn_set_internal_mem(ctx, mapped), PARAM);

@@ -61,12 +61,12 @@ int main(int argc, char **argv) {
   printf("model input num: %u, output num: %u\n", io_num.n_input, io_num.n_output);
   const rknn_query_cmd commands[] = {
       RKNN_QUERY_INPUT_ATTR,
-      RKNN_QUERY_NATIVE_INPUT_ATTR,
+      RKNN_QUERY_NATIVE_NC1HWC2_INPUT_ATTR,
       RKNN_QUERY_NATIVE_NHWC_INPUT_ATTR,
       RKNN_QUERY_CURRENT_INPUT_ATTR,
       RKNN_QUERY_CURRENT_NATIVE_INPUT_ATTR,
       RKNN_QUERY_OUTPUT_ATTR,
-      RKNN_QUERY_NATIVE_OUTPUT_ATTR,
+      RKNN_QUERY_NATIVE_NC1HWC2_OUTPUT_ATTR,
       RKNN_QUERY_NATIVE_NHWC_OUTPUT_ATTR,
       RKNN_QUERY_CURRENT_OUTPUT_ATTR,
       RKNN_QUERY_CURRENT_NATIVE_OUTPUT_ATTR,

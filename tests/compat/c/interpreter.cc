@@ -63,6 +63,7 @@ int main(int argc, char *argv[]) {
     interp.input_tensor(i, tensor).expect("cannot set input tensor");
   }
   auto out = host_runtime_tensor::create(interp.output_desc(0).datatype, interp.output_shape(0));
+  interp.set_profiling(1);
   interp.run().expect("error occurred in running model");
   std::ofstream to(argv[3], std::ios::binary);
   for (size_t i = 0; i < interp.outputs_size(); i++) {

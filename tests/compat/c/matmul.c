@@ -32,8 +32,9 @@ static void put(void *data, rknn_tensor_type type, size_t i, double x) {
   uint8_t *bytes = data;
   if (type == RKNN_TENSOR_FLOAT16) ((uint16_t *)data)[i] = half(x);
   else if (type == RKNN_TENSOR_INT8) ((int8_t *)data)[i] = (int8_t)x;
-  else bytes[i / 2] = (uint8_t)((bytes[i / 2] & (i % 2 ? 0x0f : 0xf0)) |
-                                ((int)x & 15) << (i % 2 ? 4 : 0));
+  else
+    bytes[i / 2] =
+        (uint8_t)((bytes[i / 2] & (i % 2 ? 0x0f : 0xf0)) | ((int)x & 15) << (i % 2 ? 4 : 0));
 }
 
 static double get(const void *data, rknn_tensor_type type, size_t i) {
@@ -95,7 +96,8 @@ static int multiply(rknn_matmul_type type, int b_layout, int ac_layout, int scal
   for (int k = 0; k < K; k++)
     for (int n = 0; n < N; n++)
       put(plain, io->B.type,
-          b_layout == RKNN_MM_LAYOUT_TP_NORM ? (size_t)n * K + (size_t)k : (size_t)k * N + (size_t)n,
+          b_layout == RKNN_MM_LAYOUT_TP_NORM ? (size_t)n * K + (size_t)k
+                                             : (size_t)k * N + (size_t)n,
           b[k][n]);
   if (plain != mb->virt_addr) {
     CHECK(rknn_B_normal_layout_to_native_layout(plain, mb->virt_addr, K, N, &info));
@@ -114,16 +116,16 @@ static int multiply(rknn_matmul_type type, int b_layout, int ac_layout, int scal
       for (int k = 0; k < K; k++) sum += a[i][k] * (b[k][n] - (scaled ? 2 : 0));
       if (scaled && !raw) sum *= 0.5;
       if (narrow) sum = rint(sum / 16) > 127 ? 127 : rint(sum / 16) < -128 ? -128 : rint(sum / 16);
-      const double found =
-          get(mc->virt_addr, io->C.type, place(io->C.dims, io->C.n_dims, i, n));
+      const double found = get(mc->virt_addr, io->C.type, place(io->C.dims, io->C.n_dims, i, n));
       // bfloat16 has 8 bits, float16 11
       const double allowed = io->C.type == RKNN_TENSOR_BFLOAT16  ? fabs(sum) / 256
                              : io->C.type == RKNN_TENSOR_FLOAT16 ? fabs(sum) / 2048
                                                                  : 0;
       wrong += !(fabs(found - sum) <= allowed);
     }
-  if (wrong) printf("%s %d %d %d: %d wrong\n", get_matmul_type_string(type), b_layout, ac_layout,
-                    scaled, wrong);
+  if (wrong)
+    printf("%s %d %d %d: %d wrong\n", get_matmul_type_string(type), b_layout, ac_layout, scaled,
+           wrong);
   rknn_destroy_mem(ctx, ma);
   rknn_destroy_mem(ctx, mb);
   rknn_destroy_mem(ctx, mc);
@@ -171,7 +173,8 @@ static int refusals(void) {
   const int p = RKNN_ERR_PARAM_INVALID;
   if (rknn_matmul_create(&ctx, &info, &io) != p || ctx) return 1;  // K is no multiple of 32
   info.K = 32;
-  if (rknn_matmul_create(&ctx, NULL, &io) != p || rknn_matmul_create(NULL, &info, &io) != p) return 2;
+  if (rknn_matmul_create(&ctx, NULL, &io) != p || rknn_matmul_create(NULL, &info, &io) != p)
+    return 2;
   info.type = (rknn_matmul_type)13;
   if (rknn_matmul_create(&ctx, &info, &io) != p) return 3;
   if (rknn_B_normal_layout_to_native_layout(&io, &io, 32, 32, &info) != p) return 3;

@@ -1,20 +1,20 @@
 // Zero-copy as the manual shows it, and contexts: memory of the caller, copies, runs in the
 // background, several shapes.
 //
-//   zero_copy MODEL INPUT.bin OUTPUT.bin            outputs: float32 NCHW, NHWC; native; native NHWC
-//   zero_copy MODEL INPUT.bin OUTPUT.bin shapes     outputs of all shapes as float32
+//   zero_copy MODEL INPUT.bin OUTPUT.bin            outputs: float32 NCHW, NHWC; native; native
+//   NHWC zero_copy MODEL INPUT.bin OUTPUT.bin shapes     outputs of all shapes as float32
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "rknn_api.h"
 
-#define CHECK(x)                                            \
-  do {                                                      \
+#define CHECK(x)                                                \
+  do {                                                          \
     if ((x) < 0) return printf("line %d fails\n", __LINE__), 1; \
   } while (0)
 
-static uint8_t pixels[1 << 16];
+static uint8_t pixels[1 << 18];
 static uint32_t pixels_len;
 static FILE *to;
 
