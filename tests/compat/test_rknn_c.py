@@ -109,13 +109,17 @@ def test_the_general_api(place: Path, picture: np.ndarray):
     out = place / "general.bin"
     text = run(place / "general", place / "yolo.rknn", place / "in.bin", out).stdout
     (wanted,) = inference(place / "yolo.rknn", picture)
-    assert "custom string: hello" in text and intaglio.__version__ in text
+    assert "custom string: hello" in text
+    assert intaglio.__version__ in text
     assert "run duration known, perf detail known" in text
     (of_input,) = attributes(text, 1)
-    assert of_input["dims"] == "1, 16, 16, 3" and of_input["fmt"] == "NHWC"
-    assert of_input["type"] == "INT8" and of_input["qnt_type"] == "AFFINE"
+    assert of_input["dims"] == "1, 16, 16, 3"
+    assert of_input["fmt"] == "NHWC"
+    assert of_input["type"] == "INT8"
+    assert of_input["qnt_type"] == "AFFINE"
     assert float(of_input["scale"]) == pytest.approx(255 / STD / 255, rel=0.01)
-    assert of_input["w_stride"] == "16" and of_input["size_with_stride"] == "768"
+    assert of_input["w_stride"] == "16"
+    assert of_input["size_with_stride"] == "768"
     outputs = attributes(text, 2)
     assert [a["dims"] for a in outputs] == ["1, 18, 8, 8", "1, 18, 4, 4"]
     native_dims = [a["dims"] for a in attributes(text, 9)]
@@ -175,13 +179,15 @@ def test_a_custom_operator(place: Path, picture: np.ndarray):
     rknn.config([[MEAN] * 3], [[STD] * 3], target_platform="rk3588")
     rknn.reg_custom_op(CstSoftmax())
     assert rknn.load_onnx(str(place / "custom.onnx")) == 0
-    assert rknn.build(do_quantization=False) == 0 and rknn.init_runtime() == 0
+    assert rknn.build(do_quantization=False) == 0
+    assert rknn.init_runtime() == 0
     wanted = rknn.inference([picture])[0]
     rknn.release()
     for plugin in ((), (library,)):
         command = [place / "custom_op", place / "custom.rknn", place / "in.bin", out, *plugin]
         done = run(*command)
-        assert "op name = prob, axis = -1" in done.stdout and "destroy" in done.stdout
+        assert "op name = prob, axis = -1" in done.stdout
+        assert "destroy" in done.stdout
         assert "'cstSoftmax' is not registered; call rknn_register_custom_ops" in done.stderr
         found = np.fromfile(out, np.float32)
         np.testing.assert_allclose(found, wanted.ravel(), rtol=1e-3)
@@ -192,9 +198,11 @@ def test_wrong_arguments(place: Path):
     """The documented code, one line with the remedy, no crash."""
     files = [place / "yolo.rknn", place / "vendor.rknn", place / "garbage"]
     said = run(place / "errors", *files).stderr.splitlines()
-    assert len(said) > 90 and all(line.startswith("E RKNN: rknn_") for line in said)
+    assert len(said) > 90
+    assert all(line.startswith("E RKNN: rknn_") for line in said)
     text = "\n".join(said)
-    assert "written by Rockchip's compiler" in text and "convert the original model" in text
+    assert "written by Rockchip's compiler" in text
+    assert "convert the original model" in text
     assert "cannot open './nothing.rknn': No such file or directory; check the path" in text
     assert "RKNN_QUERY_MEM_SIZE tells them" in text
 
@@ -210,7 +218,8 @@ def test_an_encrypted_model(place: Path, picture: np.ndarray, monkeypatch):
     assert (place / "a").read_bytes() == (place / "b").read_bytes()
     monkeypatch.delenv("INTAGLIO_KEY_FILE")
     done = run(place / "general", sealed, place / "in.bin", place / "b", code=1)
-    assert "ret=-6" in done.stdout and "key" in done.stderr
+    assert "ret=-6" in done.stdout
+    assert "key" in done.stderr
 
 
 def test_structs_and_headers(tmp_path: Path):

@@ -147,7 +147,8 @@ def test_pass_through_takes_what_the_npu_reads(pair):
     """int8 in NHWC, normalised: the same as its floats in Python."""
     rknn, context = pair
     attr = context.attr(NATIVE_INPUT_ATTR)
-    assert attr.type == TYPES["int8"] and attr.fmt == NHWC
+    assert attr.type == TYPES["int8"]
+    assert attr.fmt == NHWC
     stored = np.random.default_rng(0).integers(-128, 128, (1, 16, 16, 3)).astype(np.int8)
     real = ((stored.astype(np.float64) - attr.zp) * attr.scale).astype(np.float32)
     wanted = rknn.inference([real.transpose(0, 3, 1, 2)], inputs_pass_through=[1])
@@ -162,7 +163,8 @@ def test_several_inputs(tmp_path: Path):
     a, b = (rng.normal(0, 1, (1, 4, 8, 8)).astype(np.float32) for _ in range(2))
     wanted = rknn.inference([a, b], data_format="nchw")
     assert context.run(a, b, fmt=NCHW)[0].tobytes() == wanted[0].tobytes()
-    assert context.attr(INPUT_ATTR, 1).name == b"b" and context.attr(OUTPUT_ATTR).name == b"y"
+    assert context.attr(INPUT_ATTR, 1).name == b"b"
+    assert context.attr(OUTPUT_ATTR).name == b"y"
     context.close()
     rknn.release()
 
@@ -171,7 +173,9 @@ def test_channels_in_blocks(tmp_path: Path):
     """An input of 20 channels is read in two blocks of 16, the rest is not."""
     node = helper.make_node("Conv", ["x", "w"], ["y"], "conv")
     weights = np.random.default_rng(3).normal(0, 1, (4, 20, 1, 1))
-    models.save(tmp_path / "wide.onnx", [node], {"x": [1, 20, 3, 5]}, {"y": [1, 4, 3, 5]}, w=weights)
+    models.save(
+        tmp_path / "wide.onnx", [node], {"x": [1, 20, 3, 5]}, {"y": [1, 4, 3, 5]}, w=weights
+    )
     real = np.random.default_rng(4).normal(0, 1, (1, 20, 3, 5)).astype(np.float32)
     np.save(tmp_path / "x.npy", real)
     (tmp_path / "dataset.txt").write_text("x.npy\n")
@@ -217,4 +221,6 @@ def test_damaged_metadata_is_refused(tmp_path: Path, capfd):
         data.save(tmp_path / "damaged.rknn")
         path = str(tmp_path / "damaged.rknn").encode()
         assert lib.rknn_init(byref(handle), path, 0, 0, None) == -6
-        assert "metadata 'rknn' of the package is damaged; export it again" in capfd.readouterr().err
+        assert (
+            "metadata 'rknn' of the package is damaged; export it again" in capfd.readouterr().err
+        )

@@ -22,19 +22,23 @@ QUERY = re.compile(r"^  (RKNN_QUERY_\w+) = \d+,", re.MULTILINE)
 NAMES = ("rknn_api.h", "rknn_matmul_api.h", "rknn_custom_op.h")
 REFUSED = "Refused"  # begins the words of what a PC cannot do
 
-HEAD = """\
-Programs that include `rknn_api.h`, `rknn_matmul_api.h` or `rknn_custom_op.h` compile with gcc and g++ and run on a PC. The headers are our own,
-written from the documented behaviour of version 2.3.2: names, values and struct layouts are the same. `cmake --install` puts them into
-`include/intaglio-compat` and `librknnrt.so` into `lib`:
-
-- `gcc demo.c $(pkg-config --cflags --libs intaglio-compat)`, or `-I PREFIX/include/intaglio-compat -lrknnrt -lintaglio`.
-- Models are files that `RKNN.export_rknn` of `intaglio.compat` wrote, or any package of Intaglio. A file of Rockchip's compiler is refused
-  (`RKNN_ERR_MODEL_INVALID`).
-- An error is the documented code, and one line on standard error: `E RKNN: function: what is wrong; remedy`. NULL pointers, unknown contexts and
-  destroyed memory are errors, not crashes.
-- `RKNN_LOG_LEVEL=4` prints the times of all layers after each run. Encrypted models take their key from `INTAGLIO_KEY_FILE` or `INTAGLIO_KEY`.
-- Float32 outputs are byte for byte those of `RKNN.inference`. A quantised model reports INT8 inputs and outputs with their `zp` and `scale`;
-  rows are dense, so `w_stride` is the width."""
+HEAD = (  # paragraphs, then list items
+    "Programs that include `rknn_api.h`, `rknn_matmul_api.h` or `rknn_custom_op.h` compile with "
+    "gcc and g++ and run on a PC. The headers are our own, written from the documented behaviour "
+    "of version 2.3.2: names, values and struct layouts are the same. `cmake --install` puts them "
+    "into `include/intaglio-compat` and `librknnrt.so` into `lib`:",
+    "- `gcc demo.c $(pkg-config --cflags --libs intaglio-compat)`, or "
+    "`-I PREFIX/include/intaglio-compat -lrknnrt -lintaglio`.",
+    "- Models are files that `RKNN.export_rknn` of `intaglio.compat` wrote, or any package of "
+    "Intaglio. A file of Rockchip's compiler is refused (`RKNN_ERR_MODEL_INVALID`).",
+    "- An error is the documented code, and one line on standard error: "
+    "`E RKNN: function: what is wrong; remedy`. NULL pointers, unknown contexts and destroyed "
+    "memory are errors, not crashes.",
+    "- `RKNN_LOG_LEVEL=4` prints the times of all layers after each run. Encrypted models take "
+    "their key from `INTAGLIO_KEY_FILE` or `INTAGLIO_KEY`.",
+    "- Float32 outputs are byte for byte those of `RKNN.inference`. A quantised model reports INT8 "
+    "inputs and outputs with their `zp` and `scale`; rows are dense, so `w_stride` is the width.",
+)
 
 FUNCTIONS = {
     "rknn_init": "Priorities, SRAM and GPU flags have no effect. "
@@ -126,10 +130,12 @@ def _table(names: list[str], differs: Mapping[str, str], tests: Path) -> list[st
     lines.append("")
     for name in names:
         if text := differs.get(name):
-            lines += textwrap.wrap(
-                f"`{name}`: {text}", 150, initial_indent="- ", subsequent_indent="  "
-            )
+            lines += _wrapped(f"- `{name}`: {text}", "  ")
     return lines
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, 150, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _some(names: list[str]) -> str:
@@ -143,7 +149,9 @@ def page(headers: Path = HEADERS, tests: Path = TESTS) -> str:
         f"<!-- Made by `{command}`; change that file, the headers and tests, not this one. -->",
         "# C and C++ programs: what is supported",
         "",
-        HEAD,
+        *_wrapped(HEAD[0], ""),
+        "",
+        *(line for item in HEAD[1:] for line in _wrapped(item, "  ")),
         "",
         "Programs are files of `tests/compat/c` that call it. Lists below the tables say what "
         "differs from a board.",

@@ -20,8 +20,8 @@ from intaglio.compat.rknn.config import Config
 from intaglio.compat.rknn.inputs import KEY, InputInfo
 from intaglio.ir import Array
 from intaglio.package import Package
-from intaglio.quant.ranges.affine import affine
 from intaglio.quant.placement.scheme import TensorScheme
+from intaglio.quant.ranges.affine import affine
 
 TENSORS = "tensors"  # of the metadata
 MOST_SAMPLES = 8  # whose outputs give the ranges
