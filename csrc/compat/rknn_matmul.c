@@ -41,9 +41,11 @@ static int check_info(const char *function, const rknn_matmul_info *info, types 
                    "layer)",
                    info->B_quant_type, info->AC_quant_type);
   if (info->B_quant_type < RKNN_QUANT_TYPE_PER_GROUP_SYM) return RKNN_SUCC;
-  if (t->of[A] != F || t->of[B] == F)
+  const bool floats = t->of[C] == RKNN_TENSOR_FLOAT32 || t->of[C] == RKNN_TENSOR_FLOAT16 ||
+                      t->of[C] == RKNN_TENSOR_BFLOAT16;
+  if (!floats || t->of[B] == F)
     return rk_fail(RKNN_ERR_PARAM_INVALID, function,
-                   "B_quant_type is per group; that is for FLOAT16 x INT4 and FLOAT16 x INT8");
+                   "B_quant_type is per group; that is for B of integers and C of floats");
   if (info->group_size < 32 || info->group_size % 32)
     return rk_fail(RKNN_ERR_PARAM_INVALID, function, "group_size is %d; it is a multiple of 32",
                    info->group_size);
@@ -299,13 +301,15 @@ static void store(const matmul *m, const tiles *t, int32_t i, const float *sums,
 
 static void multiply_floats(const matmul *m, const tiles *t, int32_t from, int32_t rows,
                             float *sums, float *row) {
-  const int32_t K = m->now.K, N = m->now.N;
+  const int32_t K = m->now.K, N = m->now.N, za = zp_of(&m->quant[A], 0);
   const void *a = rk_mem_data(m->mem[A]);
   memset(sums, 0, (size_t)rows * N * sizeof *sums);
   for (int32_t k = 0; k < K; k++) {
     float_row(m, k, row);
     for (int32_t i = 0; i < rows; i++) {
-      const float x = half_at(a, rk_mm_offset(m, t, A, from + i, k));
+      const size_t at = rk_mm_offset(m, t, A, from + i, k);
+      const float x =
+          m->types.of[A] == F ? half_at(a, at) : (float)(whole(a, m->types.of[A], at) - za);
       float *restrict to = sums + (size_t)i * N;
       for (int32_t n = 0; n < N; n++) to[n] += x * row[n];
     }
@@ -345,7 +349,7 @@ RK_API int rknn_matmul_run(rknn_matmul_ctx ctx) {
   if (!sums) return rk_fail(RKNN_ERR_MALLOC_FAIL, __func__, "no memory for sums");
   for (int32_t i = 0; i < m->now.M; i += ROWS) {
     const int32_t rows = m->now.M - i < ROWS ? m->now.M - i : ROWS;
-    if (m->types.of[A] == F)
+    if (m->types.of[A] == F || m->info.B_quant_type >= RKNN_QUANT_TYPE_PER_GROUP_SYM)
       multiply_floats(m, &t, i, rows, sums, (float *)sums + (size_t)ROWS * m->now.N);
     else multiply_wholes(m, &t, i, rows, sums, (int32_t *)sums + (size_t)ROWS * m->now.N);
   }

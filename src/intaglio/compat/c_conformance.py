@@ -65,7 +65,7 @@ FUNCTIONS = {
     "(`RKNN_ERR_DEVICE_UNAVAILABLE`). At most 16 types of operators in a process.",
     "rknn_matmul_create": "Every documented type is computed for every chip. Native layouts and "
     "alignments are those of RK3588, or of INTAGLIO_RKNN_PLATFORM (rk3562, rk3566, rk3568, "
-    "rk3576). Quantisation per group needs FLOAT16 A. `iommu_domain_id` has no effect.",
+    "rk3576). Quantisation per group needs C of floats. `iommu_domain_id` has no effect.",
     "rknn_matmul_set_io_mem": "B is read at once, A in each run.",
     "rknn_matmul_set_core_mask": "Checks its arguments; the CPU computes the product.",
     "rknn_matmul_get_quant_params": "`scale` gets the first scale.",

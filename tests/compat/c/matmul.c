@@ -132,9 +132,9 @@ static int multiply(rknn_matmul_type type, int b_layout, int ac_layout, int scal
   return rknn_matmul_destroy(ctx) < 0 || wrong;
 }
 
-// Floats times integers of 4 bits in groups of 32 with a scale each.
-static int groups(void) {
-  rknn_matmul_info info = {.M = 1, .K = K, .N = N, .type = RKNN_FLOAT16_MM_INT4_TO_FLOAT32};
+// B in groups of 32 with a scale each.
+static int groups(rknn_matmul_type type) {
+  rknn_matmul_info info = {.M = 1, .K = K, .N = N, .type = type};
   info.B_quant_type = RKNN_QUANT_TYPE_PER_GROUP_SYM;
   info.group_size = 32;
   rknn_matmul_io_attr io;
@@ -209,7 +209,7 @@ int main(void) {
       for (int ac = 0; ac < 2; ac++)
         wrong |= multiply((rknn_matmul_type)types[i], b_layout, ac,
                           types[i] != 1 && types[i] != 4 && (i + (size_t)ac) % 2, 3);
-  wrong |= groups();
+  wrong |= groups(RKNN_FLOAT16_MM_INT4_TO_FLOAT32) | groups(RKNN_INT8_MM_INT8_TO_FLOAT32);
   const int refused = refusals();
   printf("products %s, refusals %d\n", wrong ? "wrong" : "right", refused);
   return wrong || refused;
