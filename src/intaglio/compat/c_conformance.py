@@ -71,7 +71,8 @@ FUNCTIONS = {
     "rknn_matmul_get_quant_params": "`scale` gets the first scale.",
 }
 QUERIES = {
-    "RKNN_QUERY_PERF_DETAIL": "Times of the PC. `intaglio perf` predicts those of the chip.",
+    "RKNN_QUERY_PERF_DETAIL": "Times of the PC; `intaglio perf` predicts those of the "
+    "chip. Without RKNN_FLAG_COLLECT_PERF_MASK the text says that it is needed.",
     "RKNN_QUERY_PERF_RUN": "Microseconds on the PC.",
     "RKNN_QUERY_SDK_VERSION": "The driver is the simulator of the model's chip.",
     "RKNN_QUERY_MEM_SIZE": "Memory of this runtime; SRAM is 0.",

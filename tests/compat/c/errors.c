@@ -143,7 +143,8 @@ int main(int argc, char **argv) {
   IS(rknn_query(ctx, RKNN_QUERY_OUTPUT_ATTR, &attr, sizeof attr), PARAM);
   IS(rknn_query(ctx, RKNN_QUERY_CMD_MAX, &attr, sizeof attr), PARAM);
   IS(rknn_query(ctx, RKNN_QUERY_DEVICE_MEM_INFO, &attr, sizeof attr), DEVICE);
-  IS(rknn_query(ctx, RKNN_QUERY_PERF_DETAIL, &detail, sizeof detail), RKNN_ERR_FAIL);
+  IS(rknn_query(ctx, RKNN_QUERY_PERF_DETAIL, &detail, sizeof detail), 0);
+  IS(strstr(detail.perf_data, "RKNN_FLAG_COLLECT_PERF_MASK") != NULL, 1);
   attr.index = 0;
   IS(rknn_query(ctx, RKNN_QUERY_INPUT_ATTR, &attr, sizeof attr), 0);
   rknn_input in = {.buf = small, .size = sizeof small, .type = RKNN_TENSOR_UINT8};
