@@ -140,7 +140,8 @@ def test_programs_of_other_vendors(prefix, tmp_path):
     """`-lrknnrt` has a SONAME of ours and finds the runtime beside it."""
     folder, lib = project(tmp_path, ""), library_folder(prefix)
     (folder / "rknn.c").write_text(
-        "#include <nncase/runtime/interpreter.h>\n#include <rknn_api.h>\n"
+        "#include <nncase/runtime/interpreter.h>\n#include <nncase/runtime/util.h>\n"
+        "#include <rknn_api.h>\n"
         "int main(int n, char **v) { rknn_context c; nncase::runtime::interpreter i;\n"
         "return n != 2 || rknn_init(&c, v[1], 0, 0, nullptr) || rknn_destroy(c) || !&i; }\n"
     )

@@ -82,7 +82,10 @@ int main(int argc, char *argv[]) {
   moved.input_tensor(0, tensor).unwrap_or_throw();
   moved.output_tensor(0, out.unwrap()).unwrap_or_throw();
   moved.run().unwrap_or_throw();
-  auto span = hrt::buffer(out.unwrap()).unwrap();
+  auto span = hrt::buffer(moved.output_tensor(0).unwrap()).unwrap();
+  if (hrt::map(moved.output_tensor(0).unwrap(), hrt::map_read).unwrap().buffer().data() !=
+      span.data())
+    return 1;
   to.write(reinterpret_cast<const char *>(span.data()), std::streamsize(span.size()));
   return refusals(argv[0], read(argv[1])) ? 0 : 2;
 }
