@@ -133,7 +133,7 @@ static int make(const char *function, rk_model *model, uint32_t flag, const itg_
                 rknn_context *to) {
   rk_context *c = calloc(1, sizeof *c);
   if (!c) {
-    rk_close(model);
+    if (!model->users) rk_close(model);
     return rk_fail(RKNN_ERR_MALLOC_FAIL, function, "no memory for a context");
   }
   c->model = model;

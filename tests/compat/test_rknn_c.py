@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 import pytest
 from tests.compat.test_rknn_custom_op import CstSoftmax
+from tests.shared_models import SHARED
 
 import intaglio
 from intaglio import native
@@ -271,3 +272,27 @@ def test_sanitizers_have_nothing_to_report(place: Path):
         program = place / f"{name}_asan"
         run("gcc", *FLAGS, *flags, SOURCES / f"{name}.c", library, *link, "-o", program)
         run(program, *given)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not (MOBILENET := SHARED / "models/onnx/mobilenet_v2_fp32.onnx").exists(),
+    reason=f"there is no {MOBILENET}; set INTAGLIO_SHARED",
+)
+def test_a_real_network_on_npu_cores(place: Path):
+    """MobileNetV2 has NPU programs: all cores, memory of the caller, copies and two APIs."""
+    rng, folder = np.random.default_rng(0), place / "real"
+    folder.mkdir()
+    for i in range(3):
+        pixels = cv2.resize(rng.integers(0, 256, (14, 14, 3)).astype(np.uint8), (224, 224))
+        cv2.imwrite(str(folder / f"{i}.png"), pixels)
+    (folder / "dataset.txt").write_text("".join(f"{i}.png\n" for i in range(3)))
+    shutil.copy(MOBILENET, folder / "m.onnx")
+    convert(folder / "m.onnx")
+    model, data = folder / "m.rknn", folder / "in.bin"
+    picture = cv2.cvtColor(cv2.imread(str(folder / "0.png")), cv2.COLOR_BGR2RGB)[None]
+    data.write_bytes(picture.tobytes())
+    (wanted,) = inference(model, picture)
+    for program in ("general", "zero_copy"):
+        run(place / program, model, data, folder / program)
+        assert (folder / program).read_bytes().startswith(wanted[0].tobytes())
