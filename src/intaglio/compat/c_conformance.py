@@ -62,8 +62,8 @@ FUNCTIONS = {
     "rknn_create_mem_from_mb_blk": f"{REFUSED} (NULL): the memory belongs to Rockchip's media "
     "library.",
     "rknn_register_custom_ops": "Operators run on the CPU; RKNN_TARGET_TYPE_GPU is refused "
-    "(`RKNN_ERR_DEVICE_UNAVAILABLE`). init is called for every node at every set of shapes. At most 16 types "
-    "of operators in a process.",
+    "(`RKNN_ERR_DEVICE_UNAVAILABLE`). `init` is called for every node at every set of shapes. At "
+    "most 16 types of operators in a process.",
     "rknn_matmul_create": "Every documented type is computed for every chip. Native layouts and "
     "alignments are those of RK3588, or of INTAGLIO_RKNN_PLATFORM (rk3562, rk3566, rk3568, "
     "rk3576). Quantisation per group needs C of floats. `iommu_domain_id` has no effect.",

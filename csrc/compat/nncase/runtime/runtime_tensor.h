@@ -165,3 +165,7 @@ inline result<gsl::span<gsl::byte>> buffer(const runtime_tensor &t) noexcept {
 namespace hrt = host_runtime_tensor;
 namespace detail {}
 }  // namespace nncase::runtime
+
+namespace nncase {
+using runtime::tensor;  // programs name it either way
+}  // namespace nncase
