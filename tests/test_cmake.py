@@ -84,8 +84,9 @@ def test_what_is_installed(prefix):
     version = intaglio.__version__
     names = {"libintaglio.so", f"libintaglio.so.{version}", "libintaglio.a"}
     assert names <= {p.name for p in lib.iterdir()}
-    headers = {"intaglio.h", "intaglio_plugin.h", "intaglio_version.h"}
+    headers = {"intaglio.h", "intaglio_plugin.h", "intaglio_version.h", "intaglio-compat"}
     assert {p.name for p in (prefix / "include").iterdir()} == headers
+    assert "librknnrt.so" in {p.name for p in lib.iterdir()}
     assert not list(prefix.rglob("*compiler*"))  # only the compiler in Python calls that one
 
 
@@ -134,6 +135,23 @@ def test_pkg_config(prefix, tmp_path):
     assert run(folder / "alone", folder / "m.itg") == SAYS
 
 
+@pytest.mark.skipif(not shutil.which("pkg-config"), reason="needs pkg-config")
+def test_programs_of_other_vendors(prefix, tmp_path):
+    """`-lrknnrt` has a SONAME of ours and finds the runtime beside it."""
+    folder, lib = project(tmp_path, ""), library_folder(prefix)
+    (folder / "rknn.c").write_text(
+        "#include <nncase/runtime/interpreter.h>\n#include <nncase/runtime/util.h>\n"
+        "#include <rknn_api.h>\n"
+        "int main(int n, char **v) { rknn_context c; nncase::runtime::interpreter i;\n"
+        "return n != 2 || rknn_init(&c, v[1], 0, 0, nullptr) || rknn_destroy(c) || !&i; }\n"
+    )
+    path = {"PKG_CONFIG_PATH": str(lib / "pkgconfig")}
+    flags = run("pkg-config", "--cflags", "--libs", "intaglio-compat", **path).split()
+    run("g++", "-std=c++17", "-xc++", folder / "rknn.c", *flags, "-o", folder / "program")
+    assert b"librknnrt.so.intaglio" in (folder / "program").read_bytes()
+    run(folder / "program", folder / "m.itg", LD_LIBRARY_PATH=str(lib))
+
+
 @pytest.mark.slow
 def test_add_subdirectory(tmp_path):
     """The target links and brings nothing else along; plain C without optimisation is quick."""
@@ -149,7 +167,8 @@ target_link_libraries(program PRIVATE Intaglio::static)
     )
     configure(folder)
     targets = run(NINJA, "-C", folder / "build", "-t", "targets", "all")
-    for foreign in ("test_runtime", "fuzz_driver", "example_run", "bench_latency", "compiler"):
+    foreign_targets = "test_runtime", "fuzz_driver", "example_run", "bench_latency", "compiler"
+    for foreign in (*foreign_targets, "rknnrt"):
         assert foreign not in targets
     assert not (folder / "build/CTestTestfile.cmake").exists()
     run(CMAKE, "--build", folder / "build", "--target", "program")

@@ -37,6 +37,7 @@ class Built:
     graphs: list[Graph] = field(default_factory=list)  # one for each set of shapes
     quantized: Quantized | None = None  # at the largest shapes
     compile: dict[str, Any] = field(default_factory=dict)  # keywords
+    samples: Samples | None = None  # normalised, of the dataset
 
     def with_cores(self, cores: int) -> Package:
         """The package for this number of NPU cores; the graphs are compiled again."""
@@ -181,7 +182,7 @@ def build_quantized(
             "quantised model computes in integers at level 3 only; 3 is used"
         )
     keywords = compile_keywords(config, batch, INTEGER_LEVEL, log)
-    return Built(compiled(graphs, keywords), of, graphs, result, keywords)
+    return Built(compiled(graphs, keywords), of, graphs, result, keywords, samples)
 
 
 def quantize(

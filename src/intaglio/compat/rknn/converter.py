@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from intaglio.compat.guard import guarded
-from intaglio.compat.rknn import hybrid, model_file, reports
+from intaglio.compat.rknn import hybrid, io_types, model_file, reports
 from intaglio.compat.rknn import source as sources
 from intaglio.compat.rknn.build import Built, Loaded, build_float, build_quantized
 from intaglio.compat.rknn.config import Config
@@ -281,7 +281,9 @@ class Converter(Device):
             self.log.warning("export_rknn: cpp_gen_cfg is ignored; call codegen")
         if self.package is None:
             raise BadInput("there is no built model; call build first")
-        self._exported = model_file.write(
-            self.package, export_path, self._config or Config(target_platform="rk3588")
-        )
+        config = self._config or Config(target_platform="rk3588")
+        made = self.package
+        if self._built is not None:
+            made = io_types.describe(made, self._built, config)
+        self._exported = model_file.write(made, export_path, config)
         return 0
