@@ -12,7 +12,15 @@ from types import ModuleType
 
 from intaglio.errors import BadInput
 
-ALIASES = ("rknn", "rknnlite")  # packages of vendors; each is intaglio.compat.NAME
+ALIASES = (  # packages of vendors; each is intaglio.compat.NAME
+    "rknn",
+    "rknnlite",
+    "nncase",
+    "_nncase",
+    "nncaseruntime",
+    "_nncaseruntime",
+    "nncase_runtime",
+)
 
 
 def real_name(name: str) -> str | None:
@@ -51,7 +59,7 @@ _FINDER = AliasFinder()
 
 
 def install() -> None:
-    """Let `import rknn` and `import rknnlite` mean the modules of this package, in this process.
+    """Let `import rknn`, `import nncase` and the like mean modules of this package, here.
 
     BadInput if a module of that name was imported already.
     """
