@@ -35,7 +35,7 @@ def write(built: Built, data: bytes, settings: Settings, folder: Path | None = N
 def _code(built: Built, data: bytes) -> list[str]:
     if data[:4] == KMODEL:
         return list(k210.lines(read(data)))
-    found = []
+    found: list[str] = []
     for plan in built.package.plans:
         for origin, program in own.programs(plan):
             found += own.lines(origin, program)

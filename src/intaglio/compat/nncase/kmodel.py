@@ -122,16 +122,16 @@ class _Port:
 
     def stored(self, given: Array) -> Array:
         if not self.floats:
-            return given.reshape(self.shape)
+            return np.reshape(given, self.shape)
         first, last = dtypes.limits(self.dtype)
         scaled = np.rint(given / np.float32(self.scale)) + self.zero
         kind = dtypes.numpy_of(self.dtype)
-        return np.clip(scaled, first, last).astype(kind).reshape(self.shape)
+        return np.reshape(np.clip(scaled, first, last).astype(kind), self.shape)
 
     def real(self, found: Array) -> Array:
         if not self.floats:
-            return found.reshape(self.user_shape)
-        real = (found.astype(np.float32) - np.float32(self.zero)) * np.float32(self.scale)
+            return np.reshape(found, self.user_shape)
+        real: Array = (found.astype(np.float32) - np.float32(self.zero)) * np.float32(self.scale)
         return real.reshape(self.user_shape)
 
 

@@ -5,7 +5,7 @@ Attributes of nncase 1.x are there too. Unknown attributes are accepted, as nnca
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from intaglio.compat.nncase.runtime_tensor import RuntimeTensor
 
@@ -82,7 +82,7 @@ def _copy(default: Any) -> Any:
 class _Attributes:
     """An object with the attributes of a table."""
 
-    _TABLE: dict[str, tuple[Any, str]] = {}
+    _TABLE: ClassVar[dict[str, tuple[Any, str]]] = {}
 
     def __init__(self) -> None:
         for name, (default, _) in self._TABLE.items():

@@ -32,6 +32,11 @@ class Preparation:
         """The element type of the new inputs."""
         return self.settings.dtype or ("u8" if self.quantized else "f32")
 
+    @property
+    def _tables(self) -> bool:
+        """Whether tables of bytes may do the arithmetic."""
+        return self.quantized and self.dtype != "f32"
+
     def embed(self, graph: Graph) -> None:
         """Make the preprocessing part of a graph."""
         for i, old in enumerate(list(graph.inputs)):
@@ -65,11 +70,12 @@ class Preparation:
         if picture and s.swap and x.shape[1] >= 3:
             order = np.array([2, 1, 0, *range(3, x.shape[1])], np.int64)
             x = ops.gather(x, constant(order), axis=1)
-        if self.dtype != "f32":
-            x = self._dequantized(x)
-        if picture:
-            x = self._letterboxed(x, old)
-        x = self._normalized(x, picture)
+        if self._tables and picture and self._size(old) == x.shape[2:]:
+            x = self._by_runs(x)
+        else:
+            x = self._dequantized(x) if self.dtype != "f32" else x
+            x = self._letterboxed(x, old) if picture else x
+            x = self._normalized(x, picture)
         if picture and self.model_layout == "NHWC":
             x = ops.transpose(x, perm=TO_NHWC)
         if x.shape != old.shape:
@@ -106,13 +112,40 @@ class Preparation:
         scale = (high - low) / (last - first)
         zero = round(first - low / scale)
         if first <= zero <= last:
-            return ops.dequantize_linear(x, constant(np.float32(scale)), _stored(zero, self.dtype))
-        x = ops.mul(ops.cast(x, dtype="f32"), np.float32(scale))
-        return ops.add(x, np.float32(low - first * scale))
+            stored = constant(zero, dtype=self.dtype)
+            real: Value = ops.dequantize_linear(x, constant(np.float32(scale)), stored)
+            return real
+        scaled = ops.mul(ops.cast(x, dtype="f32"), np.float32(scale))
+        made: Value = ops.add(scaled, np.float32(low - first * scale))
+        return made
+
+    def _by_runs(self, x: Value) -> Value:
+        """Dequantise and normalise each run of channels with equal numbers.
+
+        The integer rules turn every run into one table of bytes where the model is quantised.
+        """
+        count = x.shape[1]
+        mean, std = (_per_channel(n, count) for n in (self.settings.mean, self.settings.std))
+        pairs = list(zip(mean or (0.0,) * count, std or (1.0,) * count, strict=True))
+        parts, start = [], 0
+        for c in range(1, count + 1):
+            if c < count and pairs[c] == pairs[start]:
+                continue
+            part = x if c - start == count else ops.part(x, start, c, axis=1)
+            part, (m, s) = self._dequantized(part), pairs[start]
+            part = ops.sub(part, np.float32(m)) if m else part
+            parts.append(ops.div(part, np.float32(s)) if s != 1 else part)
+            start = c
+        made: Value = parts[0] if len(parts) == 1 else ops.concat(*parts, axis=1)
+        return made
+
+    def _size(self, old: Type) -> tuple[int, ...]:
+        """Height and width of the model's input."""
+        return old.shape[2:] if self.model_layout == "NCHW" else old.shape[1:3]
 
     def _letterboxed(self, x: Value, old: Type) -> Value:
         """Resize into the model's size, and pad with `letterbox_value`."""
-        high, wide = old.shape[2:] if self.model_layout == "NCHW" else old.shape[1:3]
+        high, wide = self._size(old)
         size = x.shape[2], x.shape[3]
         if size == (high, wide):
             return x
@@ -131,17 +164,22 @@ class Preparation:
         before, after = (0, 0, top, left), (0, 0, high - inner[0] - top, wide - inner[1] - left)
         if not any(before) and not any(after):
             return x
-        return ops.pad(x, before=before, after=after, value=self.settings.pad_value)
+        padded: Value = ops.pad(x, before=before, after=after, value=self.settings.pad_value)
+        return padded
 
     def _normalized(self, x: Value, picture: bool) -> Value:
-        s = self.settings
-        for op, numbers, idle in ((ops.sub, s.mean, 0.0), (ops.div, s.std, 1.0)):
-            if not numbers or all(n == idle for n in numbers):
+        count = x.shape[1] if picture else 1
+        for op, numbers, idle in (
+            (ops.sub, self.settings.mean, 0.0),
+            (ops.div, self.settings.std, 1.0),
+        ):
+            each = _per_channel(numbers, count)
+            if all(n == idle for n in each):
                 continue
-            if picture and len(numbers) == x.shape[1] > 1 and len(set(numbers)) > 1:
-                x = op(x, np.float32(numbers).reshape(1, -1, 1, 1))
-            else:
-                x = op(x, np.float32(numbers[0]))
+            same = len(set(each)) == 1
+            x = op(
+                x, np.float32(each[0]) if same else np.array(each, np.float32).reshape(1, -1, 1, 1)
+            )
         return x
 
     def _turn_outputs(self, graph: Graph) -> None:
@@ -155,5 +193,6 @@ class Preparation:
                 graph.set_input(graph.result, i, ops.transpose(v, perm=perm))
 
 
-def _stored(zero: int, dtype: str) -> Value:
-    return constant(zero, dtype=dtype)
+def _per_channel(numbers: tuple[float, ...], count: int) -> tuple[float, ...]:
+    """One number for each channel; the first one for all if there are not as many."""
+    return numbers if len(numbers) == count else numbers[:1] * count

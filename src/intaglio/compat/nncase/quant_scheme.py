@@ -110,14 +110,11 @@ def _feeds_a_table(value: Value) -> bool:
     if node is None or node.op not in PRODUCTS:
         return False
     return bool(value.uses) and all(
-        REGISTRY[n.op].elementwise and n.op not in CLAMPS and len(n.inputs) == 1
-        for n in value.uses
+        REGISTRY[n.op].elementwise and n.op not in CLAMPS and len(n.inputs) == 1 for n in value.uses
     )
 
 
-def _weight(
-    path: Path, value: Value, kind: str, ranges: list[tuple[float, float]]
-) -> TensorScheme:
+def _weight(path: Path, value: Value, kind: str, ranges: list[tuple[float, float]]) -> TensorScheme:
     """Weights are symmetric: the larger end of a range counts."""
     if kind in ("f16", "f32"):
         return TensorScheme("f32")

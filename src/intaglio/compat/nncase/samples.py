@@ -96,13 +96,13 @@ class Samples:
             return False
         rank = listed[0].ndim
         if ranks is not None:
-            return rank in (ranks[0], ranks[0] - 1) and listed[0].dtype != object
-        return rank <= 4
+            return bool(rank in (ranks[0], ranks[0] - 1) and listed[0].dtype != object)
+        return bool(rank <= 4)
 
     def _unpacked(self, types: Mapping[str, Type]) -> list[Sample]:
         """Samples from bytes: all of the first input, then all of the next."""
         data = np.frombuffer(self.given, np.uint8)
-        each = sum(t.size * dtypes.numpy_of(t.dtype)().itemsize for t in types.values())
+        each = sum(t.size * np.dtype(dtypes.numpy_of(t.dtype)).itemsize for t in types.values())
         count, rest = divmod(data.size, each)
         if rest or not count:
             wanted = ", ".join(f"'{n}' {t}" for n, t in types.items())
