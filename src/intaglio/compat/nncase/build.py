@@ -190,6 +190,6 @@ def _quantize_outputs(graph: Graph, settings: Settings, scheme: Scheme) -> None:
         graph.set_input(graph.result, i, stored)
 
 
-def input_types(graph: Graph) -> dict[str, Type]:
+def inputs_of(graph: Graph) -> dict[str, Type]:
     """The inputs that a user gives."""
     return {v.name: v.type for v in graph.inputs if v.name not in graph.state}

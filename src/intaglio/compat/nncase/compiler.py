@@ -6,16 +6,22 @@ import io
 from pathlib import Path
 from typing import Any
 
-from intaglio.compat.nncase import dumps, kmodel, quant_scheme
+from intaglio.compat.nncase import dumps, quant_scheme
 from intaglio.compat.nncase import source as sources
-from intaglio.compat.nncase.build import Build, Built
+from intaglio.compat.nncase.build import Build, Built, inputs_of
 from intaglio.compat.nncase.evaluator import GraphEvaluator
+from intaglio.compat.nncase.k210_model import k210_file
 from intaglio.compat.nncase.quantization import Quantization
 from intaglio.compat.nncase.refusals import LOG, refusing
 from intaglio.compat.nncase.settings import Settings
 from intaglio.compat.nncase.source import Source
 from intaglio.errors import BadInput, Unsupported
-from intaglio.ir import Graph
+from intaglio.ir import Graph, Type
+
+
+def input_types(compiler: Compiler) -> dict[str, Type]:
+    """The inputs of the compiled model, by name."""
+    return inputs_of(compiler._build().float_graph())
 
 
 class IRModule:
@@ -108,7 +114,7 @@ class Compiler:
         self._built = built = self._build().run()
         settings, quantization = self._settings, self._quantization
         if settings.target == "k210" and built.quantized is not None and len(built.graphs) == 1:
-            self._data = kmodel.k210_file(built.graphs[0])
+            self._data = k210_file(built.graphs[0])
         if self._data is None:
             self._data = built.package.bytes
         if settings.dump_asm or settings.dump_ir:

@@ -21,6 +21,9 @@ class NncaseError(IntaglioError, RuntimeError):
 def refusing(method: Callable[P, R]) -> Callable[P, R]:
     """A method that raises NncaseError with one line where the user made a mistake."""
 
+    owner = method.__qualname__.rpartition(".")[0]
+    name = owner if method.__name__ == "__init__" else method.__name__
+
     @functools.wraps(method)
     def call(*args: P.args, **keywords: P.kwargs) -> R:
         try:
@@ -29,11 +32,11 @@ def refusing(method: Callable[P, R]) -> Callable[P, R]:
         except NncaseError:
             raise
         except IntaglioError as e:
-            words = f"{method.__name__}: {' '.join(str(e).split())}"
+            words = f"{name}: {' '.join(str(e).split())}"
         except OSError as e:
-            words = f"{method.__name__}: {e.filename or ''}: {e.strerror or e}"
+            words = f"{name}: {e.filename or ''}: {e.strerror or e}"
         except MemoryError:
-            words = f"{method.__name__}: out of memory; use a smaller model or fewer samples"
+            words = f"{name}: out of memory; use a smaller model or fewer samples"
         raise NncaseError(words)
 
     return call

@@ -147,6 +147,11 @@ class Interpreter(Simulator):
     """The Interpreter of `nncaseruntime`: a Simulator by another name."""
 
 
+def simulated_inputs(simulator: Simulator) -> dict[str, Type]:
+    """The inputs of the loaded model, by name."""
+    return dict(simulator._loaded.inputs)
+
+
 def _place(side: str, index: Any, known: Any) -> int:
     if isinstance(index, bool) or not isinstance(index, int | np.integer):
         raise BadInput(f"{side} {index!r}: give the number of an {side}, from 0")
