@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import intaglio
 from intaglio.compat.nncase.kmodel import PackageModel
-from intaglio.compat.nncase.simulator import Simulator
+from intaglio.compat.nncase.simulator import ModelTensors
 from intaglio.ir import Graph
 
 
-class GraphEvaluator(Simulator):
+class GraphEvaluator(ModelTensors):
     """Runs the float model, before quantisation."""
 
     def __init__(self, graph: Graph | None = None):
         super().__init__()
         if graph is not None:
-            self._model = PackageModel(intaglio.compile(graph, target="cpu"))
-            self._given = [None] * len(self._model.inputs)
-            self._found = [None] * len(self._model.outputs)
-            self._kept = [None] * len(self._model.outputs)
+            self._take(PackageModel(intaglio.compile(graph, target="cpu")))

@@ -12,11 +12,11 @@ from intaglio.compat.nncase.refusals import LOG, refusing
 from intaglio.compat.nncase.runtime_tensor import INPUT, OUTPUT, MemoryRange, RuntimeTensor
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Type
-from intaglio.symint import SymInt
+from intaglio.symint import bound
 
 
-class Simulator:
-    """Runs a kmodel on this machine."""
+class ModelTensors:
+    """The tensors of a model, and its runs."""
 
     def __init__(self) -> None:
         self._model: kmodel.Model | None = None
@@ -24,18 +24,11 @@ class Simulator:
         self._found: list[RuntimeTensor | None] = []
         self._kept: list[RuntimeTensor | None] = []  # set_output_tensor
 
-    @refusing
-    def load_model(self, model: Any) -> None:
-        """Load the bytes of a kmodel.
-
-        Deviation: reads packages of this tool and kmodels of the K210 (versions 3 and 5). Kmodels
-        that the vendor wrote for other chips are refused: they hold commands of a closed NPU.
-        """
-        loaded = kmodel.load(model)
-        self._model = loaded
-        self._given = [None] * len(loaded.inputs)
-        self._found = [None] * len(loaded.outputs)
-        self._kept = [None] * len(loaded.outputs)
+    def _take(self, model: kmodel.Model) -> None:
+        self._model = model
+        self._given = [None] * len(model.inputs)
+        self._found = [None] * len(model.outputs)
+        self._kept = [None] * len(model.outputs)
 
     @property
     def inputs_size(self) -> int:
@@ -46,26 +39,6 @@ class Simulator:
     def outputs_size(self) -> int:
         """The number of outputs."""
         return len(self._loaded.outputs)
-
-    @refusing
-    def get_input_desc(self, index: int) -> MemoryRange:
-        """Type, start and size of an input."""
-        return _range(list(self._loaded.inputs.values()), _place("input", index, self._given), 0)
-
-    @refusing
-    def get_output_desc(self, index: int) -> MemoryRange:
-        """Type, start and size of an output."""
-        return _range(list(self._loaded.outputs.values()), _place("output", index, self._found), 1)
-
-    @refusing
-    def get_input_shape(self, index: int) -> list[int]:
-        """The shape of an input; of a model with buckets the largest."""
-        return list(_largest(self._type("input", index)))
-
-    @refusing
-    def get_output_shape(self, index: int) -> list[int]:
-        """The shape of an output; of a model with buckets the largest."""
-        return list(_largest(self._type("output", index)))
 
     @refusing
     def get_input_tensor(self, index: int) -> RuntimeTensor:
@@ -124,14 +97,6 @@ class Simulator:
             raise BadInput(f"the tensor is {type(tensor).__name__}; give a RuntimeTensor")
         self._kept[index] = self._found[index] = tensor
 
-    def set_profiling(self, enabled: Any = 1) -> None:
-        """Accepted.
-
-        Deviation: nothing is printed; `intaglio bench` and `intaglio perf` measure and predict.
-        """
-        if enabled:
-            LOG.warning("set_profiling: use `intaglio perf` for the time of every layer")
-
     @property
     def _loaded(self) -> kmodel.Model:
         if self._model is None:
@@ -141,6 +106,47 @@ class Simulator:
     def _type(self, side: str, index: int) -> Type:
         types = self._loaded.inputs if side == "input" else self._loaded.outputs
         return list(types.values())[_place(side, index, types)]
+
+
+class Simulator(ModelTensors):
+    """Runs a kmodel on this machine."""
+
+    @refusing
+    def load_model(self, model: Any) -> None:
+        """Load the bytes of a kmodel.
+
+        Deviation: reads packages of this tool and kmodels of the K210 (versions 3 and 5). Kmodels
+        that the vendor wrote for other chips are refused: they hold commands of a closed NPU.
+        """
+        self._take(kmodel.load(model))
+
+    @refusing
+    def get_input_desc(self, index: int) -> MemoryRange:
+        """Type, start and size of an input."""
+        return _range(list(self._loaded.inputs.values()), _place("input", index, self._given), 0)
+
+    @refusing
+    def get_output_desc(self, index: int) -> MemoryRange:
+        """Type, start and size of an output."""
+        return _range(list(self._loaded.outputs.values()), _place("output", index, self._found), 1)
+
+    @refusing
+    def get_input_shape(self, index: int) -> list[int]:
+        """The shape of an input; of a model with buckets the largest."""
+        return list(_largest(self._type("input", index)))
+
+    @refusing
+    def get_output_shape(self, index: int) -> list[int]:
+        """The shape of an output; of a model with buckets the largest."""
+        return list(_largest(self._type("output", index)))
+
+    def set_profiling(self, enabled: Any = 1) -> None:
+        """Accepted.
+
+        Deviation: nothing is printed; `intaglio bench` and `intaglio perf` measure and predict.
+        """
+        if enabled:
+            LOG.warning("set_profiling: use `intaglio perf` for the time of every layer")
 
 
 class Interpreter(Simulator):
@@ -161,7 +167,7 @@ def _place(side: str, index: Any, known: Any) -> int:
 
 
 def _largest(t: Type) -> tuple[int, ...]:
-    return tuple(d.high if isinstance(d, SymInt) else int(d) for d in t.shape)
+    return tuple(map(bound, t.shape))
 
 
 def _zeros(t: Type) -> RuntimeTensor:
