@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from intaglio.compat.nncase.refusals import NncaseError
 from intaglio.compat.nncase.runtime_tensor import RuntimeTensor
 
 
@@ -127,9 +128,16 @@ class PTQTensorOptions(_Attributes):
         Deviation: a list for each sample is accepted too, where shapes tell which one it is.
         """
         self._given = data
-        if not isinstance(data, bytes | bytearray | memoryview):
+        if isinstance(data, bytes | bytearray | memoryview):
+            return
+        try:
             flat = [sample for row in zip(*data, strict=False) for sample in row]
-            self.cali_data = [RuntimeTensor.from_numpy(one) for one in flat]
+        except TypeError:
+            raise NncaseError(
+                f"set_tensor_data: the samples are {type(data).__name__}; give a list of arrays "
+                "for each input: [[x1, x2], [y1, y2]]"
+            ) from None
+        self.cali_data = [RuntimeTensor.from_numpy(one) for one in flat]
 
 
 class DumpRangeTensorOptions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from intaglio.ir import Graph
 
 Extent = int | str
 ENDINGS = {"tflite": ".tflite", "caffe": ".prototxt", "onnx": ".onnx"}
+TFLITE_MARK = b"TFL3"  # bytes 4 to 8 of the file
 UNNAMED = "-1"  # nncase's name of an open dimension of a TFLite file
 
 
@@ -134,19 +136,30 @@ def onnx_source(model: Any, options: Any, external: Path | None) -> Source:
 def tflite_source(model: Any, options: Any) -> Source:
     """The arguments of `import_tflite`."""
     data = read_bytes("model_content", model)
-    source = Source("tflite", data, b"", output_names(options))
-    source.load()  # refuses damaged files, before the vendor's reader sees them
+    if data[4:8] != TFLITE_MARK:
+        raise BadFile("this is no TFLite model; import_onnx is for ONNX models")
+    outputs = output_names(options)
+    Source("tflite", data, b"", outputs).load()  # refuses damaged files
+    try:
+        declared = _open_shapes(data)
+    except (struct.error, TypeError, ValueError, IndexError, OverflowError):
+        declared = {}  # the field for open shapes is damaged; the file has fixed ones too
+    return Source("tflite", data, b"", outputs, None, declared)
+
+
+def _open_shapes(data: bytes) -> dict[str, tuple[Extent, ...]]:
+    """Inputs of a TFLite file with dimensions of -1."""
     import tflite
 
-    declared = {}
+    found: dict[str, tuple[Extent, ...]] = {}
     graph = tflite.Model.GetRootAs(data).Subgraphs(0)
     for i in graph.InputsAsNumpy():
         tensor = graph.Tensors(int(i))
         extents = tensor.ShapeSignatureAsNumpy() if tensor.ShapeSignatureLength() else []
         if any(d < 0 for d in extents):
             name = tensor.Name().decode("utf-8", "replace")
-            declared[name] = tuple(UNNAMED if d < 0 else int(d) for d in extents)
-    return Source("tflite", data, b"", source.outputs, None, declared)
+            found[name] = tuple(UNNAMED if d < 0 else int(d) for d in extents)
+    return found
 
 
 def caffe_source(model: Any, prototxt: Any) -> Source:
