@@ -175,6 +175,16 @@ def test_a_kmodel_of_the_k210(here: Path, capsys):
     assert cosine(found["y"], expected("plain.onnx", x=x)) > 0.999
 
 
+def test_options_of_1_x(here: Path, capsys):
+    x = np.random.default_rng(0).integers(0, 256, (1, 3, 16, 16)).astype(np.uint8)
+    np.save("x8.npy", x)
+    options = json.dumps({"input_type": "uint8", "input_shape": [1, 3, 16, 16], "swapRB": True})
+    script = f"plain.onnx x8.npy v1 k510 {options.replace(' ', '')}"
+    assert "saved uint8" in run("v1_preprocess", script, capsys)
+    wanted = expected("plain.onnx", x=np.ascontiguousarray(x[:, ::-1] / 255, np.float32))
+    assert cosine(np.load("v1.npy"), wanted) > 0.999
+
+
 def test_wrong_steps_are_exceptions_of_one_line(here: Path, capsys):
     lines = run("wrong_steps", "", capsys).splitlines()
     assert len(lines) == 12
