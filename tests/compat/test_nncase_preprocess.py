@@ -81,6 +81,15 @@ def test_steps(case: str, plain: Path):
     assert error < 0.02
 
 
+@pytest.mark.parametrize("case", ["swap", "swap, then mean", "nhwc", "one number"])
+def test_the_k210_does_it_on_the_kpu(case: str, plain: Path, capsys: pytest.CaptureFixture[str]):
+    x, given, prepared = CASES[case]
+    expected = wanted(plain, prepared)
+    found = run(plain, x, quantized=True, target="k210", **given)
+    assert capsys.readouterr().err == ""  # no package instead of a kmodel
+    assert np.linalg.norm(found - expected) / np.linalg.norm(expected) < 0.03
+
+
 def test_layouts_of_outputs(plain: Path):
     nhwc = run(plain, NCHW, output_layout="NHWC")
     assert np.array_equal(nhwc.transpose(0, 3, 1, 2), run(plain, NCHW, output_layout="NCHW"))

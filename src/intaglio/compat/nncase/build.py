@@ -110,35 +110,23 @@ class Build:
     # ---- integers ------------------------------------------------------------------------------
     def _in_integers(self, quantization: Quantization) -> Built:
         sizes = self.sizes()
-        bare = self.source.load(sizes.largest)
-        samples = self._prepared_samples(quantization, bare)
+        bare, prepared = self.source.load(sizes.largest), self.preparation()
+        if prepared is not None and self.settings.target == "k210" and prepared.by_channel:
+            prepared = prepared.as_layer(bare)
+        samples = _prepared_samples(quantization, bare, prepared)
         result = quantization.run(bare, samples, self.settings)
-        graphs = [self._finished(result)]
+        graphs = [self._finished(result, prepared)]
         for at in sizes.buckets()[:-1] if sizes.ranges else ():
             graphs.append(self._at(at, quantization, result.scheme))
         return Built(self._compiled(graphs), graphs, result, samples)
 
-    def _prepared_samples(self, quantization: Quantization, bare: Graph) -> list[Sample]:
-        """The samples as the float model takes them."""
-        types = {v.name: v.type for v in bare.inputs if v.name not in bare.state}
-        prepared = self.preparation()
-        if prepared is None:
-            return quantization.samples.read(types)
-        chains = {n: prepared.graph_of(n, t) for n, t in types.items() if prepared.applies(t)}
-        new = {n: chains[n].inputs[0].type if n in chains else t for n, t in types.items()}
-        found = quantization.samples.read(new)
-        for sample in found:
-            for name, graph in chains.items():
-                sample[name] = intaglio.interpret(graph, {name: sample[name]})["prepared"]
-        return found
-
-    def _finished(self, result: Quantized) -> Graph:
+    def _finished(self, result: Quantized, prepared: Preparation | None) -> Graph:
         """The quantised graph with its preprocessing and the type of its outputs."""
         result.bare_graph = result.graph.copy()
         graph = result.graph
         if self.settings.output_type != "float32":
             _quantize_outputs(graph, self.settings, result.scheme)
-        if (prepared := self.preparation()) is not None:
+        if prepared is not None:
             prepared.embed(graph)
         return graph
 
@@ -146,7 +134,8 @@ class Build:
         """The graph of a smaller bucket, with the scales that the largest gave."""
         bare = self.source.load(sizes)
         zeros = [{v.name: np.zeros(v.shape, dtypes.numpy_of(v.dtype)) for v in bare.inputs}]
-        return self._finished(quantization.at_scheme(bare, zeros, self.settings, scheme))
+        result = quantization.at_scheme(bare, zeros, self.settings, scheme)
+        return self._finished(result, self.preparation())
 
     def _compiled(self, graphs: list[Graph]) -> Package:
         keywords: dict[str, Any] = {"target": self.settings.target}
@@ -165,6 +154,22 @@ class Build:
             return package
         meta = last.meta | {"padding": links}
         return Package.build(plans, isa=last.contents.isa, meta=meta)
+
+
+def _prepared_samples(
+    quantization: Quantization, bare: Graph, prepared: Preparation | None
+) -> list[Sample]:
+    """The samples as the float model takes them."""
+    types = inputs_of(bare)
+    if prepared is None:
+        return quantization.samples.read(types)
+    chains = {n: prepared.graph_of(n, t) for n, t in types.items() if prepared.applies(t)}
+    new = {n: chains[n].inputs[0].type if n in chains else t for n, t in types.items()}
+    found = quantization.samples.read(new)
+    for sample in found:
+        for name, graph in chains.items():
+            sample[name] = intaglio.interpret(graph, {name: sample[name]})["prepared"]
+    return found
 
 
 def _quantize_outputs(graph: Graph, settings: Settings, scheme: Scheme) -> None:

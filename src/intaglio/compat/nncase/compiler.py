@@ -36,6 +36,7 @@ class Compiler:
 
     @refusing
     def __init__(self, compile_options: Any):
+        LOG.warned.clear()  # each compiler tells its own warnings
         self._settings = Settings.of(compile_options)
         self._source: Source | None = None
         self._quantization: Quantization | None = None

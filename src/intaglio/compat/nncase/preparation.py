@@ -6,7 +6,7 @@ then the model, and the layout of its outputs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +31,39 @@ class Preparation:
     def dtype(self) -> str:
         """The element type of the new inputs."""
         return self.settings.dtype or ("u8" if self.quantized else "f32")
+
+    @property
+    def by_channel(self) -> bool:
+        """Whether channels of bytes are swapped, or normalised by different numbers."""
+        numbers = (self.settings.mean, self.settings.std)
+        return self._tables and (self.settings.swap or any(len(set(n)) > 1 for n in numbers))
+
+    def as_layer(self, graph: Graph) -> Preparation:
+        """Let a 1x1 convolution of the graph swap and normalise; the preparation without that.
+
+        The KPU has no other arithmetic that differs by channel.
+        """
+        s, found = self.settings, False
+        for i, old in enumerate(list(graph.inputs)):
+            channels = old.shape[1 if self.model_layout == "NCHW" else -1]
+            if not self.applies(old.type) or old.type.rank != 4 or channels < 2:
+                continue
+            mean = np.array(_per_channel(s.mean or (0.0,), channels))
+            std = np.array(_per_channel(s.std or (1.0,), channels))
+            order = _swapped(channels) if s.swap and channels >= 3 else range(channels)
+            weights = np.zeros((channels, channels, 1, 1), np.float32)
+            weights[range(channels), list(order), 0, 0] = 1 / std
+            given = Value(old.type, old.name)
+            x = ops.transpose(given, perm=TO_NCHW) if self.model_layout == "NHWC" else given
+            bias = constant((-mean / std).astype(np.float32))
+            x = ops.conv(
+                x, constant(weights), bias, stride=(1, 1), pad=(0, 0, 0, 0), dilation=(1, 1)
+            )
+            x = ops.transpose(x, perm=TO_NHWC) if self.model_layout == "NHWC" else x
+            x.name = old.name = f"{given.name}_normalized"
+            graph.replace(old, x)
+            graph.inputs[i], found = given, True
+        return replace(self, settings=replace(s, mean=(), std=(), swap=False)) if found else self
 
     @property
     def _tables(self) -> bool:
@@ -68,7 +101,7 @@ class Preparation:
             x = ops.transpose(given, perm=perm)
         picture = old.rank == 4
         if picture and s.swap and x.shape[1] >= 3:
-            order = np.array([2, 1, 0, *range(3, x.shape[1])], np.int64)
+            order = np.array(_swapped(x.shape[1]), np.int64)
             x = ops.gather(x, constant(order), axis=1)
         if self._tables and picture and self._size(old) == x.shape[2:]:
             x = self._by_runs(x)
@@ -191,6 +224,11 @@ class Preparation:
         for i, v in enumerate(graph.outputs):
             if v.type.rank == len(perm) and graph.output_names[i] not in graph.state:
                 graph.set_input(graph.result, i, ops.transpose(v, perm=perm))
+
+
+def _swapped(channels: int) -> list[int]:
+    """The order of channels with red and blue swapped."""
+    return [2, 1, 0, *range(3, channels)]
 
 
 def _per_channel(numbers: tuple[float, ...], count: int) -> tuple[float, ...]:
