@@ -225,6 +225,31 @@ def test_open_dimensions():
     assert sim.get_input_shape(0) == sim.get_input_tensor(0).shape == [1, 9, 6]
 
 
+def test_shape_bucket_options_as_the_guide_shows_them():
+    nncase_models.sequence(Path("m.onnx"))
+    buckets = ShapeBucketOptions()
+    buckets.shape_bucket_enable = True
+    buckets.shape_bucket_range_info = {"seq": [1, 5]}
+    buckets.shape_bucket_fix_var_map = {"batch": 2}
+    sim = Simulator()
+    sim.load_model(compiled(Path("m.onnx"), shape_bucket_options=buckets).gencode_tobytes())
+    assert sim.get_input_shape(0) == [2, 5, 6]
+
+
+def test_the_open_dimension_of_a_tflite_model_is_called_minus_one():
+    pytest.importorskip("tflite")
+    from tests.frontends.tflite_build import T, model, op
+
+    kinds = [T((-1, 4), name="x"), T((-1, 4), name="y")]
+    content = model(kinds, [op("RELU", [0], [1])], [0], [1])
+    ranges = {"shape_bucket_enable": True, "shape_bucket_range_info": {"-1": [1, 8]}}
+    compiler = Compiler(options(**ranges))
+    compiler.import_tflite(content, ImportOptions())
+    compiler.compile()
+    for rows in (3, 8):
+        assert simulated(compiler, np.full((rows, 4), -1, np.float32)).shape == (rows, 4)
+
+
 def test_output_type_of_1_x():
     nncase_models.plain(Path("m.onnx"))
     xs = batch(2, 1, 3, 16, 16)

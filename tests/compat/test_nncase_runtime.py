@@ -107,6 +107,14 @@ def test_the_kpu_of_the_firmware(kmodel: bytes, tmp_path: Path):
         one.load_kmodel("nope.kmodel")
 
 
+def test_what_the_firmware_has_beside_the_kpu_is_refused_with_words():
+    import intaglio.compat.nncase_runtime as module
+
+    with pytest.raises(AttributeError, match="letterbox_value of CompileOptions"):
+        module.ai2d()
+    assert not hasattr(module, "nothing")
+
+
 def test_damaged_kmodels_are_refused(kmodel: bytes, tmp_path: Path):
     nncase_models.plain(tmp_path / "m.onnx")
     data = np.random.default_rng(0).normal(0, 1, (1, 3, 16, 16)).astype(np.float32)

@@ -77,11 +77,14 @@ def test_scripts(name: str, here: Path, capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.parametrize(
-    "option", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 6))]
+    ("option", "target"),
+    [(0, "cpu"), *(pytest.param(n, "k230", marks=pytest.mark.slow) for n in range(6))],
 )
-def test_a_detector_becomes_a_kmodel(option: int, here: Path, capsys):
+def test_a_detector_becomes_a_kmodel(option: int, target: str, here: Path, capsys):
     nncase_models.yolov8(here / "yolov8n.onnx")
-    arguments = f"--model yolov8n.onnx --dataset_path images --ptq_option {option}"
+    arguments = (
+        f"--model yolov8n.onnx --dataset_path images --ptq_option {option} --target {target}"
+    )
     assert f"kmodel written {option}" in run("yolov8_kmodel", arguments, capsys)
     sim = Simulator()
     sim.load_model((here / "yolov8n.kmodel").read_bytes())

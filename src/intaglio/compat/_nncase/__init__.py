@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag
+from pathlib import Path as Path
 
 from intaglio.compat.nncase import CompileOptions as CompileOptions
 from intaglio.compat.nncase import Compiler as Compiler

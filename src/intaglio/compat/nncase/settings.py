@@ -16,6 +16,7 @@ from intaglio.errors import BadInput, did_you_mean
 
 TARGETS = ("cpu", "k230", "k510", "k210")
 OLD_TARGETS = ("k210", "k510")  # nncase 1.x only
+BUCKETS = "shape_bucket_options"  # attribute that users set
 QUANT_TYPES = ("uint8", "int8", "int16")
 INPUT_TYPES = {"uint8": "u8", "int8": "i8", "float32": "f32", "float": "f32", "default": None}
 
@@ -66,12 +67,17 @@ class Settings:
         """Check an options object; attributes that it lacks have their defaults."""
 
         def get(name: str) -> Any:
-            return getattr(options, name, COMPILE[name][0])
+            found = getattr(options, name, COMPILE[name][0])
+            inner = getattr(options, BUCKETS, None)  # a ShapeBucketOptions, as its guide shows it
+            if inner is not None and name.startswith("shape_bucket_"):
+                short = name.removeprefix("shape_bucket_")
+                return getattr(inner, name, getattr(inner, short, found))
+            return found
 
         if options is None or isinstance(options, str | bytes | int):
             raise BadInput(f"compile_options is {options!r}; give a CompileOptions object")
         for name in vars(options) if hasattr(options, "__dict__") else ():
-            if name not in COMPILE and (hint := did_you_mean(name, COMPILE)):
+            if name not in (*COMPILE, BUCKETS) and (hint := did_you_mean(name, COMPILE)):
                 LOG.warning(f"CompileOptions has no attribute '{name}', which is ignored{hint}")
         target = target_named(get("target"))
         folder = get("dump_dir") or COMPILE["dump_dir"][0]

@@ -19,7 +19,10 @@ def from_numpy(array: Any) -> RuntimeTensor:
 
 
 class kpu:  # noqa: N801  # the firmware's name
-    """Runs a kmodel, as the KPU of a board would."""
+    """Runs a kmodel, as the KPU of a board would.
+
+    Missing: `ai2d`, the unit that resizes pictures; let the model do it, by `input_shape`.
+    """
 
     def __init__(self) -> None:
         self._simulator = Simulator()
@@ -68,3 +71,12 @@ class kpu:  # noqa: N801  # the firmware's name
     def run(self) -> None:
         """Run the model."""
         self._simulator.run()
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith(("ai2d", "interp_")):
+        raise AttributeError(
+            f"nncase_runtime.{name} is not simulated; resize and pad pictures in the model: set "
+            "preprocess, input_shape and letterbox_value of CompileOptions"
+        )
+    raise AttributeError(f"module 'nncase_runtime' has no attribute {name!r}")
