@@ -181,6 +181,15 @@ def test_a_model_without_products_stays_in_floats(capsys: pytest.CaptureFixture[
     assert "nothing to quantise" in capsys.readouterr().err
 
 
+def test_a_compiler_compiles_again():
+    nncase_models.plain(Path("m.onnx"))
+    compiler = compiled(Path("m.onnx"), target="k210")
+    floats = compiler.gencode_tobytes()
+    compiler.use_ptq(ptq([batch(2, 1, 3, 16, 16)], samples_count=2))
+    compiler.compile()
+    assert (floats[:4], compiler.gencode_tobytes()[:4]) == (b"ITG1", b"LDMK")
+
+
 def test_mixed_types_by_use_mix_quant():
     models.separable(Path("m.onnx"))
     xs = batch(3, 1, 3, 16, 16)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 import intaglio
-from intaglio import compiler, dtypes, ops
+from intaglio import dtypes, ops
+from intaglio.compat.joined_plans import compiled
 from intaglio.compat.nncase.preparation import TO_NCHW, TO_NHWC, Preparation
 from intaglio.compat.nncase.quantization import Quantization
 from intaglio.compat.nncase.refusals import LOG
@@ -17,10 +18,8 @@ from intaglio.compat.nncase.settings import Settings
 from intaglio.compat.nncase.sizes import Sizes
 from intaglio.compat.nncase.source import Source
 from intaglio.errors import BadInput, IntaglioError
-from intaglio.find_padding import find_padding
 from intaglio.ir import Graph, Type, constant
 from intaglio.package import Package
-from intaglio.package.constant_pool import ConstantPool
 from intaglio.quant import Quantized, Scheme
 
 NOTHING = "there is nothing to quantise"  # begins the error for a model without products
@@ -141,19 +140,7 @@ class Build:
         keywords: dict[str, Any] = {"target": self.settings.target}
         if self.settings.dump_ir:
             keywords["dump_dir"] = self.settings.dump_dir / "ir"
-        if len(graphs) == 1:
-            return intaglio.compile(graphs[0], **keywords)
-        made = [compiler.trace(g, **keywords) for g in graphs]
-        made.sort(key=lambda one: sum(t.size for t in one.plan.inputs if t is not None))
-        pool = ConstantPool()
-        for one in made:
-            pool.share(one.plan)
-        last, plans = made[-1].package, [m.plan for m in made]
-        package = Package.build(plans, isa=last.contents.isa, meta=last.meta)
-        if (links := find_padding(package)) is None:
-            return package
-        meta = last.meta | {"padding": links}
-        return Package.build(plans, isa=last.contents.isa, meta=meta)
+        return compiled(graphs, keywords, pads=True)
 
 
 def _prepared_samples(

@@ -112,6 +112,7 @@ class Compiler:
 
         Deviation: a float model for k230 runs on the CPU beside the NPU, as with nncase.
         """
+        self._built = self._data = None
         self._built = built = self._build().run()
         settings, quantization = self._settings, self._quantization
         if settings.target == "k210" and built.quantized is not None and len(built.graphs) == 1:

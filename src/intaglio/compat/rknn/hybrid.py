@@ -19,8 +19,9 @@ import numpy as np
 import intaglio
 from intaglio.array_files import read_npz
 from intaglio.compat.fused_layers import fused_layers
+from intaglio.compat.joined_plans import compiled
 from intaglio.compat.rknn import accuracy, quantization_cfg
-from intaglio.compat.rknn.build import Built, Loaded, activations_of, compiled, finish, quantize
+from intaglio.compat.rknn.build import Built, Loaded, activations_of, finish, quantize
 from intaglio.compat.rknn.config import Config
 from intaglio.compat.rknn.dataset import Sample, Samples, read_list
 from intaglio.compat.rknn.inputs import InputInfo, input_from_json, refuse_other_inputs
