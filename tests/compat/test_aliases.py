@@ -23,6 +23,8 @@ def _without_names() -> None:
 def test_nothing_is_installed_under_the_vendors_names():
     assert importlib.util.find_spec("rknn") is None
     assert importlib.util.find_spec("rknnlite") is None
+    for name in ("nncase", "_nncase", "nncaseruntime", "_nncaseruntime", "nncase_runtime"):
+        assert importlib.util.find_spec(name) is None
 
 
 @pytest.mark.usefixtures("names")
@@ -40,6 +42,48 @@ def test_aliases_are_the_modules_themselves():
     assert rknnlite.api.RKNNLite.NPU_CORE_0_1_2 == 7
     assert callable(rknn.api.custom_op.get_node_attr)
     assert callable(onnx_edit)
+
+
+@pytest.mark.usefixtures("names")
+def test_aliases_of_nncase():
+    import _nncase
+    import _nncaseruntime
+    import nncase
+    import nncase_runtime
+    import nncaseruntime
+    import onnx
+
+    import intaglio.compat.nncase as ours
+
+    assert nncase.Simulator is ours.Simulator is _nncase.Simulator
+    assert _nncase.__version__ == nncase.__version__
+    assert _nncase.Target.exists("k230")
+    _nncase.initialize("Nncase.Compiler.dll")
+    assert (_nncase.QuantType.Int16, _nncase.DumpFlags.CodeGen) == (2, 1024)
+    assert nncaseruntime.Interpreter is _nncaseruntime.Interpreter is nncaseruntime.interpreter
+    assert callable(nncase_runtime.kpu)
+    assert onnx.mapping.TENSOR_TYPE_TO_NP_TYPE[1] == "float32"
+    assert onnx.mapping.NP_TYPE_TO_TENSOR_TYPE[onnx.mapping.TENSOR_TYPE_TO_NP_TYPE[7]] == 7
+
+
+@pytest.mark.usefixtures("names")
+def test_onnxsim_where_it_is_not_installed(tmp_path: Path):
+    from tests.compat import models, nncase_models
+
+    from intaglio.compat.missing import onnxsim
+
+    models.classifier(tmp_path / "m.onnx", ("h", "w"))
+    made, valid = onnxsim.simplify(str(tmp_path / "m.onnx"), input_shapes={"x": [1, 3, 8, 8]})
+    assert valid
+    assert [d.dim_value for d in made.graph.input[0].type.tensor_type.shape.dim] == [1, 3, 8, 8]
+    nncase_models.yolov8(tmp_path / "y.onnx")
+    before = models.onnx.load(str(tmp_path / "y.onnx"))
+    after, _ = onnxsim.simplify(before)
+    assert 0 < len(after.graph.node) <= len(before.graph.node)
+    node = models.helper.make_node("FooBar", ["x"], ["y"])
+    models.save(tmp_path / "f.onnx", [node], {"x": [1]}, {"y": [1]})
+    unknown = models.onnx.load(str(tmp_path / "f.onnx"))
+    assert onnxsim.simplify(unknown) == (unknown, True)
 
 
 @pytest.mark.usefixtures("names")

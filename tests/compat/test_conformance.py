@@ -1,4 +1,4 @@
-"""docs/compat-rknn.md is what the facade and the tests say."""
+"""docs/compat-*.md are what the facades and the tests say."""
 
 from __future__ import annotations
 
@@ -36,6 +36,18 @@ def test_all_public_methods_of_rknn_are_listed():
     lite = "load_rknn list_devices init_runtime inference get_sdk_version release"
     assert {f"RKNNLite.{m}" for m in lite.split()} <= found
     assert {"rknn.api.custom_op.get_node_attr", "rknn.utils.onnx_edit"} <= found
+
+
+def test_all_public_methods_of_nncase_are_listed():
+    found = {m.name for m in methods(facades()["nncase"], TESTS)}
+    compiler = """import_onnx import_tflite import_caffe import_ncnn use_ptq compile gencode
+        gencode_tobytes create_evaluator dump_range_options"""
+    assert {f"Compiler.{m}" for m in compiler.split()} <= found
+    simulator = """load_model get_input_desc get_output_desc get_input_shape get_output_shape
+        get_input_tensor set_input_tensor get_output_tensor set_output_tensor run set_profiling"""
+    assert {f"Simulator.{m}" for m in simulator.split()} <= found
+    assert {f"RuntimeTensor.{m}" for m in ("from_numpy", "to_numpy", "copy_to")} <= found
+    assert {"PTQTensorOptions.set_tensor_data", "MemoryRange", "ncc"} <= found
 
 
 def test_a_method_without_a_test_is_seen(tmp_path: Path):

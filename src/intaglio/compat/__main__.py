@@ -9,10 +9,13 @@ import sys
 from collections.abc import Sequence
 
 from intaglio.compat.aliases import ALIASES, install, real_name
+from intaglio.compat.log import Log
+from intaglio.errors import IntaglioError
 
 USAGE = """\
 usage: python -m intaglio.compat SCRIPT [ARGS]
        python -m intaglio.compat -m MODULE [ARGS]
+       python -m intaglio.compat ncc [ARGS]
 
 Runs a program in which these packages are Intaglio's own: """ + ", ".join(ALIASES)
 
@@ -22,6 +25,8 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE, file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
+    if arguments[0] == "ncc" and not os.path.isfile("ncc"):
+        return _ncc(arguments[1:])
     install()
     if arguments[0] == "-m":
         return _run_module(arguments[1:])
@@ -36,6 +41,20 @@ def main(arguments: Sequence[str]) -> int:
     sys.path[0] = os.path.dirname(os.path.abspath(script))  # as `python script.py` has it
     runpy.run_path(script, run_name="__main__")
     return 0
+
+
+def _ncc(arguments: Sequence[str]) -> int:
+    from intaglio.compat.nncase.ncc import main as ncc
+
+    log = Log()
+    try:
+        with log.collecting():
+            return ncc(arguments, log)
+    except IntaglioError as e:
+        log.error(f"ncc: {' '.join(str(e).split())}")
+    except OSError as e:
+        log.error(f"ncc: {e.filename or ''}: {e.strerror or e}")
+    return 2
 
 
 def _run_module(arguments: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""Names of vendors' packages as aliases of modules in this package, by a meta-path finder."""
+"""Names of vendors' packages as aliases of modules in this package, by meta-path finders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,21 @@ from types import ModuleType
 
 from intaglio.errors import BadInput
 
-ALIASES = ("rknn", "rknnlite")  # packages of vendors; each is intaglio.compat.NAME
+ALIASES = (  # packages of vendors; each is intaglio.compat.NAME
+    "rknn",
+    "rknnlite",
+    "nncase",
+    "_nncase",
+    "nncaseruntime",
+    "_nncaseruntime",
+    "nncase_runtime",
+)
+# Modules that vendors' examples import, and what stands in for them where they are not installed.
+MISSING = {
+    "onnxsim": "intaglio.compat.missing.onnxsim",
+    "onnx.mapping": "intaglio.compat.missing.onnx_mapping",
+}
+OLD_ONNX = ("nncase",)  # packages whose examples use `onnx.mapping` as an attribute
 
 
 def real_name(name: str) -> str | None:
@@ -29,6 +43,8 @@ class AliasLoader(Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = importlib.import_module(self.real)
         self.spec = module.__spec__  # the import system overwrites it
+        if spec.name in OLD_ONNX and importlib.util.find_spec("onnx") is not None:
+            importlib.import_module("onnx.mapping")
         return module
 
     def exec_module(self, module: ModuleType) -> None:
@@ -47,11 +63,21 @@ class AliasFinder(MetaPathFinder):
         return ModuleSpec(fullname, AliasLoader(real), is_package=True)
 
 
-_FINDER = AliasFinder()
+class MissingFinder(MetaPathFinder):
+    """Finds the modules of MISSING; it is asked last, so that installed ones are preferred."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        real = MISSING.get(fullname)
+        return None if real is None else ModuleSpec(fullname, AliasLoader(real))
+
+
+_FINDER, _LAST = AliasFinder(), MissingFinder()
 
 
 def install() -> None:
-    """Let `import rknn` and `import rknnlite` mean the modules of this package, in this process.
+    """Let `import rknn`, `import nncase` and the like mean modules of this package, here.
 
     BadInput if a module of that name was imported already.
     """
@@ -65,11 +91,16 @@ def install() -> None:
                 "call intaglio.compat.install() before the first import of it"
             )
     sys.meta_path.insert(0, _FINDER)
+    sys.meta_path.append(_LAST)
 
 
 def uninstall() -> None:
     """Undo `install`; modules that were imported stay in use where they are."""
-    if _FINDER in sys.meta_path:
-        sys.meta_path.remove(_FINDER)
+    for finder in (_FINDER, _LAST):
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
     for name in [n for n in sys.modules if real_name(n)]:
         del sys.modules[name]
+    for name, real in MISSING.items():
+        if name in sys.modules and sys.modules[name] is sys.modules.get(real):
+            del sys.modules[name]

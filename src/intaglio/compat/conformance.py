@@ -33,6 +33,7 @@ class Facade:
     functions: dict[str, Callable[..., Any]]
     options: dict[str, tuple[str, str]] = field(default_factory=dict)  # default and effect, by name
     options_of: str = ""  # the method that takes them
+    attributes: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)  # by class
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,8 @@ def _method(name: str, called: str, function: Any, files: dict[Path, set[str]]) 
         parts[0],
         notes[DEVIATION],
         notes[MISSING],
-        [p.stem for p in using if p.parent.name != "scripts"],
-        [p.stem for p in using if p.parent.name == "scripts"],
+        [p.stem for p in using if "scripts" not in p.parts],
+        [p.stem for p in using if "scripts" in p.parts],
     )
 
 
@@ -105,7 +106,7 @@ def _arguments(function: Any) -> str:
 def calls(folder: Path) -> dict[Path, set[str]]:
     """The names that every test file and script calls, and those that it imports."""
     found = {}
-    for path in [*sorted(folder.glob("test_*.py")), *sorted((folder / "scripts").glob("*.py"))]:
+    for path in [*sorted(folder.glob("test_*.py")), *sorted((folder / "scripts").rglob("*.py"))]:
         names = set()
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
@@ -149,9 +150,15 @@ def page(name: str, tests: Path = TESTS) -> str:
     if facade.options:
         lines += ["", f"## Arguments of {facade.options_of}", ""]
         lines += ["| argument | default | effect |", "|---|---|---|"]
-        for option, (default, effect) in facade.options.items():
-            lines.append(f"| `{option}` | `{default}` | {effect} |")
+        lines += _table(facade.options)
+    for owner, attributes in facade.attributes.items():
+        lines += ["", f"## Attributes of {owner}", ""]
+        lines += ["| attribute | default | effect |", "|---|---|---|", *_table(attributes)]
     return "\n".join(lines) + "\n"
+
+
+def _table(options: dict[str, tuple[str, str]]) -> list[str]:
+    return [f"| `{name}` | `{default}` | {effect} |" for name, (default, effect) in options.items()]
 
 
 def _short(names: list[str]) -> str:
@@ -176,9 +183,10 @@ def _entry(m: Method, short: bool) -> list[str]:
 
 def facades() -> dict[str, Facade]:
     """The facades by name; each vendor's package has one."""
+    from intaglio.compat.nncase.facade import facade as nncase
     from intaglio.compat.rknn.facade import facade as rknn
 
-    return {"rknn": rknn()}
+    return {"rknn": rknn(), "nncase": nncase()}
 
 
 def main(arguments: list[str]) -> int:

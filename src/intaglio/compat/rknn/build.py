@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-import intaglio
-from intaglio import compiler, dtypes, ops
+from intaglio import dtypes, ops
+from intaglio.compat.joined_plans import compiled
 from intaglio.compat.log import Log
 from intaglio.compat.rknn.config import METHODS, Config
 from intaglio.compat.rknn.dataset import Samples, read_list
@@ -20,7 +20,6 @@ from intaglio.errors import IntaglioError
 from intaglio.frontends.preprocess import preprocess
 from intaglio.ir import Graph, Value
 from intaglio.package import Package
-from intaglio.package.constant_pool import ConstantPool
 from intaglio.quant import Quantized, Scheme, calibrate
 from intaglio.quant.ranges.affine import affine
 
@@ -45,19 +44,6 @@ class Built:
             self.compile["cores"] = cores
             self.package = compiled(self.graphs, self.compile)
         return self.package
-
-
-def compiled(graphs: Sequence[Graph], keywords: dict[str, Any]) -> Package:
-    """One package; several graphs become plans over one set of constants."""
-    if len(graphs) == 1:
-        return intaglio.compile(graphs[0], **keywords)
-    made = [compiler.trace(g, **keywords) for g in graphs]
-    made.sort(key=lambda one: sum(t.size for t in one.plan.inputs if t is not None))
-    pool = ConstantPool()
-    for one in made:
-        pool.share(one.plan)
-    last = made[-1].package
-    return Package.build([m.plan for m in made], isa=last.contents.isa, meta=last.meta)
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,16 @@ import numpy as np
 
 import intaglio
 from intaglio.array_files import read_npz
+from intaglio.compat.fused_layers import fused_layers
+from intaglio.compat.joined_plans import compiled
 from intaglio.compat.rknn import accuracy, quantization_cfg
-from intaglio.compat.rknn.build import Built, Loaded, activations_of, compiled, finish, quantize
+from intaglio.compat.rknn.build import Built, Loaded, activations_of, finish, quantize
 from intaglio.compat.rknn.config import Config
 from intaglio.compat.rknn.dataset import Sample, Samples, read_list
 from intaglio.compat.rknn.inputs import InputInfo, input_from_json, refuse_other_inputs
 from intaglio.errors import BadFile, BadInput, did_you_mean
 from intaglio.files import write_atomically
 from intaglio.ir import Graph, Node
-from intaglio.ops.registry import REGISTRY
 from intaglio.quant import Quantized, Scheme, TensorScheme
 
 MAX_SAMPLES = 32  # that MODEL.data keeps
@@ -167,7 +168,7 @@ def step2(model_input: Path, data_input: Path, cfg: Path, log: Any) -> tuple[Bui
         if t.axis is not None and name in computed and scheme.tensors.get(name) == t:
             del scheme.tensors[name]
     scheme.wanted(graph, _refuse)
-    scheme.layers |= _fused(graph, scheme.layers)
+    scheme.layers |= fused_layers(graph, scheme.layers)
     result = quantize(graph, samples, infos, config, log.warning, scheme=scheme)
     of = finish(result, infos, config)
     keywords = compile_keywords(config, None, INTEGER_LEVEL, log)
@@ -175,23 +176,6 @@ def step2(model_input: Path, data_input: Path, cfg: Path, log: Any) -> tuple[Bui
     loaded = Loaded(Source(model_input, channels_last=last), graph)
     built = Built(compiled([result.graph], keywords), of, [result.graph], result, keywords)
     return built, config, loaded
-
-
-def _fused(graph: Graph, layers: Mapping[str, str]) -> dict[str, str]:
-    """Layers that an activation is fused with get its type: a name means the whole fused layer."""
-    makers = {v.name: v.producer for v in graph.values() if v.name and v.producer is not None}
-    found: dict[str, str] = {}
-    for name, precision in layers.items():
-        node = makers.get(name)
-        while node is not None and REGISTRY[node.op].elementwise:
-            computed = [x for x in node.inputs if x is not None and x.data is None]
-            if len(computed) != 1 or len(computed[0].uses) > 1 or computed[0].producer is None:
-                break
-            node = computed[0].producer
-            if node.outputs[0].name in layers:
-                break
-            found[node.outputs[0].name] = precision
-    return found
 
 
 def _refuse(words: str) -> None:

@@ -1,0 +1,1 @@
+"""Modules that scripts of vendors' examples import and that may be absent: used only then."""
