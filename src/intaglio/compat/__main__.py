@@ -8,13 +8,20 @@ import runpy
 import sys
 from collections.abc import Sequence
 
+from intaglio.compat import commands
 from intaglio.compat.aliases import ALIASES, install, real_name
 
-USAGE = """\
+USAGE = (
+    """\
 usage: python -m intaglio.compat SCRIPT [ARGS]
        python -m intaglio.compat -m MODULE [ARGS]
+       python -m intaglio.compat COMMAND [ARGS]
 
-Runs a program in which these packages are Intaglio's own: """ + ", ".join(ALIASES)
+Runs a program in which these packages are Intaglio's own: """
+    + ", ".join(ALIASES)
+    + "\nCommands: "
+    + ", ".join(commands.COMMANDS)
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -22,6 +29,8 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE, file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
+    if commands.find(arguments[0]) and not os.path.isfile(arguments[0]):
+        return commands.run(arguments[0], arguments[1:])
     install()
     if arguments[0] == "-m":
         return _run_module(arguments[1:])
@@ -42,6 +51,8 @@ def _run_module(arguments: Sequence[str]) -> int:
     if not arguments:
         print("intaglio.compat: -m needs the name of a module", file=sys.stderr)
         return 2
+    if commands.find(arguments[0]):
+        return commands.run(arguments[0], arguments[1:])
     name = real_name(arguments[0]) or arguments[0]
     sys.argv = list(arguments)
     try:

@@ -1,0 +1,196 @@
+"""A quantised network as a file of a chip, with the ports that the vendor's tools would give it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import intaglio
+from intaglio.errors import BadInput, Unsupported
+from intaglio.ir import Array, Graph, Node, Value
+from intaglio.npu.chips.bm1684x import bmodel
+from intaglio.npu.chips.bm1684x.compile import compile_bmodel
+from intaglio.npu.chips.cv18xx.compile import compile_cvimodel
+from intaglio.targets.chip import Chip
+
+PASSIVE = ("reshape", "dequantize_linear", "identity")  # ops that leave bytes where they are
+TO_NCHW = (0, 3, 1, 2)
+NAMED = 3  # ops that an error names
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of the file, by the name of the network's tensor."""
+
+    tensor: str  # of the network
+    name: str  # in the file
+    dtype: str
+    shape: tuple[int, ...]  # in the file
+    scale: float
+    zero: int
+
+    def stored(self, x: Array) -> Array:
+        """Real numbers as the file takes them; NHWC pictures become NCHW."""
+        want = np.float32 if self.dtype == "f32" else np.dtype(self.dtype.replace("i", "int", 1))
+        if self.dtype == "u8":
+            want = np.dtype(np.uint8)
+        if x.ndim == 4 and tuple(x.shape[a] for a in TO_NCHW) == self.shape != x.shape:
+            x = x.transpose(TO_NCHW)
+        x = np.ascontiguousarray(x).reshape(self.shape)
+        if x.dtype == want or self.dtype == "f32":
+            return x.astype(want)
+        limits = np.iinfo(want)
+        whole = np.rint(x.astype(np.float32) / np.float32(self.scale)) + self.zero
+        stored: Array = np.clip(whole, limits.min, limits.max).astype(want)
+        return stored
+
+    def real(self, x: Array) -> Array:
+        """Numbers of the file as real ones."""
+        if self.dtype == "f32":
+            return x
+        return ((x.astype(np.int32) - self.zero) * np.float32(self.scale)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class ChipFile:
+    """The bytes of a file, its ports, and the layers whose meaning it has."""
+
+    data: bytes
+    inputs: list[Port]
+    outputs: list[Port]
+    graph: Graph
+
+    def run(self, sample: Mapping[str, Array]) -> dict[str, Array]:
+        """Its outputs in real numbers, by the meaning of its layers."""
+        feeds = {
+            v.name: p.stored(sample[p.tensor])
+            for v, p in zip(self.graph.inputs, self.inputs, strict=True)
+        }
+        found = intaglio.interpret(self.graph, feeds)
+        ends = zip(self.graph.output_names, self.outputs, strict=True)
+        return {p.name: p.real(found[name]).reshape(p.shape) for name, p in ends}
+
+
+def compile_file(graph: Graph, network: Graph, chip: Chip) -> ChipFile:
+    """Compile a quantised graph of a network; Unsupported names a layer that is in the way."""
+    try:
+        made: Any = (compile_bmodel if chip.file == "bmodel" else compile_cvimodel)(graph, chip)
+    except Unsupported as e:
+        raise Unsupported(f"{' '.join(str(e).split())}; {_package_remedy()}") from None
+    _refuse_after(made.lowered.after, network)
+    _refuse_before(made.lowered.before, network)
+    shapes = dict(zip(network.output_names, (v.shape for v in network.outputs), strict=True))
+    inputs = [Port(p.name, p.name, p.dtype, p.shape, p.scale, p.zero) for p in made.lowered.inputs]
+    found = _ends(made.lowered.after, network)
+    outputs = []
+    for i, p in enumerate(made.lowered.outputs):
+        tensor = found.get(i) if p.name not in shapes else p.name
+        tensor = tensor or p.name
+        name = f"{tensor}_f32" if p.dtype == "f32" else tensor
+        outputs.append(Port(tensor, name, p.dtype, p.shape, p.scale, p.zero))
+    if chip.file == "bmodel":
+        outputs = [replace(p, shape=shapes.get(p.tensor, p.shape)) for p in outputs]
+        stage = made.model.nets[0].stages[0]
+        for tensors in (stage.outputs, *(s.outputs for s in stage.subnets)):
+            for t, p in zip(tensors, outputs, strict=True):
+                t.name, t.shape = p.name, p.shape
+        made.data = bmodel.write(made.model)
+    return ChipFile(made.data, inputs, outputs, made.graph)
+
+
+def _passive(n: Node) -> bool:
+    """Whether the results of a node are the bytes of its input, in their order."""
+    if n.op == "transpose":
+        x = n.inputs[0]
+        assert x is not None
+        moved = [a for a in n.attrs["perm"] if x.shape[a] != 1]
+        return moved == sorted(moved)
+    return n.op in PASSIVE
+
+
+def _ends(after: list[tuple[Node, str]], network: Graph) -> dict[int, str]:
+    """The network's outputs by the position of the results of the chip's part."""
+    found: dict[int, str] = {}
+    programs = {
+        v.producer
+        for n, _ in after
+        for v in n.inputs
+        if v is not None and v.producer is not None and v.producer.op == "npu.program"
+    }
+    for program in programs:
+        for i, v in enumerate(program.outputs):
+            if name := _end(v, network):
+                found[i] = name
+    return found
+
+
+def _end(v: Value, network: Graph) -> str | None:
+    """The output that a tensor becomes by passive ops."""
+    for use in v.uses:
+        if use.op == "result":
+            return network.output_names[use.inputs.index(v)]
+        if _passive(use) and (name := _end(use.outputs[0], network)):
+            return name
+    return None
+
+
+def _refuse_after(after: list[tuple[Node, str]], network: Graph) -> None:
+    """Unsupported if ops that compute follow the chip's layers."""
+    rest = [(n, why) for n, why in after if not _passive(n)]
+    if not rest:
+        return
+    names = [f"'{n.origin or n.outputs[0].name}' ({n.op})" for n, _ in rest[:NAMED]]
+    more = f" and {len(rest) - NAMED} more" if len(rest) > NAMED else ""
+    ends = _before(rest[0][0], network)
+    cut = f"end the network there by model_transform --output_names {','.join(ends)}, or " * bool(
+        ends
+    )
+    raise Unsupported(
+        f"the TPU does not compute {', '.join(names)}{more} at the end of the network: "
+        f"{rest[0][1]}; "
+        f"{cut}{_package_remedy()}"
+    )
+
+
+def _refuse_before(before: list[Node], network: Graph) -> None:
+    """Unsupported if ops that compute stand before the chip's layers."""
+    quiet = ("quantize_linear", "transpose", "reshape")
+    rest = [n for n in before if n.op not in quiet]
+    if rest:
+        names = [f"'{n.origin or n.outputs[0].name}' ({n.op})" for n in rest[:NAMED]]
+        raise Unsupported(
+            f"the TPU does not compute {', '.join(names)} at the start of the network; compute it "
+            f"before, or {_package_remedy()}"
+        )
+
+
+def _package_remedy() -> str:
+    return "give --model NAME.itg for a package that runs the rest on the CPU"
+
+
+def _before(node: Node, network: Graph) -> list[str]:
+    """The tensors of the network that an op reads, by their names in the model file."""
+    named = {v.name for v in node.outputs} | {node.origin}
+    for n in network.nodes():
+        if n.origin in named or any(v.name in named for v in n.outputs):
+            read = [v for v in n.inputs if v is not None and v.data is None]
+            return [_plain(v) for v in read if v.name]
+    return []
+
+
+def _plain(v: Value) -> str:
+    """The name of a tensor without the operator that tpu-mlir adds."""
+    head, found, tail = v.name.rpartition("_")
+    return head if found and tail[:1].isupper() else v.name
+
+
+def refuse_type(quantize: str, chip: str) -> None:
+    """BadInput for types that files for a chip do not have."""
+    if quantize != "INT8":
+        raise BadInput(
+            f"--quantize is {quantize}; files for {chip} are written in INT8; give --quantize INT8 "
+            "with --calibration_table, or --model NAME.itg for a package in floats"
+        )
