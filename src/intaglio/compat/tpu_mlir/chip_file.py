@@ -14,6 +14,7 @@ from intaglio.ir import Array, Graph, Node, Value
 from intaglio.npu.chips.bm1684x import bmodel
 from intaglio.npu.chips.bm1684x.compile import compile_bmodel
 from intaglio.npu.chips.cv18xx.compile import compile_cvimodel
+from intaglio.npu.lowering.builder import integer, scale_of
 from intaglio.targets.chip import Chip
 
 PASSIVE = ("reshape", "dequantize_linear", "identity")  # ops that leave bytes where they are
@@ -84,19 +85,18 @@ def compile_file(graph: Graph, network: Graph, chip: Chip) -> ChipFile:
     _refuse_before(made.lowered.before, network)
     shapes = dict(zip(network.output_names, (v.shape for v in network.outputs), strict=True))
     inputs = [Port(p.name, p.name, p.dtype, p.shape, p.scale, p.zero) for p in made.lowered.inputs]
-    found = _ends(made.lowered.after, network)
+    ends = _ends(made.lowered.after, network)
     outputs = []
     for i, p in enumerate(made.lowered.outputs):
-        tensor = found.get(i) if p.name not in shapes else p.name
-        tensor = tensor or p.name
-        name = f"{tensor}_f32" if p.dtype == "f32" else tensor
-        outputs.append(Port(tensor, name, p.dtype, p.shape, p.scale, p.zero))
+        end = ends.get(i) or End(p.name, p.scale, p.zero)
+        name = f"{end.tensor}_f32" if p.dtype == "f32" else end.tensor
+        outputs.append(Port(end.tensor, name, p.dtype, p.shape, end.scale, end.zero))
     if chip.file == "bmodel":
         outputs = [replace(p, shape=shapes.get(p.tensor, p.shape)) for p in outputs]
         stage = made.model.nets[0].stages[0]
         for tensors in (stage.outputs, *(s.outputs for s in stage.subnets)):
             for t, p in zip(tensors, outputs, strict=True):
-                t.name, t.shape = p.name, p.shape
+                t.name, t.shape, t.scale, t.zero = p.name, p.shape, p.scale, p.zero
         made.data = bmodel.write(made.model)
     return ChipFile(made.data, inputs, outputs, made.graph)
 
@@ -111,29 +111,34 @@ def _passive(n: Node) -> bool:
     return n.op in PASSIVE
 
 
-def _ends(after: list[tuple[Node, str]], network: Graph) -> dict[int, str]:
-    """The network's outputs by the position of the results of the chip's part."""
-    found: dict[int, str] = {}
-    programs = {
-        v.producer
-        for n, _ in after
-        for v in n.inputs
-        if v is not None and v.producer is not None and v.producer.op == "npu.program"
-    }
-    for program in programs:
-        for i, v in enumerate(program.outputs):
-            if name := _end(v, network):
-                found[i] = name
-    return found
+@dataclass(frozen=True)
+class End:
+    """The output that a result of the chip becomes, with its scale."""
+
+    tensor: str
+    scale: float = 1.0
+    zero: int = 0
 
 
-def _end(v: Value, network: Graph) -> str | None:
+def _ends(after: list[tuple[Node, str]], network: Graph) -> dict[int, End]:
+    """The network's outputs by the position of the results of a bmodel's part."""
+    read = [v.producer for n, _ in after for v in n.inputs if v is not None]
+    programs = dict.fromkeys(n for n in read if n is not None and n.op == "npu.program")
+    found = ((i, _end(v, network)) for n in programs for i, v in enumerate(n.outputs))
+    return {i: end for i, end in found if end is not None}
+
+
+def _end(v: Value, network: Graph) -> End | None:
     """The output that a tensor becomes by passive ops."""
     for use in v.uses:
         if use.op == "result":
-            return network.output_names[use.inputs.index(v)]
-        if _passive(use) and (name := _end(use.outputs[0], network)):
-            return name
+            return End(network.output_names[use.inputs.index(v)])
+        end = _end(use.outputs[0], network) if _passive(use) else None
+        if end is not None and use.op == "dequantize_linear":
+            zero = integer(use.inputs[2] if len(use.inputs) > 2 else None)
+            return End(end.tensor, float(scale_of(use.inputs[1])), zero)  # type: ignore[arg-type]
+        if end is not None:
+            return end
     return None
 
 

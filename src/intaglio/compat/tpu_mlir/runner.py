@@ -71,21 +71,26 @@ def run_file(path: Path, arrays: Mapping[str, Array], fixed: bool) -> dict[str, 
     machine: Any
     if bmodel.is_bmodel(data):
         machine = bm_simulate.Machine(bmodel.read(data))
-        inputs, outputs = (
-            [Port(t.name, t.name, bmodel.TYPES[t.type][0], t.shape, t.scale, t.zero) for t in group]
-            for group in (machine.stage.inputs, machine.stage.outputs)
-        )
+        stage = machine.stage
+        inputs = [_bm_port(t, 1 / t.scale if t.scale else 1.0) for t in stage.inputs]
+        outputs = [_bm_port(t, t.scale) for t in stage.outputs]
     else:
         machine = cv_simulate.Machine(cvimodel.read(data))
-        inputs, outputs = (
-            [Port(t.name, t.name, t.dtype, t.shape, t.scale or 1.0, 0) for t in group]
-            for group in (machine.inputs, machine.outputs)
-        )
+        inputs = [_cv_port(t, 1 / t.scale if t.scale else 1.0) for t in machine.inputs]
+        outputs = [_cv_port(t, t.scale or 1.0) for t in machine.outputs]
     if len(arrays) == 1 == len(inputs):
         arrays = {inputs[0].name: next(iter(arrays.values()))}
     feeds = {p.name: _fed(p, arrays, path) for p in inputs}
     found = machine.run(feeds)
     return {p.name: found[p.name] if fixed else p.real(found[p.name]) for p in outputs}
+
+
+def _bm_port(t: bmodel.Tensor, scale: float) -> Port:
+    return Port(t.name, t.name, bmodel.TYPES[t.type][0], t.shape, scale, t.zero)
+
+
+def _cv_port(t: cvimodel.Tensor, scale: float) -> Port:
+    return Port(t.name, t.name, t.dtype, t.shape, scale, 0)
 
 
 def _fed(port: Port, arrays: Mapping[str, Array], path: Path) -> Array:
