@@ -14,6 +14,7 @@ from intaglio.compat.log import Log
 from intaglio.errors import IntaglioError, did_you_mean
 
 TPU_MLIR, NNTC = "intaglio.compat.tpu_mlir", "intaglio.compat.nntc"
+FRONT_ENDS = ("bmneto", "bmnetp", "bmnetc", "bmnett", "bmnetd", "bmnetu", "bmpaddle", "bmnetm")
 COMMANDS = {  # name without .py -> module and function
     "model_transform": (f"{TPU_MLIR}.transform", "main"),
     "run_calibration": (f"{TPU_MLIR}.calibration", "main"),
@@ -22,6 +23,11 @@ COMMANDS = {  # name without .py -> module and function
     "model_runner": (f"{TPU_MLIR}.runner", "main"),
     "model_tool": (f"{TPU_MLIR}.model_tool", "main"),
     "npz_tool": (f"{TPU_MLIR}.npz_tool", "main"),
+    "tpu_model": (f"{TPU_MLIR}.model_tool", "main"),
+    **{name: (f"{NNTC}.bmnet", name) for name in FRONT_ENDS},
+    "ufw.cali.cali_model": (f"{NNTC}.cali_model", "main"),
+    "ufw.tools.app": (f"{NNTC}.cali_model", "show_precision"),
+    "install-scripts": ("intaglio.compat.launchers", "main"),
 }
 FAILED = 2  # exit code for a wrong option, file or model
 
