@@ -149,10 +149,11 @@ def _refuse_after(after: list[tuple[Node, str]], network: Graph) -> None:
         return
     names = [f"'{n.origin or n.outputs[0].name}' ({n.op})" for n, _ in rest[:NAMED]]
     more = f" and {len(rest) - NAMED} more" if len(rest) > NAMED else ""
-    ends = _before(rest[0][0], network)
-    cut = f"end the network there by model_transform --output_names {','.join(ends)}, or " * bool(
-        ends
-    )
+    late = {n for n, _ in rest}
+    first = [n for n in late if not any(v is not None and v.producer in late for v in n.inputs)]
+    ends = dict.fromkeys(name for n, _ in rest if n in first for name in _before(n, network))
+    cut = f"end the network there by model_transform --output_names {','.join(ends)}, or "
+    cut *= bool(ends)
     raise Unsupported(
         f"the TPU does not compute {', '.join(names)}{more} at the end of the network: "
         f"{rest[0][1]}; "
