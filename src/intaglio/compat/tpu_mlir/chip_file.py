@@ -22,6 +22,10 @@ TO_NCHW = (0, 3, 1, 2)
 NAMED = 3  # ops that an error names
 
 
+class UnsupportedEnd(Unsupported):
+    """Ops after the last layer of the TPU."""
+
+
 @dataclass(frozen=True)
 class Port:
     """An input or output of the file, by the name of the network's tensor."""
@@ -154,7 +158,7 @@ def _refuse_after(after: list[tuple[Node, str]], network: Graph) -> None:
     ends = dict.fromkeys(name for n, _ in rest if n in first for name in _before(n, network))
     cut = f"end the network there by model_transform --output_names {','.join(ends)}, or "
     cut *= bool(ends)
-    raise Unsupported(
+    raise UnsupportedEnd(
         f"the TPU does not compute {', '.join(names)}{more} at the end of the network: "
         f"{rest[0][1]}; "
         f"{cut}{_package_remedy()}"

@@ -11,7 +11,7 @@ import intaglio
 from intaglio.array_files import read_npz, write_npz
 from intaglio.compat.log import Log
 from intaglio.compat.tpu_mlir import evaluate, fused_pixels, module_file, runner
-from intaglio.compat.tpu_mlir.chip_file import ChipFile, compile_file, refuse_type
+from intaglio.compat.tpu_mlir.chip_file import ChipFile, UnsupportedEnd, compile_file, refuse_type
 from intaglio.compat.tpu_mlir.chips import chip_of, ending_of
 from intaglio.compat.tpu_mlir.compare import Tolerance, compare, report
 from intaglio.compat.tpu_mlir.deploy_options import DEPLOY
@@ -50,8 +50,7 @@ def main(arguments: Sequence[str], log: Log) -> int:
     test = _test(module, given)
     reference = dict(read_npz(given.test_reference)) if given.test_reference else None
     refuse_unwritable(given.model)
-    graph = _network(module, given, chip, fused, test, log)
-    made = None if package else compile_file(graph, module.graph, chip)
+    graph, made = _compiled(module, given, chip, fused, test, log)
     if made is not None and not given.not_gen_bmodel:
         write_atomically(given.model, made.data)
         _describe(made, given, log)
@@ -66,6 +65,34 @@ def main(arguments: Sequence[str], log: Log) -> int:
     if made is not None and not given.not_gen_bmodel:
         passed &= _check_file(made, outputs, given, chip, feeds, same, prefix, log)
     return 0 if passed else 1
+
+
+def _compiled(
+    module: Module,
+    given: argparse.Namespace,
+    chip: Chip,
+    fused: fused_pixels.FusedPixels | None,
+    test: Sample | None,
+    log: Log,
+) -> tuple[Graph, ChipFile | None]:
+    """The network in the wanted numbers, and its file unless a package is wanted.
+
+    Results of the last product are floats if the chip has them. If other ops follow, the network is
+    quantised to its end.
+    """
+    graph = _network(module, given, chip, fused, test, log)
+    if given.model.endswith(PACKAGE):
+        return graph, None
+    try:
+        return graph, compile_file(graph, module.graph, chip)
+    except UnsupportedEnd as e:
+        if given.quantize != "INT8":
+            raise
+        graph = _network(module, given, chip, fused, test, log, to_the_end=True)
+        try:
+            return graph, compile_file(graph, module.graph, chip)
+        except UnsupportedEnd:
+            raise e from None
 
 
 def _outputs(graph: Graph, made: ChipFile | None, chip: Chip, feeds: Sample) -> dict[str, Array]:
@@ -95,6 +122,7 @@ def _network(
     fused: fused_pixels.FusedPixels | None,
     test: Sample | None,
     log: Log,
+    to_the_end: bool = False,
 ) -> Graph:
     """The network in the wanted numbers, with its preprocessing if that is fused."""
     layers = read_qtable(given.quantize_table) if given.quantize_table else {}
@@ -114,7 +142,8 @@ def _network(
     if given.asymmetric and chip.file == "cvimodel":
         log.warning("--asymmetric is ignored: a cvimodel has no place for zero points of its ports")
     symmetric = ports if not given.asymmetric or chip.file == "cvimodel" else []
-    found = by_table(module, table, Request(chip, layers=layers), test, symmetric, log).graph
+    request = Request(chip, layers=layers, to_the_end=to_the_end)
+    found = by_table(module, table, request, test, symmetric, log).graph
     if given.quant_output or given.quant_output_int8:
         round_outputs(found, table)
     return fused.embedded(found) if fused else found

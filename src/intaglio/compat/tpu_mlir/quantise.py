@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from intaglio import dtypes, ops
+from intaglio import dtypes, ops, targets
 from intaglio.compat.log import Log
 from intaglio.compat.tpu_mlir import evaluate
 from intaglio.compat.tpu_mlir.module_file import Module
@@ -22,6 +22,7 @@ from intaglio.quant import Quantized, Scheme, calibrate
 from intaglio.quant.placement.place import activations, keeps_scale
 from intaglio.quant.placement.scheme import TensorScheme
 from intaglio.quant.ranges.affine import affine
+from intaglio.targets import Target
 from intaglio.targets.chip import Chip
 
 SLACK = 2e-6  # numbers of a table have seven decimal places
@@ -37,6 +38,15 @@ class Request:
     accuracy: float | None = None  # cosine that a search for float layers keeps
     layers: Mapping[str, str] = field(default_factory=dict)  # fixed precisions
     floats: str | None = None  # type of float layers
+    to_the_end: bool = False  # also quantise ops after the last product, with results in bytes
+
+    def target(self) -> Target:
+        """The chip as a target of quantisation."""
+        found = targets.find(self.chip.name)
+        if not self.to_the_end:
+            return found
+        kinds = (p if p.is_float else replace(p, float_results=False) for p in found.precisions)
+        return replace(found, precisions=tuple(kinds))
 
 
 def quantise(
@@ -54,7 +64,7 @@ def quantise(
         (dict(s) for s in samples),
         method=request.method,
         accuracy=request.accuracy,
-        target=request.chip.name,
+        target=request.target(),
         limit=max(count, 1),
         layers=request.layers,
         floats=request.floats,
@@ -145,7 +155,7 @@ def by_table(
         for n in symmetric
         if n in table.rows
     }
-    usual = Request(**{**vars(request), "method": table.method or request.method})
+    usual = replace(request, method=table.method or request.method)
     first = quantise(module, samples, count, usual, log, Scheme(dict(mirrored)))
     late = _mirrored(first, [n for n in symmetric if n not in mirrored])
     mirrored |= late
