@@ -71,6 +71,7 @@ docs: $(VENV)/dev build
 	$(BIN)/python -m intaglio.analysis.document docs/rules.md
 	$(BIN)/python -m intaglio.analysis.operators docs/operators.md
 	$(BIN)/python -m intaglio.compat.conformance rknn docs/compat-rknn.md
+	$(BIN)/python -m intaglio.compat.conformance sophgo docs/compat-sophgo.md
 
 site: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -66,8 +66,8 @@ DEPLOY = Command(
         flag("--compare_all", "compares all tensors of the quantised network, not only outputs"),
         option(
             "--tolerance",
-            "least cosine and Euclidean similarity with the reference; by default 0.90,0.80 for "
-            "INT8, 0.99,0.90 for F16 and BF16, 0.99,0.99 for F32",
+            "least similarity with the reference; by default 0.90,0.80 for INT8, 0.99,0.90 for "
+            "F16 and BF16",
             default="",
         ),
         option(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import intaglio
 from intaglio.compat.log import Log
 from intaglio.errors import BadInput, did_you_mean
 
@@ -75,6 +76,8 @@ class Command:
             description=self.about,
             formatter_class=lambda prog: argparse.HelpFormatter(prog, width=WIDTH),
         )
+        version = f"intaglio {intaglio.__version__}, command lines of tpu-mlir 1.30"
+        parser.add_argument("-V", "--version", action="version", version=version)
         for o in self.options:
             _add(parser, o)
         found = parser.parse_args(_joined(arguments, parser))
