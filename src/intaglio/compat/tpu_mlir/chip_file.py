@@ -88,13 +88,14 @@ def compile_file(graph: Graph, network: Graph, chip: Chip) -> ChipFile:
     _refuse_after(made.lowered.after, network)
     _refuse_before(made.lowered.before, network)
     shapes = dict(zip(network.output_names, (v.shape for v in network.outputs), strict=True))
-    inputs = [Port(p.name, p.name, p.dtype, p.shape, p.scale, p.zero) for p in made.lowered.inputs]
+    inputs = _inputs(made, network)
     ends = _ends(made.lowered.after, network)
     outputs = []
     for i, p in enumerate(made.lowered.outputs):
         end = ends.get(i) or End(p.name, p.scale, p.zero)
         name = f"{end.tensor}_f32" if p.dtype == "f32" else end.tensor
         outputs.append(Port(end.tensor, name, p.dtype, p.shape, end.scale, end.zero))
+    _name_inputs(made, inputs)
     if chip.file == "bmodel":
         outputs = [replace(p, shape=shapes.get(p.tensor, p.shape)) for p in outputs]
         stage = made.model.nets[0].stages[0]
@@ -103,6 +104,36 @@ def compile_file(graph: Graph, network: Graph, chip: Chip) -> ChipFile:
                 t.name, t.shape, t.scale, t.zero = p.name, p.shape, p.scale, p.zero
         made.data = bmodel.write(made.model)
     return ChipFile(made.data, inputs, outputs, made.graph)
+
+
+def _inputs(made: Any, network: Graph) -> list[Port]:
+    """The inputs of the file; pictures that are NHWC in the network are NCHW there."""
+    names = [v.name for v in network.inputs]
+    found = {n.inputs[0].name: n for n in made.lowered.before if n.op == "quantize_linear"}
+    known = {p.name for p in made.lowered.inputs}
+    rest = [n for n in names if n not in known]
+    ports = []
+    for p in made.lowered.inputs:
+        tensor, scale, zero = p.name, p.scale, p.zero
+        if p.name not in names and rest:
+            tensor = rest.pop(0)
+            node = found.get(tensor)
+            if node is not None:
+                scale = float(scale_of(node.inputs[1]))
+                zero = integer(node.inputs[2] if len(node.inputs) > 2 else None)
+        ports.append(Port(tensor, tensor, p.dtype, p.shape, scale, zero))
+    return ports
+
+
+def _name_inputs(made: Any, ports: list[Port]) -> None:
+    """Write names and scales of inputs into the tables of a bmodel, if they changed."""
+    old = [p.name for p in made.lowered.inputs]
+    if old == [p.name for p in ports]:
+        return
+    stage = made.model.nets[0].stages[0]
+    for tensors in (stage.inputs, *(s.inputs for s in stage.subnets)):
+        for t, p in zip(tensors, ports, strict=True):
+            t.name, t.scale, t.zero = p.name, 1 / p.scale, p.zero
 
 
 def _passive(n: Node) -> bool:
@@ -154,7 +185,7 @@ def _refuse_after(after: list[tuple[Node, str]], network: Graph) -> None:
     names = [f"'{n.origin or n.outputs[0].name}' ({n.op})" for n, _ in rest[:NAMED]]
     more = f" and {len(rest) - NAMED} more" if len(rest) > NAMED else ""
     late = {n for n, _ in rest}
-    first = [n for n in late if not any(v is not None and v.producer in late for v in n.inputs)]
+    first = [n for n in late if not _reads(n, late, {n for n, _ in after})]
     ends = dict.fromkeys(name for n, _ in rest if n in first for name in _before(n, network))
     cut = f"end the network there by model_transform --output_names {','.join(ends)}, or "
     cut *= bool(ends)
@@ -163,6 +194,12 @@ def _refuse_after(after: list[tuple[Node, str]], network: Graph) -> None:
         f"{rest[0][1]}; "
         f"{cut}{_package_remedy()}"
     )
+
+
+def _reads(node: Node, late: set[Node], after: set[Node]) -> bool:
+    """Whether a node reads a result of `late`, maybe by other ops of `after`."""
+    makers = [v.producer for v in node.inputs if v is not None and v.producer in after]
+    return any(m in late or _reads(m, late, after) for m in makers if m is not None)
 
 
 def _refuse_before(before: list[Node], network: Graph) -> None:
