@@ -117,9 +117,29 @@ def test_10_samples_of_a_wrong_shape(module: Path, capsys):
     assert "cannot read 'nope'" in refused("run_calibration net.mlir --data_list nope -o t", capsys)
 
 
+def test_open_dimensions_name_the_option(folder: Path, capsys):
+    words = refused(f"{TRANSFORM} dynamic.onnx", capsys)
+    assert "--input_shapes [[1,3,1,1]]" in words
+    assert run(f"{TRANSFORM} dynamic.onnx --input_shapes [[1,3,16,16]]") == 0
+
+
+def test_a_quantised_model_needs_no_table(folder: Path, capsys):
+    import intaglio
+
+    rng = np.random.default_rng(3)
+    samples = [{"x": rng.normal(0, 1, (1, 3, 16, 16)).astype(np.float32)} for _ in range(2)]
+    made = intaglio.quantize("mobilenet.onnx", samples, target="bm1684x")
+    intaglio.save_onnx(made, "int8.onnx")
+    np.savez("s.npz", **samples[0])
+    assert run(f"{TRANSFORM} int8.onnx --test_input s.npz --test_result top.npz") == 0
+    test = "--test_input s.npz --test_reference top.npz"
+    assert run(f"{DEPLOY} --quantize QDQ {test}") == 0
+    assert "already" in refused(f"{DEPLOY} --quantize QDQ --fuse_preprocess", capsys)
+
+
 def test_options(module: Path, capsys):
     assert "--quantize" in refused(f"{DEPLOY} --quantise INT8", capsys)
-    assert "--merge_weight" in refused(f"{DEPLOY} --merge_weight", capsys)
+    assert "--aligned_input: rows" in refused(f"{DEPLOY} --aligned_input", capsys)
     assert "missing: --chip" in refused("model_deploy --mlir net.mlir --model a.bmodel", capsys)
     assert "has 1 shapes" in refused(f"{TRANSFORM} pair.onnx --input_shapes [[1,2]]", capsys)
     assert "[[1,3,224,224],[10]]" in refused(f"{TRANSFORM} pair.onnx --input_shapes 1,a", capsys)

@@ -88,3 +88,15 @@ def test_tflite():
     options = "--mean 127.5,127.5,127.5 --scale 0.0078,0.0078,0.0078 --pixel_format rgb"
     options += " --channel_format nhwc --output_names MobilenetV1/Logits/SpatialSqueeze"
     chain(model, "bm1684x", options, "dog.jpg", "--tolerance 0.9,0.6")
+
+
+def test_quantised_tflite_needs_no_table():
+    model = MODELS / "tflite/mobilenet_v1_0.25_224_quant.tflite"
+    options = "--mean 127.5,127.5,127.5 --scale 0.0078,0.0078,0.0078 --pixel_format rgb"
+    options += " --channel_format nhwc --output_names MobilenetV1/Logits/SpatialSqueeze"
+    test = f"--test_input {IMAGES / 'dog.jpg'} --test_result top.npz"
+    line = f"model_transform --model_name net --model_def {model} --mlir net.mlir {options} {test}"
+    assert run(line) == 0
+    line = "model_deploy --mlir net.mlir --quantize INT8 --asymmetric --chip bm1684x"
+    rest = "--test_input net_in_f32.npz --test_reference top.npz --model net.bmodel"
+    assert run(f"{line} {rest} --tolerance 0.9999,0.999") == 0

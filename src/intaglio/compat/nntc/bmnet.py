@@ -113,7 +113,7 @@ def load(given: argparse.Namespace, given_shapes: Sequence[Sequence[int]], tool:
 
 def _names(path: Path, keywords: dict[str, Any]) -> list[str]:
     if sniff(path) == "ONNX":
-        from intaglio.compat.rknn.source import onnx_inputs
+        from intaglio.compat.onnx_file import onnx_inputs
 
         return list(onnx_inputs(path))
     return [v.name for v in inputs_of(intaglio.load(path, **keywords))]

@@ -236,7 +236,7 @@ def _plain(v: Value) -> str:
 
 def refuse_type(quantize: str, chip: str) -> None:
     """BadInput for types that files for a chip do not have."""
-    if quantize != "INT8":
+    if quantize not in ("INT8", "QDQ"):
         raise BadInput(
             f"--quantize is {quantize}; files for {chip} are written in INT8; give --quantize INT8 "
             "with --calibration_table, or --model NAME.itg for a package in floats"

@@ -18,6 +18,7 @@ from intaglio.compat.tpu_mlir.deploy_options import DEPLOY
 from intaglio.compat.tpu_mlir.module_file import Module
 from intaglio.compat.tpu_mlir.option_table import words
 from intaglio.compat.tpu_mlir.quantise import Request, by_table, round_outputs
+from intaglio.compat.tpu_mlir.quantised_model import is_quantised
 from intaglio.compat.tpu_mlir.samples import Sample, inputs_of, read_sample
 from intaglio.compat.tpu_mlir.tables import CalibrationTable, read_qtable
 from intaglio.errors import BadInput
@@ -86,7 +87,7 @@ def _compiled(
     try:
         return graph, compile_file(graph, module.graph, chip)
     except UnsupportedEnd as e:
-        if given.quantize != "INT8":
+        if not given.calibration_table:
             raise
         graph = _network(module, given, chip, fused, test, log, to_the_end=True)
         try:
@@ -130,8 +131,14 @@ def _network(
         if layers:
             raise BadInput(f"--quantize_table is for INT8, --quantize is {given.quantize}")
         return fused.embedded(module.graph) if fused else module.graph.copy()
-    if given.quantize != "INT8":
+    if given.quantize not in ("INT8", "QDQ"):
         raise BadInput(f"--quantize {given.quantize} is not supported; use INT8, F16, BF16 or F32")
+    if is_quantised(module.graph) and not given.calibration_table:
+        if fused or layers:
+            raise BadInput(
+                "the model is quantised already; leave out --fuse_preprocess and --quantize_table"
+            )
+        return module.graph.copy()
     if not given.calibration_table:
         raise BadInput(
             "--quantize INT8 needs --calibration_table; make one: run_calibration "
@@ -221,7 +228,7 @@ def _describe(made: ChipFile, given: argparse.Namespace, log: Log) -> None:
 def _save_package(graph: Graph, given: argparse.Namespace, chip: Chip, log: Log) -> None:
     """A package for the chip, whose other layers run on its CPU."""
     keywords: dict[str, Any] = {"target": chip.name}
-    if given.quantize == "INT8":
+    if given.quantize not in FLOATS:
         keywords["npu_code"] = "chip"
     elif FLOATS[given.quantize] in chip.types:
         keywords["precision"] = FLOATS[given.quantize]

@@ -17,7 +17,6 @@ QUANTIZE = (
 TILING = "ignored: the tiling search of Intaglio decides"
 VENDOR = "ignored: it is for the vendor's compiler"
 LARGE = "ignored: it is for large language models"
-ONE_CORE = "refused: a file is for one core of one device; leave it out"
 PORTS = "ignored: --quant_input and --quant_output hold for all inputs and outputs"
 
 DEPLOY = Command(
@@ -34,7 +33,7 @@ DEPLOY = Command(
         ),
         option(
             "--quantize",
-            "INT8; floats only for a package (--model NAME.itg)",
+            "INT8, or QDQ for a quantised model; floats only for a package (.itg)",
             upper,
             default="F32",
             choices=QUANTIZE,
@@ -42,7 +41,9 @@ DEPLOY = Command(
         option(
             "--model", "the file to write: .bmodel, .cvimodel, or a package .itg", required=True
         ),
-        option("--calibration_table", "the table of run_calibration; INT8 needs it"),
+        option(
+            "--calibration_table", "the table of run_calibration; INT8 of a float model needs it"
+        ),
         option("--quantize_table", "the table of layers that are not INT8"),
         flag("--asymmetric", "inputs and outputs have zero points; inner tensors always may"),
         option("--q_group_size", LARGE, int, default=64),
@@ -89,8 +90,8 @@ DEPLOY = Command(
             choices=FORMATS,
         ),
         flag("--aligned_input", "refused: rows of the input have no padding; leave it out"),
-        option("--num_device", ONE_CORE, int, default=1),
-        option("--num_core", ONE_CORE, int, default=1),
+        option("--num_device", "refused: a file is for one device; leave it out", int, default=1),
+        option("--num_core", "ignored: a file runs on one core", int, default=1),
         option(
             "--group_by_cores", TILING, lower, default="auto", choices=("auto", "true", "false")
         ),
@@ -117,7 +118,7 @@ DEPLOY = Command(
         option("--trunc_final", "refused: end the network by --output_names", nargs="*"),
         option("--lg_debugger", VENDOR, int, default=0, choices=(0, 1, 2, 3)),
         flag("--op_divide", TILING),
-        flag("--merge_weight", "refused: every file brings its own weights; leave it out"),
+        flag("--merge_weight", "ignored: every file brings its own weights"),
         option("--model_version", "ignored: the newest version is written", default="latest"),
         option("--iomem_set", VENDOR, default=""),
         flag("--do_winograd", TILING),

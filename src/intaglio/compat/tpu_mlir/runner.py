@@ -130,7 +130,7 @@ def _run_model(path: Path, arrays: Mapping[str, Array], given: Any) -> dict[str,
 
 def _shapes(path: Path, arrays: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
     """The shapes of the given arrays, for inputs of ONNX files with open dimensions."""
-    from intaglio.compat.rknn.source import onnx_inputs
+    from intaglio.compat.onnx_file import onnx_inputs
     from intaglio.frontends import sniff
 
     if sniff(path) != "ONNX":

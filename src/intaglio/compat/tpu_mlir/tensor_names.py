@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from intaglio.errors import BadFile
+from intaglio.compat.onnx_file import read_proto
 from intaglio.frontends import sniff
 from intaglio.ir import Graph
 
@@ -13,14 +13,7 @@ def vendor_names(path: str | Path) -> dict[str, str]:
     """The vendor's name of every result in an ONNX file, by its own; of other formats, none."""
     if sniff(Path(path)) != "ONNX":
         return {}
-    import onnx
-
-    try:
-        proto = onnx.load(str(path), load_external_data=False)
-    except Exception as e:  # protobuf's own errors have no common class
-        raise BadFile(
-            f"'{path}' is no valid ONNX file ({type(e).__name__}); export it again"
-        ) from e
+    proto = read_proto(path)
     return {name: f"{name}_{n.op_type}" for n in proto.graph.node for name in n.output if name}
 
 

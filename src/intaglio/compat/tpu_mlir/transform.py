@@ -12,15 +12,18 @@ import numpy as np
 import intaglio
 from intaglio.array_files import write_npz
 from intaglio.compat.log import Log
+from intaglio.compat.onnx_file import onnx_inputs
 from intaglio.compat.tpu_mlir import evaluate, module_file
 from intaglio.compat.tpu_mlir.compare import Tolerance, compare, report
 from intaglio.compat.tpu_mlir.module_file import Module, Pictures
 from intaglio.compat.tpu_mlir.option_table import words
+from intaglio.compat.tpu_mlir.quantised_model import float_ports
 from intaglio.compat.tpu_mlir.samples import inputs_of, read_sample
 from intaglio.compat.tpu_mlir.tensor_names import rename, vendor_names
 from intaglio.compat.tpu_mlir.transform_options import TRANSFORM
 from intaglio.errors import BadFile, BadInput
 from intaglio.files import refuse_unwritable
+from intaglio.frontends import sniff
 from intaglio.ir import Graph
 
 TYPES = {"float32": "f32", "float16": "f16", "int32": "i32", "int64": "i64", "uint8": "u8"}
@@ -61,8 +64,11 @@ def load(path: Path, given: argparse.Namespace) -> Graph:
     if given.input_shapes:
         found = _input_names(path, keywords, given.input_shapes)
         keywords["shapes"] = dict(zip(found, map(tuple, given.input_shapes), strict=True))
+    elif sniff(path) == "ONNX":
+        _refuse_open(path)
     graph = intaglio.load(path, **keywords)
     graph.name = given.model_name
+    float_ports(graph)
     rename(graph, names)
     _check_types(graph, given.input_types)
     return graph
@@ -72,9 +78,6 @@ def _input_names(
     path: Path, keywords: dict[str, Any], shapes: Sequence[Sequence[int]]
 ) -> list[str]:
     """The inputs in order; BadInput if there are more or fewer than shapes."""
-    from intaglio.compat.rknn.source import onnx_inputs
-    from intaglio.frontends import sniff
-
     kind = sniff(path)
     if kind == "ONNX":
         names = list(onnx_inputs(path))
@@ -90,6 +93,21 @@ def _input_names(
             f"{', '.join(names)}; give a shape for each, in this order"
         )
     return names
+
+
+def _refuse_open(path: Path) -> None:
+    """BadInput if inputs have open dimensions; shapes are fixed."""
+    declared = onnx_inputs(path)
+    if any(None in dims for dims in declared.values()):
+        shown = ", ".join(
+            f"'{n}' {'x'.join('?' if d is None else str(d) for d in dims)}"
+            for n, dims in declared.items()
+        )
+        example = [[d or 1 for d in dims] for dims in declared.values()]
+        raise BadInput(
+            f"inputs have open dimensions: {shown}; give your sizes, such as --input_shapes "
+            f"{str(example).replace(' ', '')}"
+        )
 
 
 def _check_types(graph: Graph, given: Sequence[str]) -> None:
