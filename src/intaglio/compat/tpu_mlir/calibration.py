@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 
 from intaglio.compat.log import Log
@@ -72,15 +73,15 @@ def _cosine(given: float) -> None:
         raise BadInput(f"--expected_cos is {given}; give a cosine between 0 and 1, such as 0.99")
 
 
-def _floats(given: object, chip: Chip) -> str:
+def _floats(given: argparse.Namespace, chip: Chip) -> str:
     """The type of float layers: the wanted one, or f32 if the chip has no f16."""
-    wanted = FLOATS[given.fp_type]  # type: ignore[attr-defined]
+    wanted = FLOATS[str(given.fp_type)]
     return wanted if wanted in chip.types else "f32"
 
 
-def _write(found: Quantized, given: object, chip: Chip, samples: int, log: Log) -> None:
+def _write(found: Quantized, given: argparse.Namespace, chip: Chip, samples: int, log: Log) -> None:
     """Write the layers that the search took out of int8."""
-    path, most = given.quantize_table, given.max_float_layers  # type: ignore[attr-defined]
+    path, most = given.quantize_table, given.max_float_layers
     wider = {n: p.upper() for n, p in found.scheme.layers.items() if p not in ("int8", "int16")}
     wider |= {n: "F32" for n in found.floats if n not in wider}
     if len(wider) > most:

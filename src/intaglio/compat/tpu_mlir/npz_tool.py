@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -80,16 +80,14 @@ def _compare(arguments: Sequence[str], log: Log) -> int:
     return 0 if report(verdicts, log, (given.target_file, given.ref_file)) else 1
 
 
-def _array(arrays: object, name: str, path: str) -> Array:
-    assert isinstance(arrays, dict)
+def _array(arrays: Mapping[str, Array], name: str, path: str) -> Array:
     if name not in arrays:
         raise BadInput(f"{path} has no array '{name}'; it has {', '.join(arrays) or 'none'}")
-    found: Array = arrays[name]
-    return found
+    return arrays[name]
 
 
 def _dump(rest: Sequence[str], log: Log) -> int:
-    array = _array(dict(read_npz(rest[0])), rest[1], rest[0])
+    array = _array(read_npz(rest[0]), rest[1], rest[0])
     print(f"{rest[1]} {array.dtype}{list(array.shape)}")
     first = int(rest[2]) if len(rest) > 2 and rest[2].isdigit() else array.size
     print(array.ravel()[:first])
@@ -97,7 +95,7 @@ def _dump(rest: Sequence[str], log: Log) -> int:
 
 
 def _get_shape(rest: Sequence[str], log: Log) -> int:
-    print(",".join(map(str, _array(dict(read_npz(rest[0])), rest[1], rest[0]).shape)))
+    print(",".join(map(str, _array(read_npz(rest[0]), rest[1], rest[0]).shape)))
     return 0
 
 
@@ -139,12 +137,12 @@ def _merge(rest: Sequence[str], log: Log) -> int:
 
 def _to_npy(rest: Sequence[str], log: Log) -> int:
     name = Path(rest[1].replace("/", "_")).name
-    np.save(f"{name}.npy", _array(dict(read_npz(rest[0])), rest[1], rest[0]))
+    np.save(f"{name}.npy", _array(read_npz(rest[0]), rest[1], rest[0]))
     return 0
 
 
 def _to_bin(rest: Sequence[str], log: Log) -> int:
-    Path(rest[2]).write_bytes(_array(dict(read_npz(rest[0])), rest[1], rest[0]).tobytes())
+    Path(rest[2]).write_bytes(_array(read_npz(rest[0]), rest[1], rest[0]).tobytes())
     return 0
 
 

@@ -122,7 +122,7 @@ def _run_model(path: Path, arrays: Mapping[str, Array], given: Any) -> dict[str,
     else:
         graph = intaglio.load(path, shapes=_shapes(path, arrays), weights=given.weight or None)
         rename(graph, vendor_names(path))
-    sample: Sample = from_arrays(dict(arrays), inputs_of(graph), given.input)
+    sample: Sample = from_arrays(arrays, inputs_of(graph), given.input)
     if not given.dump_all_tensors:
         return evaluate.run(graph, sample)
     return evaluate.run_all(graph, sample)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -61,10 +61,9 @@ def _pictures(files: Sequence[str], module: Module) -> Sample:
     return found
 
 
-def from_arrays(arrays: dict[str, Array] | object, inputs: Sequence[Value], where: str) -> Sample:
+def from_arrays(arrays: Mapping[str, Array], inputs: Sequence[Value], where: str) -> Sample:
     """Arrays by the names of inputs, in their types; a row is repeated along the batch."""
-    assert hasattr(arrays, "items")
-    given = dict(arrays.items())
+    given = dict(arrays)
     if len(given) == 1 == len(inputs):
         given = {inputs[0].name: next(iter(given.values()))}
     found = {}
