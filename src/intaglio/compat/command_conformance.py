@@ -13,8 +13,6 @@ from typing import Any
 
 from intaglio.compat.tpu_mlir.option_table import Command, Option
 
-SHOWN = 3  # test files that are named
-
 
 def words_of(folder: Path) -> dict[Path, set[str]]:
     """The words in the strings of every test file."""
@@ -34,9 +32,8 @@ def tests_of(command: Command, used: dict[Path, set[str]]) -> list[Path]:
     return [p for p, words in used.items() if first in words]
 
 
-def states(commands: Sequence[Command], tests: Path) -> list[str]:
+def states(commands: Sequence[Command], used: dict[Path, set[str]]) -> list[str]:
     """A table with one row for each command."""
-    used = words_of(tests)
     lines = ["## Commands", "", "| command | options | implemented | ignored | refused | tests |"]
     lines.append("|---|---|---|---|---|---|")
     for c in commands:
@@ -48,9 +45,8 @@ def states(commands: Sequence[Command], tests: Path) -> list[str]:
     return lines
 
 
-def command_rows(command: Command, tests: Path) -> list[str]:
-    """The options of a command; a dot marks those that a test gives."""
-    used = words_of(tests)
+def command_rows(command: Command, used: dict[Path, set[str]]) -> list[str]:
+    """The options of a command, and whether a test gives them."""
     files = tests_of(command, used)
     given = {w for p in files for w in used[p]}
     lines = ["", f"## {command.name}", "", command.about, ""]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from intaglio.compat.command_conformance import command_rows, states
+from intaglio.compat.command_conformance import command_rows, states, words_of
 from intaglio.compat.tpu_mlir.option_table import Command
 from intaglio.files import write_atomically
 
@@ -161,6 +161,7 @@ def page(name: str, tests: Path = TESTS) -> str:
 
 def command_page(name: str, facade: Facade, tests: Path = TESTS) -> str:
     """The text of a page about command lines."""
+    used = words_of(tests)
     command = f"python -m intaglio.compat.conformance {name} docs/compat-{name}.md"
     lines = [
         f"<!-- Made by `{command}`; change the tables of options and tests, not this file. -->",
@@ -168,10 +169,10 @@ def command_page(name: str, facade: Facade, tests: Path = TESTS) -> str:
         "",
         facade.head,
         "",
-        *states(facade.commands, tests),
+        *states(facade.commands, used),
     ]
     for one in facade.commands:
-        lines += command_rows(one, tests)
+        lines += command_rows(one, used)
     return "\n".join(lines) + "\n"
 
 
