@@ -73,6 +73,7 @@ docs: $(VENV)/dev build
 	$(BIN)/python -m intaglio.compat.conformance rknn docs/compat-rknn.md
 	$(BIN)/python -m intaglio.compat.c_conformance docs/compat-c.md
 	$(BIN)/python -m intaglio.compat.conformance nncase docs/compat-nncase.md
+	$(BIN)/python -m intaglio.compat.conformance sophgo docs/compat-sophgo.md
 
 site: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -31,6 +31,7 @@ from click.testing import CliRunner
 
 import intaglio
 from intaglio.cli import cli
+from intaglio.compat.conformance import facades
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -82,6 +83,10 @@ def words(line: str) -> list[str]:
         return line.split()
 
 
+VENDOR_OPTIONS = {n for c in facades()["sophgo"].commands for o in c.options for n in o.names}
+VENDOR_OPTIONS.add("-o")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_commands(name: str):
     for line in shown(ROOT / name):
@@ -91,6 +96,7 @@ def test_commands(name: str):
         command = cli.get_command(click.Context(cli), got[1]) or cli
         assert command is not cli or got[1].startswith("--"), f"{name}: {line}: no such command"
         known = {o for p in command.params for o in (*p.opts, *p.secondary_opts)} | {"--help"}
+        known |= VENDOR_OPTIONS if got[1] == "compat" else set()
         for word in got[2 if command is not cli else 1 :]:
             for option in re.findall(r"^(--?[a-zA-Z][\w-]*)", word):
                 assert option in known, f"{name}: {line}: no option {option}"
@@ -120,7 +126,9 @@ def test_modules(name: str):
         found = [p for p in places if p.exists()]
         assert found, f"{name}: {line}: no module {got[2]}"
         source = "".join(p.read_text() for p in found)
-        for option in (w.split("=")[0] for w in got[3:] if w.startswith("--")):
+        vendors = VENDOR_OPTIONS if got[2] == "intaglio.compat" else set()
+        options = (w.split("=")[0] for w in got[3:] if w.startswith("--"))
+        for option in (o for o in options if o not in vendors):
             assert f'"{option}"' in source, f"{name}: {line}: no option {option}"
 
 

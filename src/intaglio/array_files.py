@@ -1,7 +1,8 @@
-"""Reads .npy and .npz files, whose headers may claim more than the file holds."""
+"""Reads .npy and .npz files, whose headers may claim more than the file holds; writes .npz."""
 
 from __future__ import annotations
 
+import io
 import math
 import zipfile
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from intaglio.errors import BadFile
-from intaglio.files import open_regular
+from intaglio.files import open_regular, write_atomically
 from intaglio.ir import Array
 
 _DAMAGE = (OSError, ValueError, EOFError, AttributeError, KeyError, zipfile.BadZipFile)
@@ -48,6 +49,13 @@ def read_npz(path: str | Path) -> Mapping[str, Array]:
         raise BadFile(f"{path}: no such file") from None
     except _DAMAGE as e:
         raise BadFile(f"{path}: not an .npz that numpy can read ({e})") from None
+
+
+def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
+    """Write arrays by name, atomically."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]  # numpy's stub has a name of its own
+    write_atomically(path, buffer.getvalue())
 
 
 def _check_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:

@@ -117,6 +117,51 @@ def audio(path: Path) -> None:
     save(path, nodes, {"speech": [1, 20, 6]}, {"logits": [1, 20, 4]}, **weights)
 
 
+def text_detector(path: Path) -> None:
+    """A heat map of text: x [1, 3, h, w] to [1, 1, h, w]."""
+    rng, node = np.random.default_rng(8), helper.make_node
+    nodes = [
+        node("Conv", ["x", "w0"], ["c0"], "conv0", pads=[1] * 4),
+        node("Relu", ["c0"], ["r0"], "relu0"),
+        node("Conv", ["r0", "w1"], ["c1"], "conv1", pads=[1] * 4),
+        node("Sigmoid", ["c1"], ["maps"], "sigmoid"),
+    ]
+    weights = {"w0": rng.normal(0, 0.3, (4, 3, 3, 3)), "w1": rng.normal(0, 0.3, (1, 4, 3, 3))}
+    save(path, nodes, {"x": [1, 3, "h", "w"]}, {"maps": [1, 1, "h", "w"]}, **weights)
+
+
+def line_reader(path: Path, classes: int, columns_last: bool) -> None:
+    """Scores of characters in the columns of a line [1, 3, 8, 24], for a CTC decoder."""
+    rng, node = np.random.default_rng(9), helper.make_node
+    nodes = [
+        node("Conv", ["x", "w0"], ["c0"], "conv0", pads=[1] * 4, strides=[2, 2]),
+        node("Relu", ["c0"], ["r0"], "relu0"),
+        node("Conv", ["r0", "w1"], ["c1"], "conv1"),
+        node("ReduceMean", ["c1"], ["columns"], "mean", axes=[2], keepdims=0),
+    ]
+    weights = {"w0": rng.normal(0, 0.3, (8, 3, 3, 3)), "w1": rng.normal(0, 0.5, (classes, 8, 1, 1))}
+    if columns_last:
+        nodes.append(node("Softmax", ["columns"], ["y"], "softmax", axis=1))
+        save(path, nodes, {"x": [1, 3, 8, 24]}, {"y": [1, classes, 12]}, **weights)
+        return
+    nodes.append(node("Transpose", ["columns"], ["t"], "turn", perm=[0, 2, 1]))
+    nodes.append(node("Softmax", ["t"], ["y"], "softmax", axis=2))
+    save(path, nodes, {"x": [1, 3, 8, 24]}, {"y": [1, 12, classes]}, **weights)
+
+
+def text_models(folder: Path) -> None:
+    """What ppocr.py and lprnet.py read."""
+    text_detector(folder / "ppocr_det.onnx")
+    line_reader(folder / "ppocr_rec.onnx", 7, columns_last=False)
+    line_reader(folder / "lprnet.onnx", 35, columns_last=True)
+    rng = np.random.default_rng(10)
+    (folder / "arrays").mkdir(exist_ok=True)
+    for i in range(3):
+        plate = rng.integers(0, 256, (1, 3, 8, 24)).astype(np.float32)
+        np.save(folder / f"arrays/plate{i}.npy", plate)
+    (folder / "plates.txt").write_text("".join(f"arrays/plate{i}.npy\n" for i in range(3)))
+
+
 def custom(path: Path) -> None:
     """The classifier with cstSoftmax behind it."""
     classifier(path)

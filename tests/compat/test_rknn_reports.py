@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
+import pytest
+from tests import shared_models
 
 from intaglio.compat.rknn.api import RKNN
 
@@ -112,3 +115,26 @@ def test_eval_memory(int8: RKNN, capsys):
         assert words in printed
     assert int8.eval_memory(is_print=False) == found
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.slow
+def test_reports_of_mobilenet_take_less_than_five_seconds(tmp_path: Path, monkeypatch):
+    model = shared_models.SHARED / "models" / "onnx" / "mobilenet_v2_fp32.onnx"
+    if not model.exists():
+        pytest.skip(f"no {model}")
+    monkeypatch.chdir(tmp_path)
+    photos = sorted((shared_models.SHARED / "data" / "imagenet_val1000_256").glob("*.JPEG"))[:4]
+    Path("dataset.txt").write_text("".join(f"{p}\n" for p in photos))
+    rknn = RKNN()
+    assert rknn.config(target_platform="rk3588", std_values=[[255] * 3]) == 0
+    assert rknn.load_onnx(str(model)) == 0
+    assert rknn.build(do_quantization=True, dataset="dataset.txt") == 0
+    assert rknn.init_runtime() == 0
+    for report in (
+        lambda: rknn.accuracy_analysis(inputs=[str(photos[0])]),
+        rknn.eval_perf,
+        rknn.eval_memory,
+    ):
+        start = time.process_time()  # other programs of a busy machine do not count
+        assert report() not in (-1, None)
+        assert time.process_time() - start < 5

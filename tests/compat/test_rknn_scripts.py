@@ -12,6 +12,7 @@ import intaglio
 from intaglio.compat.__main__ import main
 
 SCRIPTS = Path(__file__).parent / "scripts"
+TEXT = ("ppocr", "lprnet")
 OTHER_FORMATS = ("tflite_float", "other_frameworks")
 # script -> runs: arguments, and words that are printed
 RUNS = {
@@ -26,6 +27,9 @@ RUNS = {
     "edit_axes": [("", "edited and built")],
     "evaluate": [("", "Operator Time Consuming Ranking Table")],
     "wav2vec": [("", "quantised (1, 20, 4)")],
+    "ppocr": [("", "det (1, 1, 32, 32) rec (1, 12, 7)")],
+    "lprnet": [("", "plate (1, 35, 12) True")],
+    "yolo_batch": [("", "agree True")],
 }
 
 
@@ -48,6 +52,8 @@ def test_scripts(name: str, folder: Path, capsys: pytest.CaptureFixture[str]):
     if name in OTHER_FORMATS:
         pytest.importorskip("tflite")
         models.other_formats(folder)
+    if name in TEXT:
+        models.text_models(folder)
     for arguments, words in RUNS[name]:
         assert words in run(name, arguments, capsys)
 
@@ -104,5 +110,5 @@ def test_wrong_steps_return_and_never_raise(folder: Path, capsys):
 def test_all_scripts_are_run():
     text = Path(__file__).read_text()
     names = {p.stem for p in SCRIPTS.glob("*.py")}
-    assert len(names) >= 12
+    assert len(names) >= 20
     assert [n for n in sorted(names) if f'"{n}' not in text and f'"{n}.py"' not in text] == []

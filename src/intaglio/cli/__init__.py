@@ -30,6 +30,7 @@ COMMANDS = {  # name -> line of the group's help; the module is imported when th
     "encrypt": "Encrypt a package, so that only its key opens it.",
     "sign": "Sign a package, so that altered ones are refused.",
     "keygen": "Make a key to encrypt packages, or a pair to sign them.",
+    "compat": "Run command lines and scripts written for chip vendors' tools.",
     "targets": "List the supported chips, or show one with its sources.",
 }
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

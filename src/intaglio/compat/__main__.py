@@ -6,34 +6,43 @@ import importlib.util
 import os
 import runpy
 import sys
+import textwrap
 from collections.abc import Sequence
 
+from intaglio.compat import commands
 from intaglio.compat.aliases import ALIASES, install, real_name
-from intaglio.compat.log import Log
-from intaglio.errors import IntaglioError
+from intaglio.errors import did_you_mean
 
 USAGE = """\
 usage: python -m intaglio.compat SCRIPT [ARGS]
        python -m intaglio.compat -m MODULE [ARGS]
-       python -m intaglio.compat ncc [ARGS]
+       python -m intaglio.compat COMMAND [ARGS]
 
-Runs a program in which these packages are Intaglio's own: """ + ", ".join(ALIASES)
+"""
+
+
+def usage() -> str:
+    """The help text, in 80 columns."""
+    packages = f"Runs a program in which these packages are Intaglio's own: {', '.join(ALIASES)}."
+    names = f"Commands of vendors' tools: {', '.join(commands.COMMANDS)}."
+    return USAGE + "\n".join(textwrap.fill(text, 78) for text in (packages, names))
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the script or module; the exit code is its own, or 2 if it cannot be run."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(USAGE, file=sys.stdout if arguments else sys.stderr)
+        print(usage(), file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
-    if arguments[0] == "ncc" and not os.path.isfile("ncc"):
-        return _ncc(arguments[1:])
+    if commands.find(arguments[0]) and not os.path.isfile(arguments[0]):
+        return commands.run(arguments[0], arguments[1:])
     install()
     if arguments[0] == "-m":
         return _run_module(arguments[1:])
     script = arguments[0]
     if not os.path.isfile(script):
+        hint = did_you_mean(script, commands.COMMANDS)
         print(
-            f"intaglio.compat: no script '{script}'; give the path of a Python file",
+            f"intaglio.compat: no script '{script}'{hint or '; give the path of a Python file'}",
             file=sys.stderr,
         )
         return 2
@@ -43,24 +52,12 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _ncc(arguments: Sequence[str]) -> int:
-    from intaglio.compat.nncase.ncc import main as ncc
-
-    log = Log()
-    try:
-        with log.collecting():
-            return ncc(arguments, log)
-    except IntaglioError as e:
-        log.error(f"ncc: {' '.join(str(e).split())}")
-    except OSError as e:
-        log.error(f"ncc: {e.filename or ''}: {e.strerror or e}")
-    return 2
-
-
 def _run_module(arguments: Sequence[str]) -> int:
     if not arguments:
         print("intaglio.compat: -m needs the name of a module", file=sys.stderr)
         return 2
+    if commands.find(arguments[0]):
+        return commands.run(arguments[0], arguments[1:])
     name = real_name(arguments[0]) or arguments[0]
     sys.argv = list(arguments)
     try:

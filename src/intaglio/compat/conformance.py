@@ -12,11 +12,13 @@ import ast
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from intaglio.compat.command_conformance import command_rows, states, words_of
+from intaglio.compat.tpu_mlir.option_table import Command
 from intaglio.files import write_atomically
 
 TESTS = Path("tests") / "compat"
@@ -34,6 +36,7 @@ class Facade:
     options: dict[str, tuple[str, str]] = field(default_factory=dict)  # default and effect, by name
     options_of: str = ""  # the method that takes them
     attributes: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)  # by class
+    commands: Sequence[Command] = ()  # a page of command lines has these instead of classes
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,8 @@ def calls(folder: Path) -> dict[Path, set[str]]:
 def page(name: str, tests: Path = TESTS) -> str:
     """The text of a page."""
     facade = facades()[name]
+    if facade.commands:
+        return command_page(name, facade, tests)
     found = methods(facade, tests)
     command = f"python -m intaglio.compat.conformance {name} docs/compat-{name}.md"
     lines = [
@@ -161,6 +166,23 @@ def _table(options: dict[str, tuple[str, str]]) -> list[str]:
     return [f"| `{name}` | `{default}` | {effect} |" for name, (default, effect) in options.items()]
 
 
+def command_page(name: str, facade: Facade, tests: Path = TESTS) -> str:
+    """The text of a page about command lines."""
+    used = words_of(tests)
+    command = f"python -m intaglio.compat.conformance {name} docs/compat-{name}.md"
+    lines = [
+        f"<!-- Made by `{command}`; change the tables of options and tests, not this file. -->",
+        f"# {facade.title}",
+        "",
+        facade.head,
+        "",
+        *states(facade.commands, used),
+    ]
+    for one in facade.commands:
+        lines += command_rows(one, used)
+    return "\n".join(lines) + "\n"
+
+
 def _short(names: list[str]) -> str:
     words = [n.removeprefix("test_") for n in names]
     return ", ".join(words[:4]) + (f" and {len(words) - 4} more" if len(words) > 4 else "")
@@ -185,8 +207,9 @@ def facades() -> dict[str, Facade]:
     """The facades by name; each vendor's package has one."""
     from intaglio.compat.nncase.facade import facade as nncase
     from intaglio.compat.rknn.facade import facade as rknn
+    from intaglio.compat.tpu_mlir.facade import facade as sophgo
 
-    return {"rknn": rknn(), "nncase": nncase()}
+    return {"rknn": rknn(), "nncase": nncase(), "sophgo": sophgo()}
 
 
 def main(arguments: list[str]) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import intaglio
+from intaglio.compat.onnx_file import onnx_inputs
 from intaglio.errors import BadFile, BadInput
 from intaglio.frontends import sniff
 from intaglio.ir import Graph
@@ -96,27 +97,6 @@ def by_name(
         return {n: tuple(int(d) for d in s) for n, s in zip(names, shapes, strict=True)}
     except (TypeError, ValueError):
         raise BadInput(f"{argument} is {shapes!r}; extents are whole numbers") from None
-
-
-def onnx_inputs(path: Path) -> dict[str, list[int | None]]:
-    """The declared inputs of an ONNX file that are no initialisers; None is an open extent."""
-    import onnx
-
-    try:
-        proto = onnx.load(str(path), load_external_data=False)
-    except Exception as e:  # protobuf's own errors have no common class
-        raise BadFile(
-            f"'{path}' is no valid ONNX file ({type(e).__name__}); export it again"
-        ) from e
-    fixed = {t.name for t in proto.graph.initializer}
-    return {
-        i.name: [
-            d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None
-            for d in i.type.tensor_type.shape.dim
-        ]
-        for i in proto.graph.input
-        if i.name not in fixed
-    }
 
 
 def onnx_source(

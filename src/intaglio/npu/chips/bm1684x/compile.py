@@ -117,7 +117,9 @@ def _memory(lowered: Lowered, program: schedule.Compiled, chip: Variant) -> tupl
     for hidden, group in ((bmodel.INPUT, lowered.inputs), (bmodel.OUTPUT, lowered.outputs)):
         tensors = []
         for i, p in enumerate(group):
-            rest = {"scale": p.scale, "zero": p.zero, "hidden": hidden, "index": i}
+            # of an input, the factor that turns real numbers into its own
+            scale = 1 / p.scale if hidden == bmodel.INPUT else p.scale
+            rest = {"scale": scale, "zero": p.zero, "hidden": hidden, "index": i}
             tensor = Tensor(p.name, TYPES[p.dtype], p.shape, base, **rest)  # type: ignore[arg-type]
             tensors.append(tensor)
             base += _page(tensor.size)

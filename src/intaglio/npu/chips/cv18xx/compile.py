@@ -97,8 +97,10 @@ def _model(
     lowered: Lowered, chip: str, inputs: list[Place], outputs: list[Place], shared: int
 ) -> Cvimodel:
     named = [*zip(lowered.inputs, inputs, strict=True), *zip(lowered.outputs, outputs, strict=True)]
+    factors = [1 / p.scale for p in lowered.inputs] + [p.scale for p in lowered.outputs]
     tensors = [
-        cvimodel.Tensor(p.name, p.dtype, p.shape, at.base, at.offset, p.scale) for p, at in named
+        cvimodel.Tensor(p.name, p.dtype, p.shape, at.base, at.offset, factor)
+        for (p, at), factor in zip(named, factors, strict=True)
     ]
     read, made = ([p.name for p in ports] for ports in (lowered.inputs, lowered.outputs))
     routine = cvimodel.Routine("tpu", read, made, COMMANDS)

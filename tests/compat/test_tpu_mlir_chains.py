@@ -1,0 +1,218 @@
+"""Ten chains of tpu-mlir commands, as its manual writes them, on small networks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.compat import models
+from tests.compat.command_line import refused, run
+
+import intaglio
+from intaglio.npu.chips.bm1684x import bmodel
+from intaglio.npu.chips.cv18xx import cvimodel
+
+PICTURES = "--mean 127.5,127.5,127.5 --scale 0.0078,0.0078,0.0078 --pixel_format rgb"
+
+
+def transform(model: str, rest: str = "") -> None:
+    line = f"model_transform.py --model_name net --model_def {model} --mlir net.mlir {rest}"
+    assert run(line) == 0
+
+
+def calibrate(chip: str = "bm1684x", rest: str = "") -> None:
+    line = f"run_calibration.py net.mlir --dataset images --input_num 4 --chip {chip} -o table"
+    assert run(f"{line} {rest}") == 0
+
+
+def test_1_classifier_for_bm1684x(folder: Path):
+    transform(
+        "mobilenet.onnx",
+        f"--input_shapes [[1,3,16,16]] {PICTURES} --test_input images/0.png "
+        "--test_result net_top.npz --keep_aspect_ratio",
+    )
+    top = np.load("net_top.npz")
+    assert {"x", "r0_Relu", "r1_Relu", "y_Gemm"} <= set(top.files)
+    assert np.load("net_in_f32.npz")["x"].shape == (1, 3, 16, 16)
+    calibrate()
+    deploy = (
+        "model_deploy.py --mlir net.mlir --quantize INT8 --chip bm1684x --calibration_table table "
+        "--test_input net_in_f32.npz --test_reference net_top.npz --compare_all "
+        "--tolerance 0.85,0.45 --model net.bmodel"
+    )
+    assert run(deploy) == 0
+    file = bmodel.read(Path("net.bmodel").read_bytes())
+    (stage,) = file.nets[0].stages
+    assert (file.chip, file.nets[0].name) == ("BM1684X", "net")
+    assert [(t.name, t.shape) for t in stage.outputs] == [("y_Gemm_f32", (1, 5))]
+    tpu, model = (np.load(f"net_bm1684x_int8_sym_{k}_outputs.npz") for k in ("tpu", "model"))
+    np.testing.assert_array_equal(tpu["y_Gemm"], model["y_Gemm_f32"])
+
+
+def test_2_fused_preprocessing_takes_pixels(folder: Path):
+    transform("mobilenet.onnx", f"{PICTURES} --test_input images/0.png --test_result net_top.npz")
+    calibrate()
+    deploy = (
+        "model_deploy --mlir net.mlir --quantize INT8 --processor bm1684x "
+        "--calibration_table table --fuse_preprocess --customization_format BGR_PLANAR "
+        "--test_input images/0.png --test_reference net_top.npz --model net.bmodel"
+    )
+    assert run(deploy) == 0
+    (tensor,) = bmodel.read(Path("net.bmodel").read_bytes()).nets[0].stages[0].inputs
+    assert bmodel.TYPES[tensor.type][0] == "u8"
+    from PIL import Image
+
+    rgb = np.asarray(Image.open("images/0.png").convert("RGB"))
+    np.savez("pixels.npz", x=rgb[:, :, ::-1].transpose(2, 0, 1)[None])
+    assert run("model_runner --input pixels.npz --model net.bmodel --output out.npz") == 0
+    top, out = np.load("net_top.npz")["y_Gemm"], np.load("out.npz")["y_Gemm_f32"]
+    assert np.corrcoef(top.ravel(), out.ravel())[0, 1] > 0.99
+
+
+def test_3_detector_to_named_outputs(folder: Path):
+    transform("yolo.onnx", "--output_names c1 --channel_format none")
+    assert [v.name for v in intaglio.load("yolo.onnx").outputs] != ["c1"]
+    transform(
+        "yolo.onnx",
+        "--output_names out0,out1 --scale 0.0039,0.0039,0.0039 --pixel_format rgb "
+        "--test_input images/1.png --test_result net_top.npz",
+    )
+    calibrate(rest="--cali_method mse")
+    deploy = (
+        "model_deploy --mlir net.mlir --quantize INT8 --chip bm1688 --calibration_table table "
+        "--test_input net_in_f32.npz --test_reference net_top.npz --asymmetric --quant_output "
+        "--model net.bmodel"
+    )
+    assert run(deploy) == 0
+    (stage,) = bmodel.read(Path("net.bmodel").read_bytes()).nets[0].stages
+    assert [t.name for t in stage.outputs] == ["out0_Conv", "out1_Conv"]
+    assert {bmodel.TYPES[t.type][0] for t in stage.outputs} == {"i8"}
+
+
+def test_4_mixed_precision_by_a_table(folder: Path, capsys: pytest.CaptureFixture[str]):
+    transform("mobilenet.onnx", f"{PICTURES} --test_input images/0.png --test_result net_top.npz")
+    calibrate(rest="--search search_qtable --quantize_table q0 --expected_cos 0.999")
+    line = "run_qtable net.mlir --dataset images --calibration_table table --chip bm1684x -o qtable"
+    assert run(f"{line} --expected_cos 0.99999 --max_float_layers 2") == 0
+    Path("mine").write_text("# op_name   quantize_mode\nc0_Conv F32\n")
+    deploy = (
+        "model_deploy --mlir net.mlir --quantize INT8 --chip bm1684x --calibration_table table "
+        "--quantize_table mine --test_input net_in_f32.npz --test_reference net_top.npz --model"
+    )
+    words = refused(f"{deploy} net.bmodel", capsys)
+    assert "conv0" in words
+    assert "--model NAME.itg" in words
+    assert run(f"{deploy} net.itg") == 0
+    assert run("model_runner --input net_in_f32.npz --model net.itg --output out.npz") == 0
+    top, out = np.load("net_top.npz")["y_Gemm"], np.load("out.npz")["y_Gemm"]
+    assert np.corrcoef(top.ravel(), out.ravel())[0, 1] > 0.99
+
+
+def test_5_tflite(folder: Path):
+    from tests.frontends.tflite_build import T, model, op
+
+    rng = np.random.default_rng(2)
+    w = rng.normal(0, 0.3, (8, 3, 3, 3)).astype(np.float32)
+    kinds = [
+        T((1, 16, 16, 3), name="image"),
+        T(data=w, name="w"),
+        T(data=np.zeros(8, np.float32), name="b"),
+        T((1, 16, 16, 8), name="features"),
+    ]
+    node = op("CONV_2D", [0, 1, 2], [3], padding="SAME", stride_w=1, stride_h=1)
+    Path("net.tflite").write_bytes(model(kinds, [node], [0], [3]))
+    transform(
+        "net.tflite",
+        f"{PICTURES} --channel_format nhwc --test_input images/0.png --test_result net_top.npz",
+    )
+    assert np.load("net_in_f32.npz")["image"].shape == (1, 16, 16, 3)
+    calibrate()
+    deploy = (
+        "model_deploy --mlir net.mlir --quantize INT8 --chip bm1684x --calibration_table table "
+        "--test_input net_in_f32.npz --test_reference net_top.npz"
+    )
+    assert run(f"{deploy} --model net.itg") == 0
+
+
+def test_6_caffe(folder: Path):
+    models.other_formats(folder)
+    transform(
+        "model.prototxt",
+        f"--model_data model.caffemodel {PICTURES} --test_input images/0.png "
+        "--test_result net_top.npz",
+    )
+    calibrate()
+    deploy = (
+        "model_deploy --mlir net.mlir --quantize INT8 --chip bm1684x --calibration_table table "
+        "--test_input net_in_f32.npz --test_reference net_top.npz --model net.bmodel"
+    )
+    assert run(deploy) == 0
+
+
+@pytest.mark.parametrize("chip", ["cv181x", "cv180x"])
+def test_7_and_8_cvimodels(folder: Path, chip: str):
+    transform("mobilenet.onnx", f"{PICTURES} --test_input images/0.png --test_result net_top.npz")
+    calibrate(chip)
+    deploy = (
+        f"model_deploy --mlir net.mlir --quantize INT8 --chip {chip} --calibration_table table "
+        "--test_input net_in_f32.npz --test_reference net_top.npz --quant_input "
+        "--model net.cvimodel"
+    )
+    assert run(deploy) == 0
+    program = cvimodel.read(Path("net.cvimodel").read_bytes()).programs[0]
+    assert (program.inputs, program.outputs) == (["x"], ["y_Gemm"])
+    assert run("model_runner --input net_in_f32.npz --model net.cvimodel --output out.npz") == 0
+    made = np.load(f"net_{chip}_int8_sym_model_outputs.npz")["y_Gemm"]
+    np.testing.assert_array_equal(np.load("out.npz")["y_Gemm"], made)
+
+
+def test_9_comparisons_pass_and_fail(folder: Path, capsys: pytest.CaptureFixture[str]):
+    transform("mobilenet.onnx", f"{PICTURES} --test_input images/0.png --test_result net_top.npz")
+    calibrate()
+    deploy = (
+        "model_deploy --mlir net.mlir --quantize INT8 --chip bm1684x --calibration_table table "
+        "--test_input net_in_f32.npz --test_reference net_top.npz --model net.bmodel --tolerance"
+    )
+    assert run(f"{deploy} 0.9,0.5") == 0
+    assert "npz compare PASSED" in capsys.readouterr().out
+    assert run(f"{deploy} 0.999999,0.999999") == 1
+    assert "npz compare FAILED" in capsys.readouterr().out
+    assert run(f"{deploy} 0.999999,0.999999 --excepts y_Gemm") == 1  # nothing is left to compare
+    assert run(f"{deploy} 0.999999,0.999999 --skip_validation") == 0
+    other = dict(np.load("net_top.npz"))
+    other["y_Gemm"] = -other["y_Gemm"]
+    np.savez("other.npz", **other)
+    assert run("npz_tool.py compare net_top.npz net_top.npz --tolerance 0.99,0.99 -vv") == 0
+    assert run("npz_tool.py compare other.npz net_top.npz --tolerance 0.99,0.99 -vv") == 1
+    assert run("npz_tool.py compare other.npz net_top.npz --excepts y_Gemm") == 0
+
+
+def test_10_model_tool_and_model_runner(folder: Path, capsys: pytest.CaptureFixture[str]):
+    for name, model in (("one", "mobilenet.onnx"), ("two", "yolo.onnx")):
+        head = f"model_transform --model_name {name} --model_def {model} --mlir net.mlir"
+        assert run(f"{head} {PICTURES} --test_input images/0.png --test_result net_top.npz") == 0
+        calibrate()
+        deploy = "model_deploy --mlir net.mlir --quantize INT8 --chip bm1684x --calibration_table"
+        assert run(f"{deploy} table --model {name}.bmodel") == 0
+    assert run("model_tool --combine one.bmodel two.bmodel -o both.bmodel") == 0
+    capsys.readouterr()
+    assert run("model_tool --info both.bmodel") == 0
+    text = capsys.readouterr().out
+    assert "net 0: [one]  static" in text
+    assert "net 1: [two]  static" in text
+    assert "output: y_Gemm_f32, [1, 5], float32" in text
+    assert "'one' with input shapes" in refused(
+        "model_tool --combine one.bmodel one.bmodel -o x", capsys
+    )
+    assert run("model_tool --extract both.bmodel") == 0
+    assert Path("bm_net1_stage0.bmodel").read_bytes() == Path("two.bmodel").read_bytes()
+    runner = "model_runner --input two_in_f32.npz --model"
+    for model in ("yolo.onnx", "net.mlir", "bm_net1_stage0.bmodel"):
+        assert run(f"{runner} {model} --output {model}.npz") == 0
+    a, b, c = (np.load(f"{m}.npz") for m in ("yolo.onnx", "net.mlir", "bm_net1_stage0.bmodel"))
+    np.testing.assert_allclose(a["out0_Conv"], b["out0_Conv"], rtol=1e-4, atol=1e-5)
+    flat = a["out0_Conv"].ravel(), c["out0_Conv_f32"].ravel()
+    assert np.corrcoef(*flat)[0, 1] > 0.99
+    assert run(f"{runner} net.mlir --dump_all_tensors --output all.npz") == 0
+    assert len(np.load("all.npz").files) > len(b.files)
