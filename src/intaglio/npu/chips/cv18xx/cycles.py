@@ -35,6 +35,8 @@ def cycles(layer: Layer, rows: int, lanes: int) -> float:
     if layer.op == "pool":
         taps = math.prod(layer.kernel)
         return START + steps * (taps * _fetches(layer, taps) + 2)
+    if layer.op == "eltwise" and layer.attrs["kind"] == "mul":
+        return _product(layer, steps)
     if layer.op == "eltwise":
         return 3 * COMMAND + steps * (MULTIPLY + ADD + ACCUMULATE)
     if layer.op == "lut":
@@ -59,3 +61,10 @@ def _fetches(layer: Layer, taps: int) -> float:
     wide = min(layer.dst.map.width, UNITS)
     read = ((wide - 1) * layer.stride[1] + 1) / UNITS * (UNITS / wide)
     return read + (UNITS - 1) / UNITS
+
+
+def _product(layer: Layer, steps: int) -> float:
+    """A product of two maps: commands for each zero point."""
+    zeros = [layer.attrs[k] for k in ("a_zero", "b_zero", "y_zero")]
+    terms, sums = 1 + sum(map(bool, zeros[:2])), sum(map(bool, zeros))
+    return (terms + sums) * COMMAND + steps * (terms * MULTIPLY + sums * ADD)

@@ -8,6 +8,7 @@ from intaglio import dtypes
 from intaglio.errors import BadInput
 from intaglio.ir import Node
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution, of_sum
+from intaglio.npu.chips.cv18xx.product import of_product
 from intaglio.ops.quantized import BITS8
 
 MAX_PRODUCTS = (1 << 31) // (255 * 128)  # of bytes whose sum has 32 bits
@@ -26,7 +27,7 @@ def why_not(node: Node) -> str | None:
         if kind == "pool":
             return _pool(node)
         if kind == "eltwise":
-            return _sum(node)
+            return _pair(node)
     except BadInput as e:
         return str(e)
     if kind == "matmul":
@@ -67,10 +68,11 @@ def _pool(node: Node) -> str | None:
     return _bounds(node, relu=False)
 
 
-def _sum(node: Node) -> str | None:
-    if node.attrs["kind"] != "add":
-        return "products of two maps are not supported"
+def _pair(node: Node) -> str | None:
     if node.inputs[2] is not None:
         return "it ends in a table; tables are layers of their own"
-    of_sum(node)
+    if node.attrs["kind"] == "mul":
+        of_product(node)
+    else:
+        of_sum(node)
     return _bounds(node)

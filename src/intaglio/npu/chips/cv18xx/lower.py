@@ -7,7 +7,7 @@ caller; an op between them that the TPU cannot do is an error that names it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Value, constant
 from intaglio.npu.chips.cv18xx import limits, ops
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution, of_sum
+from intaglio.npu.chips.cv18xx.product import of_product
+from intaglio.npu.chips.cv18xx.repeat_channel import repeat_single_channels
 from intaglio.npu.chips.cv18xx.split import split_wide_means
 from intaglio.npu.lowering.builder import integer, is_npu, scale_of
 from intaglio.npu.lowering.target import npu_target
@@ -69,6 +71,7 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     for ports in (inputs, outputs):
         _distinct(ports)
     copied = _subgraph(chosen, read, results, inputs, outputs, graph.name)
+    repeat_single_channels(copied)
     split_wide_means(copied, chip)
     reasons = [(n, _why(target, n)) for n in after]
     return Lowered(copied, meaning(copied), inputs, outputs, before, reasons)
@@ -203,12 +206,12 @@ def _chip_node(n: Node, given: list[Value | None]) -> Node:
     a = n.attrs
     if n.op in ("npu.conv", "npu.depthwise"):
         assert given[0] is not None
-        numbers = of_convolution(n)
+        table = of_convolution(n)
         window: dict[str, Any] = {k: a[k] for k in ("stride", "pad", "dilation")}
         return ops.conv.node(
             given[0],
-            constant(numbers.weights),
-            constant(np.ascontiguousarray(numbers.table)),
+            constant(table.weights),
+            constant(np.ascontiguousarray(table.table)),
             **window,
             groups=given[0].shape[1] if n.op == "npu.depthwise" else 1,
             padding=a["x_zero"],
@@ -216,6 +219,9 @@ def _chip_node(n: Node, given: list[Value | None]) -> Node:
             dtype=a["dtype"],
             origin=n.origin,
         )
+    if n.op == "npu.eltwise" and a["kind"] == "mul":
+        numbers = asdict(of_product(n))
+        return ops.mul.node(*given[:2], **numbers, relu=_relu(n), dtype=a["dtype"], origin=n.origin)
     if n.op == "npu.eltwise":
         s = of_sum(n)
         terms = {"left": s.left, "right": s.right, "offset": s.offset, "shift": s.shift}

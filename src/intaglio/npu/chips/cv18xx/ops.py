@@ -14,6 +14,7 @@ from intaglio import ops as neutral
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.npu.chips.cv18xx.arithmetic import Sum, requantized
+from intaglio.npu.chips.cv18xx.product import Product
 from intaglio.npu.ops.feature_maps import check_feature_map
 from intaglio.ops.quantized import BITS8
 from intaglio.ops.registry import op
@@ -73,9 +74,7 @@ def conv(
     return requantized(sums, quant, dtype, relu)
 
 
-def _add_type(
-    a: Value, b: Value, *, left: int, right: int, offset: int, shift: int, relu: bool, dtype: str
-) -> Type:
+def _pair_type(a: Value, b: Value, *, relu: bool, dtype: str, **numbers: int) -> Type:
     check_feature_map(a)
     check_feature_map(b)
     if any(n not in (1, m) for n, m in zip(b.shape, a.shape, strict=True)) or dtype not in BITS8:
@@ -83,7 +82,7 @@ def _add_type(
     return Type(dtype, a.shape)
 
 
-@op(_add_type, name="cv18xx.add")
+@op(_pair_type, name="cv18xx.add")
 def add(
     a: Array,
     b: Array,
@@ -97,3 +96,23 @@ def add(
 ) -> Array:
     """(a * left + offset + b * right) / 2^shift; halves round up."""
     return Sum(left, right, offset, shift).apply(a, b, dtype, relu)
+
+
+@op(_pair_type, name="cv18xx.mul")
+def mul(
+    a: Array,
+    b: Array,
+    *,
+    left_zero: int,
+    right_zero: int,
+    multiplier: int,
+    product_shift: int,
+    offset: int,
+    shift: int,
+    is_alone: bool,
+    relu: bool = False,
+    dtype: str = "i8",
+) -> Array:
+    """(a - left_zero) * (b - right_zero) by a factor, plus a zero point: product.py."""
+    numbers = left_zero, right_zero, multiplier, product_shift, offset, shift, is_alone
+    return Product(*numbers).apply(a, b, dtype, relu)
