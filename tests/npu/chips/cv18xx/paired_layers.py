@@ -12,13 +12,6 @@ from intaglio.ir import Graph, Value, constant
 class Pairs(Layers):
     """A network under construction, with products of computed maps."""
 
-    def zero(self, v: Value) -> Value:
-        """Give a map that is under construction a zero point: any, 0 or the lowest."""
-        scale, _ = self.of(v)
-        zero = int(self.rng.choice([0, -128, int(self.rng.integers(-128, 128))]))
-        self.quant[v] = scale, constant(np.int8(zero))
-        return v
-
     def multiplied(self, a: Value, b: Value) -> Value:
         """Their product; the scale of the result lets some results saturate."""
         scale = np.float32(self.of(a)[0].data * self.of(b)[0].data * self.rng.uniform(40, 300))
@@ -28,6 +21,7 @@ class Pairs(Layers):
         return made
 
     def _any_zero(self) -> Value:
+        """A zero point: any, 0 or the lowest."""
         choices = [0, -128, int(self.rng.integers(-128, 128))]
         return constant(np.int8(self.rng.choice(choices)))
 

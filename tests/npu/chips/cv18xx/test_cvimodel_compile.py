@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from tests.npu.chips.cv18xx.networks import resnet18
+from tests.npu.chips.cv18xx.paired_layers import random_product
 from tests.npu.chips.cv18xx.quantized_layers import Layers, random_layer, random_network
+from tests.npu.chips.cv18xx.upsampling_layers import random_upsampling
 from tests.npu.chips.k210.mobilenets import mobilenet_v2
 
 import intaglio
@@ -22,10 +24,11 @@ from intaglio import dtypes, ops
 from intaglio.cli import cli
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Graph, Type, Value
-from intaglio.npu.chips.cv18xx import arithmetic, cvimodel
+from intaglio.npu.chips.cv18xx import arithmetic, cvimodel, product
 from intaglio.npu.chips.cv18xx.commands import Command, decode
 from intaglio.npu.chips.cv18xx.compile import compile_cvimodel
 from intaglio.npu.chips.cv18xx.simulate import Machine
+from intaglio.npu.ops import eltwise
 
 GOLDEN = Path(__file__).with_name("golden_streams.json")
 CHIPS = ("cv181x", "cv180x")
@@ -33,6 +36,8 @@ LANE = 1 << 15
 SMALL = {
     **{f"layer {k}": (random_layer, k) for k in range(12)},
     **{f"network {k}": (random_network, k) for k in range(12)},
+    **{f"product {k}": (random_product, k) for k in range(6)},
+    **{f"upsampling {k}": (random_upsampling, k) for k in range(6)},
 }
 
 
@@ -60,8 +65,9 @@ def feeds_of(made, seed=0):
 
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("seed", range(20, 30))
-def test_our_simulator_gives_the_interpreters_bytes(chip, seed):
-    made = compile_cvimodel(random_network(seed), chip)
+@pytest.mark.parametrize("build", [random_network, random_product, random_upsampling])
+def test_our_simulator_gives_the_interpreters_bytes(chip, seed, build):
+    made = compile_cvimodel(build(seed), chip)
     feeds = feeds_of(made, seed)
     found = Machine(cvimodel.read(made.data)).run(feeds)
     for name, expected in intaglio.interpret(made.graph, feeds).items():
@@ -130,7 +136,8 @@ def conflicts(commands: list[Command], lanes: int) -> list[tuple[int, int]]:
 
 
 def small_networks():
-    return [random_network(k) for k in range(6)]
+    builders = random_network, random_product, random_upsampling
+    return [build(k) for build in builders for k in range(4)]
 
 
 def larger_networks():
@@ -166,6 +173,21 @@ def test_rounding_of_ties():
     assert arithmetic.halves_away(v, 1).tolist() == [-2, -1, 1, 2]
     total = arithmetic.Sum(1, 1, 0, 1).apply(v.astype(np.int8), np.zeros(4, np.int8), "i8", False)
     assert total.tolist() == [-1, 0, 1, 2]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_products_are_nearly_those_of_real_numbers(seed):
+    rng = np.random.default_rng(seed)
+    zeros = [int(z) for z in rng.choice([-128, 0, 17, 127], 3)]
+    x, y = (Value(Type("i8", (1, 256, 256, 1)), name) for name in "ab")
+    ends = {"low": -128, "high": 127, "dtype": "i8", "kind": "mul"}
+    named = dict(zip(("a_zero", "b_zero", "y_zero"), zeros, strict=True))
+    factor = float(rng.uniform(1 / 1000, 1 / 100))
+    node = eltwise.node(x, y, None, **named, a_factor=factor, **ends)
+    a, b = (n.astype(np.int8) for n in np.meshgrid(*[np.arange(-128, 128)] * 2))
+    found = product.of_product(node).apply(a, b, "i8", relu=False)
+    exact = (a.astype(int) - zeros[0]) * (b.astype(int) - zeros[1]) * factor + zeros[2]
+    assert np.abs(found - np.clip(exact, -128, 127)).max() < 0.5 + 4 / 64
 
 
 # ---- what is left to the CPU ---------------------------------------------------------------------

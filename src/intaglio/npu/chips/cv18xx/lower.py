@@ -17,6 +17,7 @@ from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Value, constant
 from intaglio.npu.chips.cv18xx import limits, ops
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution, of_sum
+from intaglio.npu.chips.cv18xx.phases import fill_lanes, split_depthwise_phases
 from intaglio.npu.chips.cv18xx.product import of_product
 from intaglio.npu.chips.cv18xx.repeat_channel import repeat_single_channels
 from intaglio.npu.chips.cv18xx.split import split_wide_means
@@ -59,6 +60,7 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     # split_wide_means cuts what is larger than local memory
     target = npu_target(replace(chip, sram=MOST_PARTS * chip.sram), also=limits.why_not)
     passes.run(graph, passes.neutral(), level)
+    split_depthwise_phases(graph)
     passes.run(graph, passes.offload(target)[:1], level)
     graph.tidy()
     before, chosen, after = _parts(list(graph.nodes()))
@@ -72,6 +74,7 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
         _distinct(ports)
     copied = _subgraph(chosen, read, results, inputs, outputs, graph.name)
     repeat_single_channels(copied)
+    fill_lanes(copied, chip)
     split_wide_means(copied, chip)
     reasons = [(n, _why(target, n)) for n in after]
     return Lowered(copied, meaning(copied), inputs, outputs, before, reasons)
