@@ -15,6 +15,7 @@ import pytest
 from tests.npu.chips.cv18xx.networks import NETWORKS
 from tests.npu.chips.cv18xx.paired_layers import random_product
 from tests.npu.chips.cv18xx.quantized_layers import random_layer, random_network
+from tests.npu.chips.cv18xx.unsigned_layers import random_unsigned
 from tests.npu.chips.cv18xx.upsampling_layers import random_upsampling
 from tests.shared_models import SHARED
 
@@ -28,7 +29,7 @@ RUNNER = Path(__file__).with_name("cvi_runner.py")
 CHIPS = ("cv181x", "cv180x")
 LAYERS = 300
 RANDOM_NETWORKS = 50
-PAIRS = 60  # products, and layers that upsample
+PAIRS = 60  # products, layers that upsample, layers of u8
 
 
 def _installed() -> bool:
@@ -93,8 +94,8 @@ def test_random_layers(chip, tmp_path):
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("build", [random_product, random_upsampling])
-def test_random_pairs_and_upsampling(chip, build, tmp_path):
+@pytest.mark.parametrize("build", [random_product, random_upsampling, random_unsigned])
+def test_random_pairs_upsampling_and_unsigned(chip, build, tmp_path):
     folder = Folder(tmp_path, chip)
     for seed in range(PAIRS):
         folder.add(f"{seed:03}", compile_cvimodel(build(seed), chip), seed=seed)

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from tests.npu.chips.cv18xx.networks import resnet18
 from tests.npu.chips.cv18xx.paired_layers import random_product
 from tests.npu.chips.cv18xx.quantized_layers import Layers, random_layer, random_network
+from tests.npu.chips.cv18xx.unsigned_layers import random_unsigned
 from tests.npu.chips.cv18xx.upsampling_layers import random_upsampling
 from tests.npu.chips.k210.mobilenets import mobilenet_v2
 
@@ -64,8 +65,10 @@ def feeds_of(made, seed=0):
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("seed", range(20, 30))
-@pytest.mark.parametrize("build", [random_network, random_product, random_upsampling])
+@pytest.mark.parametrize("seed", range(20, 28))
+@pytest.mark.parametrize(
+    "build", [random_network, random_product, random_upsampling, random_unsigned]
+)
 def test_our_simulator_gives_the_interpreters_bytes(chip, seed, build):
     made = compile_cvimodel(build(seed), chip)
     feeds = feeds_of(made, seed)
@@ -188,6 +191,15 @@ def test_products_are_nearly_those_of_real_numbers(seed):
     found = product.of_product(node).apply(a, b, "i8", relu=False)
     exact = (a.astype(int) - zeros[0]) * (b.astype(int) - zeros[1]) * factor + zeros[2]
     assert np.abs(found - np.clip(exact, -128, 127)).max() < 0.5 + 4 / 64
+
+
+def test_outputs_of_u8_become_i8():
+    net = Layers(0, (1, 3, 8, 8), "u8")
+    y = net.conv(net.input, 4)
+    real = ops.dequantize_linear(y, *net.of(y))
+    made = compile_cvimodel(Graph([net.input], [real], ["y"]), "cv181x")
+    assert [p.dtype for p in (*made.lowered.inputs, *made.lowered.outputs)] == ["u8", "i8"]
+    assert made.lowered.outputs[0].zero == int(net.of(y)[1].data) - 128
 
 
 # ---- what is left to the CPU ---------------------------------------------------------------------

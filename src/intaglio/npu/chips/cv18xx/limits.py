@@ -19,8 +19,6 @@ def why_not(node: Node) -> str | None:
     kind = node.op.removeprefix("npu.")
     if node.op != "npu.program" and node.outputs[0].dtype not in BITS8:
         return f"its result is {node.outputs[0].dtype}; results are bytes"
-    if kind in ("conv", "depthwise", "eltwise") and node.outputs[0].dtype != "i8":
-        return f"its result is {node.outputs[0].dtype}; sums are rounded to i8"
     try:
         if kind in ("conv", "depthwise"):
             return _product(node)

@@ -20,6 +20,7 @@ from intaglio.npu.chips.cv18xx.arithmetic import of_convolution, of_sum
 from intaglio.npu.chips.cv18xx.phases import fill_lanes, split_depthwise_phases
 from intaglio.npu.chips.cv18xx.product import of_product
 from intaglio.npu.chips.cv18xx.repeat_channel import repeat_single_channels
+from intaglio.npu.chips.cv18xx.signed import as_signed
 from intaglio.npu.chips.cv18xx.split import split_wide_means
 from intaglio.npu.lowering.builder import integer, is_npu, scale_of
 from intaglio.npu.lowering.target import npu_target
@@ -75,6 +76,10 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     copied = _subgraph(chosen, read, results, inputs, outputs, graph.name)
     repeat_single_channels(copied)
     fill_lanes(copied, chip)
+    copied = as_signed(copied)
+    for port in outputs:
+        if port.dtype == "u8":
+            port.dtype, port.zero = "i8", port.zero - 128
     split_wide_means(copied, chip)
     reasons = [(n, _why(target, n)) for n in after]
     return Lowered(copied, meaning(copied), inputs, outputs, before, reasons)
