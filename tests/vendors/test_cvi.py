@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.npu.chips.cv18xx.networks import NETWORKS
+from tests.npu.chips.cv18xx.padded_means import random_padded_mean
 from tests.npu.chips.cv18xx.paired_layers import random_product
 from tests.npu.chips.cv18xx.quantized_layers import random_layer, random_network
 from tests.npu.chips.cv18xx.unsigned_layers import random_unsigned
@@ -29,7 +30,8 @@ RUNNER = Path(__file__).with_name("cvi_runner.py")
 CHIPS = ("cv181x", "cv180x")
 LAYERS = 300
 RANDOM_NETWORKS = 50
-PAIRS = 60  # products, layers that upsample, layers of u8
+LATER = [random_product, random_upsampling, random_unsigned, random_padded_mean]
+OF_EACH = 60
 
 
 def _installed() -> bool:
@@ -94,10 +96,10 @@ def test_random_layers(chip, tmp_path):
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("build", [random_product, random_upsampling, random_unsigned])
-def test_random_pairs_upsampling_and_unsigned(chip, build, tmp_path):
+@pytest.mark.parametrize("build", LATER)
+def test_random_products_upsampling_bytes_and_means(chip, build, tmp_path):
     folder = Folder(tmp_path, chip)
-    for seed in range(PAIRS):
+    for seed in range(OF_EACH):
         folder.add(f"{seed:03}", compile_cvimodel(build(seed), chip), seed=seed)
     assert folder.differing() == []
 

@@ -38,7 +38,7 @@ def _table_fields(layer: Layer, at: Cursor, c: Constants | None) -> dict[str, An
     block = at.layout.tables.get(layer.number)
     if block is None or c is None:
         return {}
-    return {"table": block.offset, "entries": c.entries, "base": layer.attrs["base"]}
+    return {"table": block.offset, "entries": c.entries, "base": layer.attrs.get("base", 0)}
 
 
 def chunk_channels(layer: Layer, at: Cursor, c: Constants, number: int) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from intaglio.npu.chips.cv18xx.average import average, is_average
 from intaglio.npu.chips.cv18xx.constants import MIN_DOUBLE_INPUTS, depthwise_window, input_channels
 from intaglio.npu.chips.cv18xx.elementwise import ELEMENTWISE, copied, eltwise, relu
 from intaglio.npu.chips.cv18xx.tensors import Fields, Local
@@ -43,24 +44,31 @@ def _product(i: Instruction, layer: Layer, lanes: int) -> tuple[Local, Local, Fi
         x,
         y,
         {
-            "tsk_opd_num": 3,
-            "opt_res_shift": 0,
-            "opt_relu_typ": relu(layer),
-            "opd0_ins_val": layer.attrs["x_zero"] & 0xFFFF,
             "opd1_addr": i.fields["weights"] // lanes,
-            "opd1_c": y.channels,
-            "opt_chl_quan": 1,
             "opd2_addr": i.fields["params"] // lanes,
-            "opd2_c": y.channels,
-            "opd2_h": 1,
-            "opd2_w": 1,
-            "opt_opd2_seg": 1,
-            "short_opd2_str": 2,
-            "opd2_b_str": 0,
+            **_requantized(layer, y),
             **_window(i, x, y),
             **y.place("res0"),
         },
     )
+
+
+def _requantized(layer: Layer, y: Local) -> Fields:
+    """A result with a bias, a multiplier and a shift for each channel."""
+    return {
+        "tsk_opd_num": 3,
+        "opt_res_shift": 0,
+        "opt_relu_typ": relu(layer),
+        "opd0_ins_val": layer.attrs["x_zero"] & 0xFFFF,
+        "opd1_c": y.channels,
+        "opt_chl_quan": 1,
+        "opd2_c": y.channels,
+        "opd2_h": 1,
+        "opd2_w": 1,
+        "opt_opd2_seg": 1,
+        "short_opd2_str": 2,
+        "opd2_b_str": 0,
+    }
 
 
 def conv(i: Instruction, layer: Layer, lanes: int) -> Iterator[Fields]:
@@ -88,7 +96,11 @@ def depthwise(i: Instruction, layer: Layer, lanes: int) -> Iterator[Fields]:
 
 
 def pool(i: Instruction, layer: Layer, lanes: int) -> Iterator[Fields]:
-    """A max pool: padding is the smallest number."""
+    """A max pool: padding is the smallest number. An average pool: some depthwise convolutions."""
+    if is_average(layer):
+        for source, result, fields in average(i, layer, lanes):
+            yield _averaged(i, layer, source, result) | fields
+        return
     x, y = (Local.of(i.fields[k], lanes) for k in ("src", "dst"))
     lowest = -128 if x.signed else 0
     yield {
@@ -101,6 +113,19 @@ def pool(i: Instruction, layer: Layer, lanes: int) -> Iterator[Fields]:
         **_window(i, x, y),
         **_default_strides("res0", y),
         **_default_strides("opd0", x),
+    }
+
+
+def _averaged(i: Instruction, layer: Layer, x: Local, y: Local) -> Fields:
+    """A depthwise convolution with one weight for all taps."""
+    return {
+        "tsk_typ": WINDOW,
+        "tsk_eu_typ": DEPTHWISE,
+        "opt_opd1_sign": 0,
+        **_requantized(layer, y),
+        **_window(i, x, y),
+        **y.place("res0"),
+        **x.place("opd0"),
     }
 
 

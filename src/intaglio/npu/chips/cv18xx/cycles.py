@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from intaglio.npu.chips.cv18xx.average import is_average
 from intaglio.npu.chips.cv18xx.constants import (
     MIN_DOUBLE_INPUTS,
     UNITS,
@@ -34,6 +35,8 @@ def cycles(layer: Layer, rows: int, lanes: int) -> float:
         return START + steps * (max(taps * _fetches(layer, taps), LEAST) + 3)
     if layer.op == "pool":
         taps = math.prod(layer.kernel)
+        if is_average(layer):  # about nine commands: corners, edges, and what they enclose
+            return 9 * START + steps * (max(taps * _fetches(layer, taps), LEAST) + 3)
         return START + steps * (taps * _fetches(layer, taps) + 2)
     if layer.op == "eltwise" and layer.attrs["kind"] == "mul":
         return _product(layer, steps)

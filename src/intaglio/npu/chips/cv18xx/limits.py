@@ -7,6 +7,7 @@ import math
 from intaglio import dtypes
 from intaglio.errors import BadInput
 from intaglio.ir import Node
+from intaglio.npu.chips.cv18xx import average
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution, of_sum
 from intaglio.npu.chips.cv18xx.product import of_product
 from intaglio.ops.quantized import BITS8
@@ -59,11 +60,17 @@ def _bounds(node: Node, relu: bool = True) -> str | None:
 
 
 def _pool(node: Node) -> str | None:
-    if node.attrs["kind"] != "max":
-        return "it averages with 8 bits; a depthwise convolution does it with 31"
-    if tuple(node.attrs["dilation"]) != (1, 1):
-        return f"dilation is {node.attrs['dilation']}; pooling windows have no dilation"
-    return _bounds(node, relu=False)
+    a = node.attrs
+    if tuple(a["dilation"]) != (1, 1):
+        return f"dilation is {a['dilation']}; pooling windows have no dilation"
+    if a["kind"] == "max":
+        return _bounds(node, relu=False)
+    if a["count_include_pad"] or not any(a["pad"]):
+        return "its windows are full; a depthwise convolution does it"
+    if any(p >= a["kernel"][i % 2] for i, p in enumerate(a["pad"])):
+        return f"padding is {a['pad']}; every window needs a pixel of the map"
+    average.table(node)
+    return _bounds(node)
 
 
 def _pair(node: Node) -> str | None:

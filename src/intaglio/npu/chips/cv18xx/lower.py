@@ -15,7 +15,7 @@ import numpy as np
 from intaglio import passes
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Value, constant
-from intaglio.npu.chips.cv18xx import limits, ops
+from intaglio.npu.chips.cv18xx import average, limits, ops
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution, of_sum
 from intaglio.npu.chips.cv18xx.phases import fill_lanes, split_depthwise_phases
 from intaglio.npu.chips.cv18xx.product import of_product
@@ -222,6 +222,18 @@ def _chip_node(n: Node, given: list[Value | None]) -> Node:
             constant(np.ascontiguousarray(table.table)),
             **window,
             groups=given[0].shape[1] if n.op == "npu.depthwise" else 1,
+            padding=a["x_zero"],
+            relu=_relu(n),
+            dtype=a["dtype"],
+            origin=n.origin,
+        )
+    if n.op == "npu.pool" and a["kind"] == "avg":
+        return ops.avg_pool.node(
+            given[0],
+            constant(average.table(n)),
+            constant(np.array(average.counts(n), np.int64)),
+            **{k: a[k] for k in ("kernel", "stride", "pad")},
+            weight=average.weight(n),
             padding=a["x_zero"],
             relu=_relu(n),
             dtype=a["dtype"],

@@ -74,6 +74,45 @@ def conv(
     return requantized(sums, quant, dtype, relu)
 
 
+def _avg_pool_type(
+    x: Value, quant: Value, counts: Value, *, kernel: Ints, stride: Ints, pad: Ints, **rest: Any
+) -> Type:
+    check_feature_map(x)
+    if quant.type.rank != 2 or counts.shape != quant.shape[1:]:
+        raise BadInput(f"quant is {quant.type} for {counts.type} numbers of pixels")
+    check_windows(x, kernel, stride, pad, (1, 1))
+    return Type(
+        rest["dtype"], (*x.shape[:2], *window_counts(x.shape[2:], kernel, stride, pad, (1, 1)))
+    )
+
+
+@op(_avg_pool_type, name="cv18xx.avg_pool")
+def avg_pool(
+    x: Array,
+    quant: Array,
+    counts: Array,
+    *,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    weight: int = 1,
+    padding: int = 0,
+    relu: bool = False,
+    dtype: str = "i8",
+) -> Array:
+    """Means of the pixels under each window; column k of `quant` is for counts[k] of them."""
+    ones = np.ones((1, 1, *kernel), np.int8)
+    window: dict[str, Any] = {"stride": stride, "pad": pad, "dilation": (1, 1), "groups": 1}
+    zero, planes = np.array(padding, x.dtype), x.reshape(-1, 1, *x.shape[2:])
+    sums = neutral.conv_integer.body(planes, ones, zero, **window) + padding * math.prod(kernel)
+    sums = sums.astype(np.int64).reshape(*x.shape[:2], *sums.shape[2:]) * weight
+    inside = np.ones((1, 1, *x.shape[2:]), np.int8)
+    pixels = neutral.conv_integer.body(inside, ones, np.array(0, np.int8), **window)[0, 0]
+    rows = quant[:, np.searchsorted(counts, pixels).reshape(-1)]
+    flat = sums.reshape(-1, sums.shape[2] * sums.shape[3], 1, 1)
+    return requantized(flat, rows, dtype, relu).reshape(sums.shape)
+
+
 def _pair_type(a: Value, b: Value, *, relu: bool, dtype: str, **numbers: int) -> Type:
     check_feature_map(a)
     check_feature_map(b)
