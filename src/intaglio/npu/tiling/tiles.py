@@ -134,6 +134,8 @@ def _overwritable(context: TilingContext, layer: Layer) -> list[FeatureMap]:
         return []
     if layer.is_product and layer.residual < 0:
         return []
+    if not context.chip_layout.overwrites(layer):
+        return []
     found = []
     shape = dst.dtype, dst.channels, dst.height, dst.width, dst.images
     for r in layer.reads[layer.residual :] if layer.is_product else layer.reads:

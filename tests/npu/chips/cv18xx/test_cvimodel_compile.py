@@ -85,6 +85,9 @@ def touched(c: Command, lanes: int) -> tuple[list[tuple[int, int]], list[tuple[i
         to, source = c.get("trans_dir") in (0, 3), c.get("trans_dir") in (1, 3)
         sides = [_transfer(c, s, lanes) for s, local in (("src", source), ("dst", to)) if local]
         return (sides[:1] if source else []), (sides[-1:] if to else [])
+    is_depthwise = c.get("tsk_typ") == 1 and c.get("tsk_eu_typ") == 2
+    if is_depthwise and not c.get("opt_chl_quan"):  # a sum: two maps as two rows
+        return _sum_operands(c, lanes), [_operand(c, "res0", lanes)]
     reads = [_operand(c, "opd0", lanes)]
     if c.get("tsk_typ") in (0, 1) and c.get("tsk_opd_num") == 3:
         rows = -(-c.get("opd1_c") // lanes)
@@ -100,6 +103,14 @@ def touched(c: Command, lanes: int) -> tuple[list[tuple[int, int]], list[tuple[i
     if c.get("tsk_typ") == 3 and (not c.get("opt_res0_seg") or c.get("opt_res_add")):
         writes.append((result[0] + wide, result[1] + wide))
     return [*reads, *(writes if c.get("opt_res_add") else [])], writes
+
+
+def _sum_operands(c: Command, lanes: int) -> list[tuple[int, int]]:
+    start, rows = c.get("opd0_addr"), -(-c.get("opd1_c") // lanes)
+    size = (rows - 1) * c.get("opd0_c_str") + c.get("opd0_w")
+    maps = [(start + k * c.get("opd0_h_str"), size) for k in (0, 1)]
+    constants = [(c.get("opd1_addr"), 16 * rows), (c.get("opd2_addr"), 2 * rows)]
+    return [(at, at + many) for at, many in [*maps, *constants]]
 
 
 def _transfer(c: Command, side: str, lanes: int) -> tuple[int, int]:

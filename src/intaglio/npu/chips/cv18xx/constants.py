@@ -13,8 +13,10 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.ir import Array
+from intaglio.npu.chips.cv18xx import window_sum
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution
 from intaglio.npu.chips.cv18xx.average import is_average, table, table_bytes
+from intaglio.npu.chips.cv18xx.window_sum import is_window_sum
 from intaglio.npu.layers import Layer
 from intaglio.npu.weight_packing import Atoms, Constants
 
@@ -101,6 +103,9 @@ def constants(layer: Layer, lanes: int) -> Constants | None:
         return LaneConstants(Atoms(1, lanes), 0, 0, raw, ENTRIES)
     if is_average(layer):
         raw = _average_tables(layer, lanes).tobytes()
+        return LaneConstants(Atoms(1, lanes), 0, 0, raw, len(raw))
+    if is_window_sum(layer):
+        raw = window_sum.table(layer, lanes).tobytes()
         return LaneConstants(Atoms(1, lanes), 0, 0, raw, len(raw))
     if not layer.is_product:
         return None

@@ -15,12 +15,14 @@ from intaglio.npu.chips.cv18xx.constants import (
     depthwise_window,
     input_channels,
 )
+from intaglio.npu.chips.cv18xx.window_sum import is_window_sum
 from intaglio.npu.layers import Layer
 
 START = 72  # cycles until the first result of a convolution, and after the last
 COMMAND = 38  # the same for element-wise commands
 LEAST = 16  # of a step with a multiplier for each channel
 # cycles of a step, by element-wise command
+WINDOW_SUM = 8.0
 MULTIPLY, ADD, ACCUMULATE, COPY, LOOKUP = 5.5, 7.5, 12.0, 5.0, 19.0
 
 
@@ -38,6 +40,8 @@ def cycles(layer: Layer, rows: int, lanes: int) -> float:
         if is_average(layer):  # about nine commands: corners, edges, and what they enclose
             return 9 * START + steps * (max(taps * _fetches(layer, taps), LEAST) + 3)
         return START + steps * (taps * _fetches(layer, taps) + 2)
+    if is_window_sum(layer):
+        return COMMAND + steps * WINDOW_SUM
     if layer.op == "eltwise" and layer.attrs["kind"] == "mul":
         return _product(layer, steps)
     if layer.op == "eltwise":

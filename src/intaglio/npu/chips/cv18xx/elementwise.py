@@ -9,6 +9,7 @@ from intaglio.npu.chips.cv18xx.arithmetic import of_sum
 from intaglio.npu.chips.cv18xx.constants import UNITS
 from intaglio.npu.chips.cv18xx.product import Product, of_product
 from intaglio.npu.chips.cv18xx.tensors import Fields, Local
+from intaglio.npu.chips.cv18xx.window_sum import is_window_sum, window_sum
 from intaglio.npu.layers import Layer
 from intaglio.npu.own.isa import Instruction
 
@@ -23,7 +24,10 @@ def relu(layer: Layer) -> int:
 
 def eltwise(i: Instruction, layer: Layer, lanes: int) -> Iterator[Fields]:
     """The sum or the product of two maps."""
-    yield from (product if layer.attrs["kind"] == "mul" else total)(i, layer, lanes)
+    if is_window_sum(layer):
+        yield from window_sum(i, layer, relu(layer), lanes)
+    else:
+        yield from (product if layer.attrs["kind"] == "mul" else total)(i, layer, lanes)
 
 
 def _elementwise(kind: int, y: Local, operands: int) -> Fields:

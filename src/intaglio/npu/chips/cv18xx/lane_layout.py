@@ -6,6 +6,7 @@ from intaglio.npu.chip_layout import ChipLayout
 from intaglio.npu.chips.cv18xx.constants import constants
 from intaglio.npu.chips.cv18xx.cycles import cycles
 from intaglio.npu.chips.cv18xx.product import of_product
+from intaglio.npu.chips.cv18xx.window_sum import is_window_sum
 from intaglio.npu.layers import Layer
 from intaglio.npu.weight_packing import Constants
 from intaglio.targets.chip import Chip
@@ -23,7 +24,7 @@ class LaneLayout(ChipLayout):
 
     def scratch(self, layer: Layer, rows: int) -> int:
         """A sum has 16 bits while it is made: the high bytes. A product has two terms of them."""
-        if layer.op != "eltwise":
+        if layer.op != "eltwise" or is_window_sum(layer):
             return 0
         assert layer.node is not None
         fm, planes = layer.dst.map, 1
@@ -31,6 +32,10 @@ class LaneLayout(ChipLayout):
             p = of_product(layer.node)
             planes = 0 if p.is_alone else 4 if p.left_zero or p.right_zero else 2
         return planes * -(-layer.dst.channels // fm.c2) * fm.plane(rows)
+
+    def overwrites(self, layer: Layer) -> bool:
+        """Windows may read an operand after its place is written."""
+        return not is_window_sum(layer)
 
     def cycles(self, layer: Layer, rows: int, chip: Chip) -> float:
         return cycles(layer, rows, chip.c2["i8"])
