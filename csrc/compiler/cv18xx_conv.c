@@ -9,7 +9,7 @@ enum { MOST_KEPT = 2 << 20 };                               // bytes of tiles th
 
 typedef float floats __attribute__((vector_size(PIXELS * sizeof(float)), aligned(4)));
 
-// sums[tile][o][p] += w[o][t] * x[tile][t][p]
+// sums[o][tile][p] += w[o][t] * x[tile][t][p]
 static inline __attribute__((always_inline)) void multiply(const float *x, const float *w,
                                                            int64_t stride, int64_t terms,
                                                            int32_t *sums, const int outputs,
@@ -26,7 +26,7 @@ static inline __attribute__((always_inline)) void multiply(const float *x, const
     for (int i = 0; i < tiles; i++)
       for (int o = 0; o < outputs; o++)
         for (int p = 0; p < PIXELS; p++)
-          sums[(i * OUTPUTS + o) * PIXELS + p] += (int32_t)acc[i * outputs + o][p];
+          sums[(o * TILES + i) * PIXELS + p] += (int32_t)acc[i * outputs + o][p];
   }
 }
 
@@ -65,11 +65,15 @@ CLONES static void to_floats(const uint8_t *restrict from, float *restrict to, i
     for (int64_t i = 0; i < count; i++) to[i] = (float)from[i];
 }
 
-// Weights as [output][term]; those of the last group's missing outputs are zeros.
+// How many outputs of a group are computed at once.
+static int64_t at_once(int64_t outputs) { return outputs > 4 ? 8 : outputs > 2 ? 4 : 2; }
+
+// Weights as [output][term]; those of outputs beyond the last are zeros.
 static void pack_weights(const itg_cv18xx *m, work *k) {
   int is_signed = (int)k->t->opt_opd1_sign;
   uint8_t fixed = (uint8_t)k->t->opd1_addr;
-  for (int64_t o = 0; o < k->groups * OUTPUTS; o++) {
+  int64_t last = (k->groups - 1) * OUTPUTS;
+  for (int64_t o = 0; o < last + at_once(k->y.c - last); o++) {
     float *to = k->weights + o * k->stride;
     if (o >= k->y.c) memset(to, 0, (size_t)k->terms * sizeof(float));
     else if (!k->t->opt_opd1_const) to_floats(channel(m, &k->w, 0, o), to, k->terms, is_signed);
@@ -146,18 +150,17 @@ static void compute(itg_cv18xx *m, const work *k, int64_t n, int64_t first, cons
     int32_t sums[TILES * OUTPUTS * PIXELS] = {0};
     int64_t many = k->y.c - g * OUTPUTS < OUTPUTS ? k->y.c - g * OUTPUTS : OUTPUTS;
     const float *w = k->weights + g * OUTPUTS * k->stride;
-    int step = many > 4 ? 1 : many > 2 ? 2 : 4;
+    int step = (int)(OUTPUTS / at_once(many));
     for (int i = 0; i < TILES && first + i * PIXELS < k->pixels; i += step) {
       const float *x = tiles + i * k->terms * PIXELS;
-      int32_t *to = sums + i * OUTPUTS * PIXELS;
+      int32_t *to = sums + i * PIXELS;
       if (step == 1) multiply_8x1(x, w, k->stride, k->terms, to);
       else if (step == 2) multiply_4x2(x, w, k->stride, k->terms, to);
       else multiply_2x4(x, w, k->stride, k->terms, to);
     }
-    for (int64_t i = 0, at = first; i < TILES && at < k->pixels; i++, at += PIXELS)
-      for (int64_t o = 0; o < many; o++)
-        finish_tile(m, k, n, g * OUTPUTS + o, at, in_tile(k, at),
-                    sums + (i * OUTPUTS + o) * PIXELS);
+    int64_t left = k->pixels - first, here = left < TILES * PIXELS ? left : TILES * PIXELS;
+    for (int64_t o = 0; o < many; o++)
+      finish_tile(m, k, n, g * OUTPUTS + o, first, here, sums + o * TILES * PIXELS);
   }
 }
 
@@ -228,10 +231,10 @@ static int run(itg_cv18xx *m, work *k) {
   pack_weights(m, k);
   int is_ready = k->y.n == 1 && k->x.w_str == 1 && all <= MOST_KEPT && find_kept(m, k, all);
   if (!k->is_kept) k->tiles = k->weights + weights;
-  for (int64_t i = 0; i < k->terms; i++) {
-    int64_t tap = i / k->x.c, c = i % k->x.c;
-    k->offsets[i] = c * k->s.high * k->s.wide + tap / k->w.w * k->s.y_dil * k->s.wide +
-                    tap % k->w.w * k->s.x_dil;
+  int64_t *to = k->offsets;
+  for (int64_t tap = 0; !is_ready && tap < k->w.h * k->w.w; tap++) {
+    int64_t at = tap / k->w.w * k->s.y_dil * k->s.wide + tap % k->w.w * k->s.x_dil;
+    for (int64_t c = 0; c < k->x.c; c++) *to++ = at + c * k->s.high * k->s.wide;
   }
   memset(k->map + map, 0, PIXELS * sizeof(float));
   for (int64_t n = 0; n < k->y.n; n++) {
