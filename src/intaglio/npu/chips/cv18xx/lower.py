@@ -74,15 +74,20 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     for ports in (inputs, outputs):
         _distinct(ports)
     copied = _subgraph(chosen, read, results, inputs, outputs, graph.name)
-    repeat_single_channels(copied)
-    fill_lanes(copied, chip)
-    copied = as_signed(copied)
+    copied = prepared(copied, chip)
     for port in outputs:
         if port.dtype == "u8":
             port.dtype, port.zero = "i8", port.zero - 128
     split_wide_means(copied, chip)
     reasons = [(n, _why(target, n)) for n in after]
     return Lowered(copied, meaning(copied), inputs, outputs, before, reasons)
+
+
+def prepared(layers: Graph, chip: Chip, keep_types: bool = False) -> Graph:
+    """Layers as the TPU computes them; `keep_types`: outputs of u8 stay u8, not i8."""
+    repeat_single_channels(layers)
+    fill_lanes(layers, chip)
+    return as_signed(layers, keep_types)
 
 
 def _parts(nodes: list[Node]) -> tuple[list[Node], list[Node], list[Node]]:

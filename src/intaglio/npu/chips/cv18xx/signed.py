@@ -14,8 +14,11 @@ from intaglio.npu.ops import lut
 BYTES = 256
 
 
-def as_signed(graph: Graph) -> Graph:
-    """The same network without results of u8; the zero points of its outputs are 128 smaller."""
+def as_signed(graph: Graph, keep_outputs: bool = False) -> Graph:
+    """The same network without results of u8; the zero points of its outputs are 128 smaller.
+
+    With `keep_outputs`, tables make u8 of the outputs.
+    """
     moved: dict[Value, Value] = {}
     for node in list(graph.nodes()):
         for i, v in enumerate(node.inputs):
@@ -26,4 +29,12 @@ def as_signed(graph: Graph) -> Graph:
                 moved[v] = lut.node(v, table, base=0, origin=node.origin).outputs[0]
             graph.set_input(node, i, moved[v])
     made = {v for n in graph.nodes() for v in n.outputs if v.dtype == "u8"}
-    return shifted(graph, made, "i8") if made else graph
+    if not made:
+        return graph
+    types = [v.dtype for v in graph.outputs]
+    result = shifted(graph, made, "i8")
+    for i, v in enumerate(result.outputs):
+        if keep_outputs and types[i] != v.dtype:
+            table = constant(np.arange(BYTES, dtype=np.uint8))
+            result.outputs[i] = lut.node(v, table, base=-(BYTES // 2)).outputs[0]
+    return Graph(result.inputs, result.outputs, result.output_names, result.name)
