@@ -31,5 +31,8 @@ int64_t itg_cv18xx_run(itg_cv18xx *machine, const uint8_t *is_tiu, int64_t count
   free(machine->scratch);
   machine->scratch = NULL;
   machine->scratch_bytes = 0;
+  free(machine->kept);
+  machine->kept = NULL;
+  machine->kept_bytes = 0;
   return i;
 }

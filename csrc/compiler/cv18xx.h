@@ -46,6 +46,8 @@ typedef struct itg_cv18xx {
   const char *why;  // a command could not be executed
   void *scratch;    // memory for one command, of `scratch_bytes`; both are 0 before a run
   int64_t scratch_bytes;
+  void *kept;  // the input of the last convolution, of `kept_bytes`; both are 0 before a run
+  int64_t kept_bytes;
 } itg_cv18xx;
 
 // Executes commands in order: the next of `tiu` where is_tiu is set, else the next of `tdma`. The

@@ -13,7 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.npu.chips.cv18xx.networks import NETWORKS
+from tests.npu.chips.cv18xx.padded_means import random_padded_mean
+from tests.npu.chips.cv18xx.paired_layers import random_product
 from tests.npu.chips.cv18xx.quantized_layers import random_layer, random_network
+from tests.npu.chips.cv18xx.unsigned_layers import random_unsigned
+from tests.npu.chips.cv18xx.upsampling_layers import random_upsampling
 from tests.shared_models import SHARED
 
 import intaglio
@@ -26,6 +30,8 @@ RUNNER = Path(__file__).with_name("cvi_runner.py")
 CHIPS = ("cv181x", "cv180x")
 LAYERS = 300
 RANDOM_NETWORKS = 50
+LATER = [random_product, random_upsampling, random_unsigned, random_padded_mean]
+OF_EACH = 60
 
 
 def _installed() -> bool:
@@ -86,6 +92,15 @@ def test_random_layers(chip, tmp_path):
     for seed in range(LAYERS):
         folder.add(f"{seed:03}", compile_cvimodel(random_layer(seed), chip), seed=seed)
     assert len(folder.expected) == LAYERS
+    assert folder.differing() == []
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("build", LATER)
+def test_random_products_upsampling_bytes_and_means(chip, build, tmp_path):
+    folder = Folder(tmp_path, chip)
+    for seed in range(OF_EACH):
+        folder.add(f"{seed:03}", compile_cvimodel(build(seed), chip), seed=seed)
     assert folder.differing() == []
 
 

@@ -30,6 +30,10 @@ class ChipLayout:
         """Bytes of SRAM that the layer needs while it computes `rows` rows of its result."""
         return 0
 
+    def overwrites(self, layer: Layer) -> bool:
+        """Whether the result of a layer may lie where an operand of its size does."""
+        return True
+
     def cycles(self, layer: Layer, rows: int, chip: Chip) -> float | None:
         """Cycles of `rows` rows of a layer's result; None: by the rates of the chip file."""
         return None

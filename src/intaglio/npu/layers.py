@@ -17,6 +17,7 @@ from intaglio.targets.chip import Chip
 
 WINDOWED = ("npu.conv", "npu.depthwise", "npu.pool")
 PRODUCTS = ("npu.conv", "npu.depthwise")
+KINDS = ["conv", "depthwise", "pool", "eltwise", "lut", "resize", "depth_to_space", "matmul"]
 
 
 @dataclass(eq=False, slots=True)
@@ -88,7 +89,8 @@ class Layer:
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     pad: tuple[int, int, int, int] = (0, 0, 0, 0)
-    factor: tuple[int, int] = (1, 1)  # of a resize
+    factor: tuple[int, int] = (1, 1)  # of a resize or depth_to_space
+    first: tuple[int, int] = (0, 0)  # row and column where the result of depth_to_space is cropped
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -107,8 +109,9 @@ class Layer:
         height = self.reads[k].map.height
         if height == 1:
             return 0, 1
-        if self.op == "resize":
-            return low // self.factor[0], (high - 1) // self.factor[0] + 1
+        if self.op in ("resize", "depth_to_space"):
+            top, step = self.first[0], self.factor[0]
+            return (low + top) // step, (high + top - 1) // step + 1
         if self.op == "matmul":
             return (low, high) if k == 0 else (0, height)
         if k or self.op not in ("conv", "depthwise", "pool"):
@@ -245,7 +248,7 @@ class _Builder:
             first = inside.first + node.attrs["first"]
             self.at[out] = ChannelRange(inside.map, first, node.attrs["count"])
             return
-        if kind not in ("conv", "depthwise", "pool", "eltwise", "lut", "resize", "matmul"):
+        if kind not in KINDS:
             raise Unsupported(f"npu: {node.op} '{name}' has no instruction")
         x = node.inputs[0]
         assert x is not None
@@ -265,6 +268,9 @@ class _Builder:
             rest |= {k: tuple(node.attrs[k]) for k in ("stride", "dilation", "pad")}
         if kind == "resize":
             rest["factor"] = tuple(node.attrs["factor"])
+        if kind == "depth_to_space":
+            rest["factor"] = (node.attrs["blocksize"],) * 2
+            rest["first"] = tuple(node.attrs["first"])
         dst = self.place(out)
         self.layer(kind, name, reads, dst, **rest)
 

@@ -19,7 +19,7 @@ CHIPS = Path(__file__).parent / "chips"
 class Unit:
     """A functional unit of a core, with figures by element type (i8, i16, f16, ...)."""
 
-    name: str  # conv depthwise pool eltwise lut resize matmul copy
+    name: str  # conv depthwise pool eltwise lut resize depth_to_space matmul copy
     rate: Mapping[str, float]  # products per cycle, or elements if it multiplies none
     in_atom: Mapping[str, int] = field(default_factory=dict)  # input channels per step
     out_atom: Mapping[str, int] = field(default_factory=dict)  # output channels per step

@@ -14,7 +14,17 @@ from intaglio.targets.chip import ESTIMATE, Chip, Host, Products, Unit
 
 FAMILIES = ("rknpu", "kpu", "sophgo")
 FILES = ("kmodel", "bmodel", "cvimodel")  # model files of vendors that Intaglio writes
-UNITS = ("conv", "depthwise", "pool", "eltwise", "lut", "resize", "matmul", "copy")
+UNITS = (
+    "conv",
+    "depthwise",
+    "pool",
+    "eltwise",
+    "lut",
+    "resize",
+    "depth_to_space",
+    "matmul",
+    "copy",
+)
 PRODUCTS = ("conv", "depthwise")  # units with atoms of input and output channels
 LIMITS = (
     "kernel",

@@ -67,6 +67,7 @@ def _file(body: Graph, chip: Chip, name: str) -> ChipFile:
     made: cv18xx.Compiled | bm1684x.Compiled
     if chip.name in CHIPS:
         of_cv = [lower.Port(*p) for p in inputs], [lower.Port(*p) for p in outputs]
+        body = lower.prepared(body, chip, keep_types=True)
         made = cv18xx.compile_layers(lower.Lowered(body, lower.meaning(body), *of_cv), chip)
     else:
         of_bm = [cut.Port(*p) for p in inputs], [cut.Port(*p) for p in outputs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.npu.lowering.builder import Builder, Refused, data
-from intaglio.npu.ops import concat, conv, depthwise, resize, slice_
+from intaglio.npu.ops import concat, conv, depth_to_space, depthwise, resize, slice_
 from intaglio.npu.ops.feature_maps import FEATURES
 from intaglio.ops import space_to_depth
 from intaglio.ops.quantized import BITS8
@@ -43,6 +44,9 @@ def _slice(make: Builder, x: Value, node: Node) -> Value:
     each = zip(x.shape, a["start"], a["stop"], a["step"], strict=True)
     ranges = [range(*slice(*cut).indices(extent)) for extent, *cut in each]
     sliced = [k for k, c in enumerate(ranges) if c != range(x.shape[k])]
+    if x.type.rank == 4 and sliced and min(sliced) > 1 and {r.step for r in ranges} == {1}:
+        with suppress(Refused):
+            return _crop(make, x, *ranges[2:])
     if sliced != [1]:
         raise Refused(
             f"it slices axes {sliced} of rank {x.type.rank}; units slice channels (axis 1)"
@@ -52,6 +56,29 @@ def _slice(make: Builder, x: Value, node: Node) -> Value:
         return _select(make, x, np.array(channels), out)
     part = make(slice_, make.as_feature_map(x), first=channels.start, count=len(channels))
     return make.reshaped(part, out.shape)
+
+
+def _crop(make: Builder, x: Value, rows: range, columns: range) -> Value:
+    """Some rows and columns, of a result of depth_to_space or of any feature map."""
+    node = x.producer
+    first, shape = (rows.start, columns.start), (len(rows), len(columns))
+    if node is None or node.op != "npu.depth_to_space":
+        one = {"blocksize": 1, "channels": x.shape[1], "first": first, "shape": shape}
+        return make(depth_to_space, x, **one)
+    before = node.attrs["first"]
+    first = before[0] + first[0], before[1] + first[1]
+    return make(depth_to_space, node.inputs[0], **{**node.attrs, "first": first, "shape": shape})
+
+
+def _depth_to_space(make: Builder, x: Value, node: Node) -> Value:
+    block, out = node.attrs["blocksize"], node.outputs[0]
+    _require_features(x, 4)
+    channels = out.shape[1]
+    if node.attrs["mode"] == "CRD":  # the phases of a channel are adjacent: put them apart
+        order = np.arange(x.shape[1]).reshape(channels, -1).T.reshape(-1)
+        x = select_channels(make, x, order)
+    whole = {"first": (0, 0), "shape": out.shape[2:]}
+    return make(depth_to_space, x, blocksize=block, channels=channels, **whole)
 
 
 def _resize(make: Builder, x: Value, node: Node) -> Value:
@@ -187,6 +214,11 @@ def data_movement_rules(make: Builder) -> tuple[Rule, ...]:
         """Lower nearest-neighbour resize by a whole factor to npu.resize."""
         return make.attempt(_resize, x, node)
 
+    @rule(P.depth_to_space(x))
+    def depth_to_space_on_npu(node: Node, x: Value) -> Any:
+        """Lower depth_to_space to npu.depth_to_space."""
+        return make.attempt(_depth_to_space, x, node)
+
     @rule(P.channel_shuffle(x))
     def shuffle_on_npu(node: Node, x: Value) -> Any:
         """Lower channel_shuffle to npu.conv with weights of 0 and 1."""
@@ -211,6 +243,7 @@ def data_movement_rules(make: Builder) -> tuple[Rule, ...]:
         concat_on_npu,
         slice_on_npu,
         resize_on_npu,
+        depth_to_space_on_npu,
         shuffle_on_npu,
         gather_channels_on_npu,
         space_to_depth_on_npu,

@@ -18,6 +18,7 @@ UNITS = {
     "npu.lut": "lut",
     "npu.eltwise": "eltwise",
     "npu.resize": "resize",
+    "npu.depth_to_space": "depth_to_space",
     "npu.matmul": "matmul",
     "npu.concat": "copy",
     "npu.slice": "copy",

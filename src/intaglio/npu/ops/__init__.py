@@ -8,7 +8,7 @@ fixed order (f16_arithmetic.py).
 
 from intaglio.npu.ops import cpu_fallback as cpu_fallback  # registers the equivalents on a CPU
 from intaglio.npu.ops.convolutions import conv, depthwise
-from intaglio.npu.ops.data_movement import concat, resize, slice_
+from intaglio.npu.ops.data_movement import concat, depth_to_space, resize, slice_
 from intaglio.npu.ops.elementwise import eltwise, lut
 from intaglio.npu.ops.matrix_product import matmul
 from intaglio.npu.ops.pooling import pool
@@ -17,6 +17,7 @@ from intaglio.npu.ops.program import npu_program
 __all__ = [
     "concat",
     "conv",
+    "depth_to_space",
     "depthwise",
     "eltwise",
     "lut",

@@ -14,7 +14,7 @@ from intaglio import dtypes, ops
 from intaglio.ir import Value, constant
 from intaglio.npu.ops import f16_arithmetic
 from intaglio.npu.ops.convolutions import conv, depthwise
-from intaglio.npu.ops.data_movement import concat, resize, slice_
+from intaglio.npu.ops.data_movement import concat, depth_to_space, resize, slice_
 from intaglio.npu.ops.elementwise import eltwise, lut
 from intaglio.npu.ops.epilogue import Epilogue
 from intaglio.npu.ops.feature_maps import INTEGER_FEATURES
@@ -307,6 +307,17 @@ def _(x: Value, *, factor: tuple[int, int]) -> Value:
         nearest_mode="floor",
     )
     return result
+
+
+@depth_to_space.lowers
+def _(
+    x: Value, *, blocksize: int, channels: int, first: tuple[int, int], shape: tuple[int, int]
+) -> Value:
+    y = ops.depth_to_space(x, blocksize=blocksize, mode="DCR") if blocksize > 1 else x
+    y = ops.part(y, 0, channels, axis=1)
+    for axis, start, size in zip((2, 3), first, shape, strict=True):
+        y = ops.part(y, start, start + size, axis=axis)
+    return y
 
 
 @concat.lowers

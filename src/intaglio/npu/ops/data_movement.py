@@ -1,4 +1,4 @@
-"""`npu.resize`, `npu.concat` and `npu.slice`: ops that move elements and compute none."""
+"""`npu.resize`, `npu.depth_to_space`, `npu.concat` and `npu.slice`: they only move elements."""
 
 from __future__ import annotations
 
@@ -23,6 +23,36 @@ def _resize_type(x: Value, *, factor: Ints) -> Type:
 def resize(x: Array, *, factor: Ints) -> Array:
     """Nearest-neighbour upsampling: repeats rows factor[0] times and columns factor[1] times."""
     return np.asarray(x.repeat(factor[0], 2).repeat(factor[1], 3))
+
+
+def _depth_to_space_type(
+    x: Value, *, blocksize: int, channels: int, first: Ints, shape: Ints
+) -> Type:
+    check_feature_map(x, FEATURES)
+    n, c, h, w = x.shape
+    phases = blocksize * blocksize
+    if blocksize < 1 or not 0 < channels * phases <= c or c % phases:
+        raise BadInput(f"{x.type} has no {blocksize} x {blocksize} phases of {channels} channels")
+    for start, size, extent in zip(first, shape, (h, w), strict=True):
+        if not 0 <= start < start + size <= extent * blocksize:
+            raise BadInput(
+                f"the result has {extent * blocksize} rows or columns, not {start + size}"
+            )
+    return Type(x.dtype, (n, channels, *shape))
+
+
+@op(_depth_to_space_type, name="npu.depth_to_space")
+def depth_to_space(x: Array, *, blocksize: int, channels: int, first: Ints, shape: Ints) -> Array:
+    """Phases of channels become pixels; the result is cropped.
+
+    Row y and column x of phase p are row y * blocksize + p // blocksize and column
+    x * blocksize + p % blocksize. Phases may have more channels than the result.
+    """
+    n, _, h, w = x.shape
+    phases = x.reshape(n, blocksize, blocksize, -1, h, w)[:, :, :, :channels]
+    turned = phases.transpose(0, 3, 4, 1, 5, 2).reshape(n, channels, h * blocksize, w * blocksize)
+    (top, left), (high, wide) = first, shape
+    return np.ascontiguousarray(turned[:, :, top : top + high, left : left + wide])
 
 
 def _concat_type(*xs: Value) -> Type:

@@ -8,7 +8,13 @@ from typing import Any
 
 from intaglio.npu.layers import ChannelRange, FeatureMap, Layer
 from intaglio.npu.own.addresses import Cursor
-from intaglio.npu.own.fields import chunk_channels, convolution_fields, other_fields, part
+from intaglio.npu.own.fields import (
+    chunk_channels,
+    convolution_fields,
+    other_fields,
+    part,
+    phase_copies,
+)
 from intaglio.npu.own.hazards import Hazards, Span, span
 from intaglio.npu.own.isa import Feature, Instruction
 from intaglio.npu.tiling.pinning import MemoryPlan
@@ -210,6 +216,9 @@ class Emitter:
             self.load_table(k)
         if layer.is_product:
             self.convolution(layer, loaded)
+        elif layer.op == "depth_to_space":
+            for fields in phase_copies(layer, self.at):
+                self.emit("copy", fields, k)
         else:
             self.emit(layer.op, other_fields(layer, self.at, self.context.constants[k]), k)
         self.store_maps(k)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from intaglio import dtypes
@@ -37,7 +38,7 @@ def _table_fields(layer: Layer, at: Cursor, c: Constants | None) -> dict[str, An
     block = at.layout.tables.get(layer.number)
     if block is None or c is None:
         return {}
-    return {"table": block.offset, "entries": c.entries, "base": layer.attrs["base"]}
+    return {"table": block.offset, "entries": c.entries, "base": layer.attrs.get("base", 0)}
 
 
 def chunk_channels(layer: Layer, at: Cursor, c: Constants, number: int) -> tuple[int, int]:
@@ -108,6 +109,28 @@ def other_fields(layer: Layer, at: Cursor, c: Constants | None) -> dict[str, Any
         fields |= {n: a[n] for n in ("a_zero", "b_zero", "factor", *ROUNDING)}
         fields["turned"] = int(a["turned"])
     return fields
+
+
+def phase_copies(layer: Layer, at: Cursor) -> Iterator[dict[str, Any]]:
+    """The copies that interleave the phases of a depth_to_space in a band of its result."""
+    low, high = at.band.made[layer.number]
+    (top, left), step, wide = layer.first, layer.factor[0], layer.dst.map.width
+    deep = layer.reads[0].channels // step**2
+    for phase in range(step**2):
+        y = low + (phase // step - low - top) % step  # its first row and column in the result
+        x = (phase % step - left) % step
+        rows, columns = -(-(high - y) // step), -(-(wide - x) // step)
+        if rows < 1 or columns < 1:
+            continue
+        source = part(layer.reads[0], phase * deep, layer.dst.channels)
+        first = (y + top) // step
+        src = at.in_sram(source, first, first + rows)
+        dst = at.in_sram(layer.dst, y, y + 1)
+        src.offset += (x + left) // step * src.pixel
+        dst.offset += x * dst.pixel
+        dst.height, dst.row, dst.pixel = rows, dst.row * step, dst.pixel * step
+        src.width = dst.width = columns
+        yield {"src": src, "dst": dst}
 
 
 def part(r: ChannelRange, first: int, channels: int) -> ChannelRange:

@@ -42,7 +42,7 @@ def _exact(context: TilingContext, group: LayerGroup) -> list[Layout]:
     result = attempt(context, group, sample=False)
     if result is not None:
         return [result]
-    most = min(s.height for s in tile_layers(context, group.first, group.last, 1).live_out)
+    most = min(s.height for s in tile_layers(context, group.first, group.last, 1).edges.live_out)
     for tiles in candidate_tile_counts(most):
         if tiles <= group.tiles:
             continue
@@ -107,7 +107,7 @@ def _pin(context: TilingContext, layouts: list[Layout]) -> dict[FeatureMap, int]
             result = layout(context, layouts[g].group, there, top)
             if result.peak > top or pack(result.blocks()) > top:
                 break
-            if exact and not reads_whole_bands(context, result, there):
+            if exact and not reads_whole_bands(context, result.bands, there):
                 break
             trial[g] = result
         else:

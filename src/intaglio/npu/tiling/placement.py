@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from intaglio.npu.layers import ChannelRange, FeatureMap, Layer
-from intaglio.npu.tiling.tiles import Band, LayerGroup, TilingContext, tile_layers
+from intaglio.npu.layers import ChannelRange, FeatureMap
+from intaglio.npu.tiling.tiles import Band, Edges, LayerGroup, TilingContext, tile_layers
 
 
 @dataclass(eq=False, slots=True)
@@ -54,13 +55,12 @@ def layout(
 
     `pinned` maps have a place already. With `sample`, a few bands stand for all.
     """
-    layers = context.layers[group.first : group.last]
     found = tile_layers(context, group.first, group.last, group.tiles, sample)
-    result = Layout(group, found.bands, found.live_in, found.live_out, found.rows)
-    _maps(context, result, layers, pinned)
+    edges = found.edges
+    result = Layout(group, found.bands, edges.live_in, edges.live_out, found.rows)
+    _maps(context, result, edges, pinned)
     for k in group.numbers:
-        rows = max((high - low for b in found.bands for low, high in [b.made.get(k, (0, 0))]))
-        if size := context.scratch(k, rows):
+        if size := context.scratch(k, found.made.get(k, 0)):
             result.scratch[k] = Block(size, k, k)
     _weights(context, result, capacity)
     result.peak, result.fullest = fullest(result.blocks(), group.first, group.last)
@@ -68,15 +68,14 @@ def layout(
 
 
 def _maps(
-    context: TilingContext, made: Layout, layers: Sequence[Layer], pinned: frozenset[FeatureMap]
+    context: TilingContext, made: Layout, edges: Edges, pinned: frozenset[FeatureMap]
 ) -> None:
     group = made.group
     many = group.tiles * group.images > 1
     for s, rows in made.rows.items():
         if s in pinned:
             continue
-        inside = [k for k in context.users[s] if group.first <= k < group.last]
-        first, last = inside[0], inside[-1]
+        first, last = edges.lives[s]
         if s in made.live_out:
             last = group.last
         if s in made.live_in:
@@ -86,36 +85,19 @@ def _maps(
         if twice:
             first, last = group.first, group.last
         made.maps[s] = [Block(size, first, last) for _ in range(2 if twice else 1)]
-    _in_place(context, made, layers, pinned)
+    _in_place(context, made, pinned)
 
 
-def _in_place(
-    context: TilingContext, made: Layout, layers: Sequence[Layer], pinned: frozenset[FeatureMap]
-) -> None:
+def _in_place(context: TilingContext, made: Layout, pinned: frozenset[FeatureMap]) -> None:
     """Let an element-wise result overwrite an operand of the same shape that nobody reads later."""
-    inside = set(made.maps) - set(made.live_in) - set(made.live_out)
-    for layer in layers:
-        dst = layer.dst.map
-        if layer.op not in ("conv", "depthwise", "eltwise", "lut") or dst in pinned:
+    for k in made.group.numbers:
+        dst = context.layers[k].dst.map
+        if not context.in_place[k] or dst in pinned:
             continue
-        if len(context.writers[dst]) != 1 or layer.dst.channels != dst.channels:
-            continue
-        reads = layer.reads[layer.residual :] if layer.is_product else layer.reads
-        if layer.is_product and layer.residual < 0:
-            continue
-        for r in reads:
-            s = r.map
-            same = (s.dtype, s.channels, s.height, s.width, s.images) == (
-                dst.dtype,
-                dst.channels,
-                dst.height,
-                dst.width,
-                dst.images,
-            )
-            uses = sum(o.map is s for o in layer.reads)
-            if not same or s not in inside or r.channels != s.channels or uses != 1:
+        for s in context.in_place[k]:
+            if s not in made.maps or s in made.live_in or s in made.live_out:
                 continue
-            if max(context.readers[s]) != layer.number or len(made.maps[s]) != len(made.maps[dst]):
+            if len(made.maps[s]) != len(made.maps[dst]):
                 continue
             if any(b.rows.get(s) != b.rows.get(dst) for b in made.bands):
                 continue
@@ -171,7 +153,7 @@ def _weights(context: TilingContext, made: Layout, capacity: int) -> None:
 
 
 def reads_whole_bands(
-    context: TilingContext, made: Layout, pinned: frozenset[FeatureMap] = frozenset()
+    context: TilingContext, bands: Sequence[Band], pinned: frozenset[FeatureMap] = frozenset()
 ) -> bool:
     """Do windows and tables read and write all rows of their maps that SRAM holds?
 
@@ -181,7 +163,7 @@ def reads_whole_bands(
     def held(s: FeatureMap, one: Band) -> tuple[int, int]:
         return (0, s.height) if s in pinned else one.rows[s]
 
-    for one in made.bands:
+    for one in bands:
         for k, (low, high) in one.made.items():
             layer = context.layers[k]
             if not layer.is_window and layer.op != "lut":
@@ -216,6 +198,10 @@ def fullest(blocks: Sequence[Block], first: int, last: int) -> tuple[int, int]:
     return live[at], min(first + at, last - 1)
 
 
+def _offset(b: Block) -> int:
+    return b.offset
+
+
 def pack(blocks: Sequence[Block], sort: bool = True) -> int:
     """Give each block the lowest offset that is free during its lifetime; returns the total size.
 
@@ -224,15 +210,14 @@ def pack(blocks: Sequence[Block], sort: bool = True) -> int:
     done: list[Block] = []
     end = 0
     for b in sorted(blocks, key=lambda b: (-b.size, b.first, b.last)) if sort else blocks:
-        taken = sorted(
-            (o.offset, o.offset + o.size) for o in done if o.first <= b.last and b.first <= o.last
-        )
-        at = 0
-        for low, high in taken:
-            if low - at >= b.size:
-                break
-            at = max(at, high)
+        at, size, first, last = 0, b.size, b.first, b.last
+        for o in done:  # in the order of their offsets
+            if o.first <= last and first <= o.last:
+                if o.offset - at >= size:
+                    break
+                if (high := o.offset + o.size) > at:
+                    at = high
         b.offset = at
-        done.append(b)
-        end = max(end, at + b.size)
+        insort(done, b, key=_offset)
+        end = max(end, at + size)
     return end

@@ -36,19 +36,20 @@ def choose_groups(net: Network, context: TilingContext, grouped: bool = True) ->
     n = len(net.layers)
     best: list[float] = [0.0] + [float("inf")] * n
     last_group: list[LayerGroup | None] = [None] * (n + 1)
-    for i in progress.counted("tiling layers", range(n)):
-        misses = 0
-        for j in range(i + 1, min(n, i + (MAX_WHOLE_LAYERS if grouped else 1)) + 1):
+    misfits = [0] * n  # lengths in a row that do not fit, by first layer
+    for j in progress.counted("tiling layers", range(1, n + 1)):
+        # first layers in descending order: a group's bands are those of the shorter one, and more
+        for i in range(j - 1, max(j - (MAX_WHOLE_LAYERS if grouped else 1), 0) - 1, -1):
+            if misfits[i] > MAX_MISFITS:
+                continue
             found = cheapest(context, i, j)
             if found is None:
-                misses += 1
+                misfits[i] += 1
                 if j == i + 1:
                     _raise_too_large(context, i)
-                if misses > MAX_MISFITS:
-                    break
                 continue
-            misses = 0
-            if best[i] + found.cost < best[j]:
+            misfits[i] = 0
+            if best[i] + found.cost <= best[j]:
                 best[j], last_group[j] = best[i] + found.cost, found
     results: list[LayerGroup] = []
     at = n
@@ -66,7 +67,7 @@ def cheapest(context: TilingContext, first: int, last: int) -> LayerGroup | None
     images = layers[0].dst.map.images
     if any(layer.dst.map.images != images for layer in layers):
         return None  # bands run image by image
-    live_out = tile_layers(context, first, last, 1).live_out
+    live_out = tile_layers(context, first, last, 1).edges.live_out
     most = min(s.height for s in live_out)  # every band makes at least one row of each result
     whole = last - first > MAX_TILED_LAYERS
     best: LayerGroup | None = None
@@ -75,14 +76,18 @@ def cheapest(context: TilingContext, first: int, last: int) -> LayerGroup | None
         found = None
         for option in _buffering_options(tiles * images, last - first, layers[0].op):
             group = LayerGroup(first, last, tiles, images, *option)
-            if (result := attempt(context, group)) is None:
+            if (result := _sized(context, group)) is None:
                 continue
             cost(context, group, result)
             if found is not None and group.cost >= found.cost:
                 continue
-            # bands outside the sample may be larger
-            if len(result.bands) == tiles or attempt(context, group, sample=False) is not None:
-                found = group
+            if not _packs(context, result):
+                continue
+            if len(result.bands) < tiles:  # bands outside the sample may be larger
+                every = _sized(context, group, sample=False)
+                if every is None or not _packs(context, every):
+                    continue
+            found = group
         if found is None:
             continue
         if best is None or found.cost < best.cost:
@@ -106,22 +111,70 @@ def _buffering_options(bands: int, layers: int, op: str) -> list[tuple[bool, boo
 
 def attempt(context: TilingContext, group: LayerGroup, sample: bool = True) -> Layout | None:
     """The group's memory layout; None if it does not fit in the core's SRAM."""
-    capacity = context.chip.sram
+    result = _sized(context, group, sample)
+    fits = result is not None and pack(result.blocks()) <= context.chip.sram
+    return result if fits else None
+
+
+def _sized(context: TilingContext, group: LayerGroup, sample: bool = True) -> Layout | None:
+    """The group's blocks of memory; None if too many bytes are in use at once."""
+    capacity, fixed = context.chip.sram, 0
     if not group.streams_weights:
         fixed = sum(context.weights(k) for k in group.numbers)
         if fixed > capacity:
             return None
+    found = tile_layers(context, group.first, group.last, group.tiles, sample)
+    if fixed + found.least > capacity:
+        return None
+    if context.chip_layout.exact_rows:
+        if found.whole_bands is None:
+            found.whole_bands = reads_whole_bands(context, found.bands)
+        if not found.whole_bands:
+            return None
     result = layout(context, group, frozenset(), capacity, sample)
-    if result.peak > capacity or pack(result.blocks()) > capacity:
-        return None
-    if context.chip_layout.exact_rows and not reads_whole_bands(context, result):
-        return None
-    return result
+    return result if result.peak <= capacity else None
+
+
+def _packs(context: TilingContext, made: Layout) -> bool:
+    """Whether the blocks have offsets within the core's memory."""
+    blocks, capacity = made.blocks(), context.chip.sram
+    return sum(b.size for b in blocks) <= capacity or pack(blocks) <= capacity
 
 
 def cost(context: TilingContext, group: LayerGroup, made: Layout) -> None:
     """Set the group's time and cost, in nanoseconds, and its DDR traffic."""
-    chip, layers = context.chip, context.layers[group.first : group.last]
+    chip = context.chip
+    found = tile_layers(
+        context, group.first, group.last, group.tiles, len(made.bands) < group.tiles
+    )
+    if found.work is None:
+        found.work = _work(context, group, made)
+    loads, saves, cycles = found.work
+    weights = sum(context.weights(k) for k in group.numbers)
+    if group.channels_outer:
+        c = context.constants[group.first]
+        assert c is not None
+        loads *= -(-c.blocks // made.chunks[group.first])
+    elif group.streams_weights:
+        weights *= group.tiles * group.images
+    bands = group.tiles * group.images
+    sharing = min(context.cores, bands)
+    if not group.streams_weights or group.channels_outer:
+        weights *= sharing
+    group.traffic = int((loads + saves) * group.images + weights)
+    moving = group.traffic / chip.ddr
+    most = -(-bands // sharing) / bands  # share of the bands on the busiest core
+    working = cycles * group.images * most * 1000.0 / chip.clock
+    parts = bands * most * (group.last - group.first)
+    rest = OVERLAPPED if group.double_buffered or bands == 1 else SERIAL
+    longer, shorter = max(moving, working), min(moving, working)
+    launches = parts * LAUNCH_CYCLES * 1000.0 / chip.clock
+    group.time = longer + rest * shorter + launches
+    group.cost = group.time + context.traffic_weight * moving
+
+
+def _work(context: TilingContext, group: LayerGroup, made: Layout) -> tuple[float, float, float]:
+    """Bytes of maps that all bands of an image load and store, and their cycles."""
     shown = len(made.bands)
     # the band in the middle of a sample stands for all that are not in it
     times = [1.0] * shown
@@ -142,27 +195,7 @@ def cost(context: TilingContext, group: LayerGroup, made: Layout) -> None:
                 saves += count * ddr_bytes_written(s, not later, 1) * s.height / group.tiles
         for k, (low, high) in one.made.items():
             cycles += count * context.cycles(k, high - low)
-    weights = sum(context.weights(k) for k in group.numbers)
-    if group.channels_outer:
-        c = context.constants[group.first]
-        assert c is not None
-        loads *= -(-c.blocks // made.chunks[group.first])
-    elif group.streams_weights:
-        weights *= group.tiles * group.images
-    bands = group.tiles * group.images
-    sharing = min(context.cores, bands)
-    if not group.streams_weights or group.channels_outer:
-        weights *= sharing
-    group.traffic = int((loads + saves) * group.images + weights)
-    moving = group.traffic / chip.ddr
-    most = -(-bands // sharing) / bands  # share of the bands on the busiest core
-    working = cycles * group.images * most * 1000.0 / chip.clock
-    parts = bands * most * len(layers)
-    rest = OVERLAPPED if group.double_buffered or bands == 1 else SERIAL
-    longer, shorter = max(moving, working), min(moving, working)
-    launches = parts * LAUNCH_CYCLES * 1000.0 / chip.clock
-    group.time = longer + rest * shorter + launches
-    group.cost = group.time + context.traffic_weight * moving
+    return loads, saves, cycles
 
 
 def _times_by_rows(made: Layout, times: list[float]) -> list[float]:

@@ -34,7 +34,13 @@ class TilingContext:
     writers: dict[FeatureMap, list[int]] = field(default_factory=dict)
     readers: dict[FeatureMap, list[int]] = field(default_factory=dict)
     users: dict[FeatureMap, list[int]] = field(default_factory=dict)  # writers and readers
-    tilings: dict[tuple[int, int, int, bool], Tiling] = field(default_factory=dict)  # cache
+    in_place: list[list[FeatureMap]] = field(default_factory=list)  # operands, by layer
+    # caches
+    tilings: dict[tuple[int, int, int, bool], Tiling] = field(default_factory=dict)
+    edges: dict[tuple[int, int], Edges] = field(default_factory=dict)
+    _weights: dict[int, int] = field(default_factory=dict)
+    _scratch: dict[tuple[int, int], int] = field(default_factory=dict)
+    _cycles: dict[tuple[int, int], float] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -49,14 +55,16 @@ class TilingContext:
                 result.readers.setdefault(r.map, []).append(layer.number)
             for s in {r.map for r in [*layer.reads, layer.dst]}:
                 result.users.setdefault(s, []).append(layer.number)
+        result.in_place = [_overwritable(result, layer) for layer in net.layers]
         return result
 
     def weights(self, k: int) -> int:
         """Bytes of SRAM for all weights, parameters and tables of layer k."""
-        c = self.constants[k]
-        if c is None:
-            return 0
-        return (c.chunk(c.blocks, self.chip.align) if c.blocks else 0) + self.table(k)
+        if k not in self._weights:
+            c = self.constants[k]
+            whole = c.chunk(c.blocks, self.chip.align) if c and c.blocks else 0
+            self._weights[k] = whole + self.table(k)
+        return self._weights[k]
 
     def table(self, k: int) -> int:
         """Bytes of SRAM for the lookup table of layer k."""
@@ -66,11 +74,19 @@ class TilingContext:
 
     def scratch(self, k: int, rows: int) -> int:
         """Bytes of SRAM for temporary results of layer k while it makes `rows` rows."""
-        align = self.chip.align
-        return -(-self.chip_layout.scratch(self.layers[k], rows) // align) * align
+        if (k, rows) not in self._scratch:
+            align = self.chip.align
+            size = self.chip_layout.scratch(self.layers[k], rows)
+            self._scratch[k, rows] = -(-size // align) * align
+        return self._scratch[k, rows]
 
     def cycles(self, k: int, rows: int) -> float:
         """An estimate for `rows` rows of one image; npu.predict has the finer model."""
+        if (k, rows) not in self._cycles:
+            self._cycles[k, rows] = self._estimated(k, rows)
+        return self._cycles[k, rows]
+
+    def _estimated(self, k: int, rows: int) -> float:
         layer = self.layers[k]
         if (exact := self.chip_layout.cycles(layer, rows, self.chip)) is not None:
             return exact
@@ -109,21 +125,61 @@ class LayerGroup:
         return range(self.first, self.last)
 
 
-def boundary(
-    context: TilingContext, first: int, last: int
-) -> tuple[dict[FeatureMap, list[ChannelRange]], list[FeatureMap]]:
-    """The live-in and the live-out feature maps of layers first .. last.
+def _overwritable(context: TilingContext, layer: Layer) -> list[FeatureMap]:
+    """Operands of the same shape as an element-wise result, which nobody else reads later."""
+    dst = layer.dst.map
+    if layer.op not in ("conv", "depthwise", "eltwise", "lut"):
+        return []
+    if len(context.writers[dst]) != 1 or layer.dst.channels != dst.channels:
+        return []
+    if layer.is_product and layer.residual < 0:
+        return []
+    if not context.chip_layout.overwrites(layer):
+        return []
+    found = []
+    shape = dst.dtype, dst.channels, dst.height, dst.width, dst.images
+    for r in layer.reads[layer.residual :] if layer.is_product else layer.reads:
+        s = r.map
+        same = (s.dtype, s.channels, s.height, s.width, s.images) == shape
+        uses = sum(o.map is s for o in layer.reads)
+        whole = r.channels == s.channels and uses == 1
+        if same and whole and max(context.readers[s]) == layer.number:
+            found.append(s)
+    return found
+
+
+@dataclass(slots=True)
+class Edges:
+    """What a group of layers needs from outside, and what is needed of it.
 
     Live-in: maps made before the group, with the channels that it reads. Live-out: maps that the
     group makes and that later layers, or the program's outputs, need.
     """
+
+    live_in: dict[FeatureMap, list[ChannelRange]]
+    live_out: list[FeatureMap]
+    lives: dict[FeatureMap, tuple[int, int]]  # the first and the last layer that uses a map
+
+
+def boundary(context: TilingContext, first: int, last: int) -> Edges:
+    """The edges of layers first .. last."""
+    if (first, last) not in context.edges:
+        context.edges[first, last] = _edges(context, first, last)
+    return context.edges[first, last]
+
+
+def _edges(context: TilingContext, first: int, last: int) -> Edges:
     live_in: dict[FeatureMap, list[ChannelRange]] = {}
     results: dict[FeatureMap, None] = {}
     wanted: dict[FeatureMap, list[ChannelRange]] = {}
+    lives: dict[FeatureMap, tuple[int, int]] = {}
     for layer in context.layers[first:last]:
         for r in layer.reads:
             wanted.setdefault(r.map, []).append(r)
-        results[layer.dst.map] = None
+            lives[r.map] = lives.get(r.map, (layer.number, 0))[0], layer.number
+        dst = layer.dst.map
+        lives[dst] = lives.get(dst, (layer.number, 0))[0], layer.number
+        results[dst] = None
     for s, reads in wanted.items():
         before = [context.layers[w].dst for w in context.writers.get(s, ()) if w < first]
         if s.input_slot >= 0:
@@ -133,7 +189,7 @@ def boundary(
     live_out = [
         s for s in results if s.output_ranges or any(r >= last for r in context.readers.get(s, ()))
     ]
-    return live_in, live_out
+    return Edges(live_in, live_out, lives)
 
 
 def _blocks_read(
@@ -153,6 +209,20 @@ class Band:
     rows: Rows = field(default_factory=dict)
     made: dict[int, tuple[int, int]] = field(default_factory=dict)
 
+    def precede(self, layer: Layer) -> None:
+        """Add the layer before those that are in the band already."""
+        need = self.rows
+        if layer.dst.map not in need:
+            return
+        # rows that earlier layers will read are not made by this one
+        low, high = self.made[layer.number] = need[layer.dst.map]
+        for k, r in enumerate(layer.reads):
+            a, b = layer.rows(k, low, high)
+            if r.map in need:
+                c, d = need[r.map]
+                a, b = min(a, c), max(b, d)
+            need[r.map] = a, b
+
 
 def band(layers: Sequence[Layer], live_out: Iterable[FeatureMap], tile: int, tiles: int) -> Band:
     """Band `tile` of `tiles` of a group."""
@@ -163,16 +233,7 @@ def band(layers: Sequence[Layer], live_out: Iterable[FeatureMap], tile: int, til
         if high > low:
             need[s] = low, high
     for layer in reversed(layers):
-        if layer.dst.map not in need:
-            continue
-        # rows that earlier layers will read are not made by this one
-        low, high = found.made[layer.number] = need[layer.dst.map]
-        for k, r in enumerate(layer.reads):
-            a, b = layer.rows(k, low, high)
-            if r.map in need:
-                c, d = need[r.map]
-                a, b = min(a, c), max(b, d)
-            need[r.map] = a, b
+        found.precede(layer)
     return found
 
 
@@ -180,10 +241,31 @@ def band(layers: Sequence[Layer], live_out: Iterable[FeatureMap], tile: int, til
 class Tiling:
     """Consecutive layers cut into bands of rows."""
 
-    live_in: dict[FeatureMap, list[ChannelRange]]
-    live_out: list[FeatureMap]
+    edges: Edges
     bands: list[Band]
     rows: dict[FeatureMap, int] = field(default_factory=dict)  # of the largest band
+    made: dict[int, int] = field(default_factory=dict)  # rows of the largest band, by layer
+    least: int = 0  # bytes: the maps of one layer, at least
+    # what `placement` and `search` find out
+    whole_bands: bool | None = None
+    work: tuple[float, float, float] | None = None  # bytes loaded and stored, cycles
+
+    def measure(self, context: TilingContext, layers: Sequence[Layer]) -> None:
+        """Find the largest bands of all maps and layers."""
+        rows, made = self.rows, self.made
+        for one in self.bands:
+            for s, (low, high) in one.rows.items():
+                if high - low > rows.get(s, 0):
+                    rows[s] = high - low
+            for k, (low, high) in one.made.items():
+                if high - low > made.get(k, 0):
+                    made[k] = high - low
+        for layer in layers:
+            if layer.number in made:
+                maps = {r.map for r in layer.reads}
+                if not context.in_place[layer.number]:
+                    maps.add(layer.dst.map)
+                self.least = max(self.least, sum(s.sram_bytes(rows[s]) for s in maps))
 
 
 SAMPLED_BANDS = 5  # bands that stand for all in an estimate
@@ -198,17 +280,24 @@ def tile_layers(
     context: TilingContext, first: int, last: int, tiles: int, sample: bool = False
 ) -> Tiling:
     """Layers first .. last in `tiles` bands; with `sample`, only a few of the bands."""
-    key = first, last, tiles, sample and tiles > SAMPLED_BANDS
-    if key not in context.tilings:
-        live_in, live_out = boundary(context, first, last)
-        numbers = sampled(tiles) if key[3] else range(tiles)
-        layers = context.layers[first:last]
-        result = Tiling(live_in, live_out, [band(layers, live_out, t, tiles) for t in numbers])
+    few = sample and tiles > SAMPLED_BANDS
+    found = context.tilings.get((first, last, tiles, few))
+    if found is not None:
+        return found
+    edges, layers = boundary(context, first, last), context.layers[first:last]
+    shorter = context.tilings.get((first + 1, last, tiles, few))
+    if shorter is not None and shorter.edges.live_out == edges.live_out:
+        result = Tiling(edges, [Band(dict(b.rows), dict(b.made)) for b in shorter.bands])
         for one in result.bands:
-            for s, (low, high) in one.rows.items():
-                result.rows[s] = max(result.rows.get(s, 0), high - low)
-        context.tilings[key] = result
-    return context.tilings[key]
+            one.precede(layers[0])
+        result.least = shorter.least  # the same maps have as many rows, or more
+        result.measure(context, layers[:1])
+    else:
+        numbers = sampled(tiles) if few else range(tiles)
+        result = Tiling(edges, [band(layers, edges.live_out, t, tiles) for t in numbers])
+        result.measure(context, layers)
+    context.tilings[first, last, tiles, few] = result
+    return result
 
 
 def ddr_bytes_read(fm: FeatureMap, channels: int, rows: int) -> int:

@@ -14,7 +14,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from tests.npu.chips.cv18xx.networks import resnet18
+from tests.npu.chips.cv18xx.padded_means import random_padded_mean
+from tests.npu.chips.cv18xx.paired_layers import random_product
 from tests.npu.chips.cv18xx.quantized_layers import Layers, random_layer, random_network
+from tests.npu.chips.cv18xx.unsigned_layers import random_unsigned
+from tests.npu.chips.cv18xx.upsampling_layers import random_upsampling
 from tests.npu.chips.k210.mobilenets import mobilenet_v2
 
 import intaglio
@@ -22,10 +26,11 @@ from intaglio import dtypes, ops
 from intaglio.cli import cli
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Graph, Type, Value
-from intaglio.npu.chips.cv18xx import arithmetic, cvimodel
+from intaglio.npu.chips.cv18xx import arithmetic, cvimodel, product
 from intaglio.npu.chips.cv18xx.commands import Command, decode
 from intaglio.npu.chips.cv18xx.compile import compile_cvimodel
 from intaglio.npu.chips.cv18xx.simulate import Machine
+from intaglio.npu.ops import eltwise
 
 GOLDEN = Path(__file__).with_name("golden_streams.json")
 CHIPS = ("cv181x", "cv180x")
@@ -33,7 +38,11 @@ LANE = 1 << 15
 SMALL = {
     **{f"layer {k}": (random_layer, k) for k in range(12)},
     **{f"network {k}": (random_network, k) for k in range(12)},
+    **{f"product {k}": (random_product, k) for k in range(6)},
+    **{f"upsampling {k}": (random_upsampling, k) for k in range(6)},
 }
+
+BUILDERS = [random_network, random_product, random_upsampling, random_unsigned, random_padded_mean]
 
 
 def streams(chip: str) -> dict[str, str]:
@@ -59,9 +68,10 @@ def feeds_of(made, seed=0):
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("seed", range(20, 30))
-def test_our_simulator_gives_the_interpreters_bytes(chip, seed):
-    made = compile_cvimodel(random_network(seed), chip)
+@pytest.mark.parametrize("seed", range(20, 26))
+@pytest.mark.parametrize("build", BUILDERS)
+def test_our_simulator_gives_the_interpreters_bytes(chip, seed, build):
+    made = compile_cvimodel(build(seed), chip)
     feeds = feeds_of(made, seed)
     found = Machine(cvimodel.read(made.data)).run(feeds)
     for name, expected in intaglio.interpret(made.graph, feeds).items():
@@ -75,6 +85,9 @@ def touched(c: Command, lanes: int) -> tuple[list[tuple[int, int]], list[tuple[i
         to, source = c.get("trans_dir") in (0, 3), c.get("trans_dir") in (1, 3)
         sides = [_transfer(c, s, lanes) for s, local in (("src", source), ("dst", to)) if local]
         return (sides[:1] if source else []), (sides[-1:] if to else [])
+    is_depthwise = c.get("tsk_typ") == 1 and c.get("tsk_eu_typ") == 2
+    if is_depthwise and not c.get("opt_chl_quan"):  # a sum: two maps as two rows
+        return _sum_operands(c, lanes), [_operand(c, "res0", lanes)]
     reads = [_operand(c, "opd0", lanes)]
     if c.get("tsk_typ") in (0, 1) and c.get("tsk_opd_num") == 3:
         rows = -(-c.get("opd1_c") // lanes)
@@ -90,6 +103,14 @@ def touched(c: Command, lanes: int) -> tuple[list[tuple[int, int]], list[tuple[i
     if c.get("tsk_typ") == 3 and (not c.get("opt_res0_seg") or c.get("opt_res_add")):
         writes.append((result[0] + wide, result[1] + wide))
     return [*reads, *(writes if c.get("opt_res_add") else [])], writes
+
+
+def _sum_operands(c: Command, lanes: int) -> list[tuple[int, int]]:
+    start, rows = c.get("opd0_addr"), -(-c.get("opd1_c") // lanes)
+    size = (rows - 1) * c.get("opd0_c_str") + c.get("opd0_w")
+    maps = [(start + k * c.get("opd0_h_str"), size) for k in (0, 1)]
+    constants = [(c.get("opd1_addr"), 16 * rows), (c.get("opd2_addr"), 2 * rows)]
+    return [(at, at + many) for at, many in [*maps, *constants]]
 
 
 def _transfer(c: Command, side: str, lanes: int) -> tuple[int, int]:
@@ -130,7 +151,7 @@ def conflicts(commands: list[Command], lanes: int) -> list[tuple[int, int]]:
 
 
 def small_networks():
-    return [random_network(k) for k in range(6)]
+    return [build(k) for build in BUILDERS for k in range(3)]
 
 
 def larger_networks():
@@ -166,6 +187,45 @@ def test_rounding_of_ties():
     assert arithmetic.halves_away(v, 1).tolist() == [-2, -1, 1, 2]
     total = arithmetic.Sum(1, 1, 0, 1).apply(v.astype(np.int8), np.zeros(4, np.int8), "i8", False)
     assert total.tolist() == [-1, 0, 1, 2]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_products_are_nearly_those_of_real_numbers(seed):
+    rng = np.random.default_rng(seed)
+    zeros = [int(z) for z in rng.choice([-128, 0, 17, 127], 3)]
+    x, y = (Value(Type("i8", (1, 256, 256, 1)), name) for name in "ab")
+    ends = {"low": -128, "high": 127, "dtype": "i8", "kind": "mul"}
+    named = dict(zip(("a_zero", "b_zero", "y_zero"), zeros, strict=True))
+    factor = float(rng.uniform(1 / 1000, 1 / 100))
+    node = eltwise.node(x, y, None, **named, a_factor=factor, **ends)
+    a, b = (n.astype(np.int8) for n in np.meshgrid(*[np.arange(-128, 128)] * 2))
+    found = product.of_product(node).apply(a, b, "i8", relu=False)
+    exact = (a.astype(int) - zeros[0]) * (b.astype(int) - zeros[1]) * factor + zeros[2]
+    assert np.abs(found - np.clip(exact, -128, 127)).max() < 0.5 + 4 / 64
+
+
+@pytest.mark.parametrize("seed", [0, 2, 5, 6])
+def test_means_at_edges_are_nearly_those_of_real_numbers(seed):
+    graph = random_padded_mean(seed)
+    made = compile_cvimodel(graph, "cv181x")
+    (mean,) = (n for n in graph.nodes() if n.op == "qlinear_avg_pool")
+    (ours,) = (n for n in made.graph.nodes() if n.op == "cv18xx.avg_pool")
+    x = feeds_of(made)[made.lowered.inputs[0].name]
+    found, expected = (
+        intaglio.interpret(Graph(g.inputs, [n.outputs[0]], ["y"]), {g.inputs[0].name: x})["y"]
+        for g, n in ((made.graph, ours), (graph, mean))
+    )
+    shift = 128 if expected.dtype == np.uint8 else 0
+    assert np.abs(found.astype(int) + shift - expected).max() <= 1
+
+
+def test_outputs_of_u8_become_i8():
+    net = Layers(0, (1, 3, 8, 8), "u8")
+    y = net.conv(net.input, 4)
+    real = ops.dequantize_linear(y, *net.of(y))
+    made = compile_cvimodel(Graph([net.input], [real], ["y"]), "cv181x")
+    assert [p.dtype for p in (*made.lowered.inputs, *made.lowered.outputs)] == ["u8", "i8"]
+    assert made.lowered.outputs[0].zero == int(net.of(y)[1].data) - 128
 
 
 # ---- what is left to the CPU ---------------------------------------------------------------------

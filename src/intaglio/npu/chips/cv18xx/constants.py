@@ -13,7 +13,10 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.ir import Array
+from intaglio.npu.chips.cv18xx import window_sum
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution
+from intaglio.npu.chips.cv18xx.average import is_average, table, table_bytes
+from intaglio.npu.chips.cv18xx.window_sum import is_window_sum
 from intaglio.npu.layers import Layer
 from intaglio.npu.weight_packing import Atoms, Constants
 
@@ -98,12 +101,32 @@ def constants(layer: Layer, lanes: int) -> Constants | None:
     if layer.op == "lut":
         raw = bytes_of_table(layer).tobytes() * lanes
         return LaneConstants(Atoms(1, lanes), 0, 0, raw, ENTRIES)
+    if is_average(layer):
+        raw = _average_tables(layer, lanes).tobytes()
+        return LaneConstants(Atoms(1, lanes), 0, 0, raw, len(raw))
+    if is_window_sum(layer):
+        raw = window_sum.table(layer, lanes).tobytes()
+        return LaneConstants(Atoms(1, lanes), 0, 0, raw, len(raw))
     if not layer.is_product:
         return None
     deep = layer.op == "conv"
     high, wide = layer.kernel if deep else depthwise_window(layer)
     size = high * wide * input_channels(layer) if deep else _round_up(high * wide)
     return LaneConstants(Atoms(2 if deep else 1, lanes), -(-layer.dst.channels // lanes), size)
+
+
+def _average_tables(layer: Layer, lanes: int) -> Array:
+    """The numbers of an average pool: by lane, those for each number of pixels."""
+    assert layer.node is not None
+    made = []
+    for bias, multiplier, shift in table(layer.node).T:
+        quant = np.zeros(layer.dst.channels, PARAMETERS)
+        quant["bias"], quant["multiplier"], quant["shift"] = bias, multiplier, shift
+        rows = quant.view(np.uint8).reshape(len(quant), -1)
+        by_lane = _by_lane(rows, lanes, -(-len(quant) // lanes))
+        room = table_bytes(len(quant), lanes) - by_lane.shape[1]
+        made.append(np.pad(by_lane, ((0, 0), (0, room))))
+    return np.ascontiguousarray(np.concatenate(made, 1))
 
 
 def bytes_of_table(layer: Layer) -> Array:

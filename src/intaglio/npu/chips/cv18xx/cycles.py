@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import math
 
+from intaglio.npu.chips.cv18xx.average import is_average
 from intaglio.npu.chips.cv18xx.constants import (
     MIN_DOUBLE_INPUTS,
     UNITS,
     depthwise_window,
     input_channels,
 )
+from intaglio.npu.chips.cv18xx.window_sum import is_window_sum
 from intaglio.npu.layers import Layer
 
 START = 72  # cycles until the first result of a convolution, and after the last
 COMMAND = 38  # the same for element-wise commands
 LEAST = 16  # of a step with a multiplier for each channel
 # cycles of a step, by element-wise command
+WINDOW_SUM = 8.0
 MULTIPLY, ADD, ACCUMULATE, COPY, LOOKUP = 5.5, 7.5, 12.0, 5.0, 19.0
 
 
@@ -34,7 +37,13 @@ def cycles(layer: Layer, rows: int, lanes: int) -> float:
         return START + steps * (max(taps * _fetches(layer, taps), LEAST) + 3)
     if layer.op == "pool":
         taps = math.prod(layer.kernel)
+        if is_average(layer):  # about nine commands: corners, edges, and what they enclose
+            return 9 * START + steps * (max(taps * _fetches(layer, taps), LEAST) + 3)
         return START + steps * (taps * _fetches(layer, taps) + 2)
+    if is_window_sum(layer):
+        return COMMAND + steps * WINDOW_SUM
+    if layer.op == "eltwise" and layer.attrs["kind"] == "mul":
+        return _product(layer, steps)
     if layer.op == "eltwise":
         return 3 * COMMAND + steps * (MULTIPLY + ADD + ACCUMULATE)
     if layer.op == "lut":
@@ -59,3 +68,10 @@ def _fetches(layer: Layer, taps: int) -> float:
     wide = min(layer.dst.map.width, UNITS)
     read = ((wide - 1) * layer.stride[1] + 1) / UNITS * (UNITS / wide)
     return read + (UNITS - 1) / UNITS
+
+
+def _product(layer: Layer, steps: int) -> float:
+    """A product of two maps: commands for each zero point."""
+    zeros = [layer.attrs[k] for k in ("a_zero", "b_zero", "y_zero")]
+    terms, sums = 1 + sum(map(bool, zeros[:2])), sum(map(bool, zeros))
+    return (terms + sums) * COMMAND + steps * (terms * MULTIPLY + sums * ADD)

@@ -7,7 +7,9 @@ import math
 from intaglio import dtypes
 from intaglio.errors import BadInput
 from intaglio.ir import Node
+from intaglio.npu.chips.cv18xx import average
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution, of_sum
+from intaglio.npu.chips.cv18xx.product import of_product
 from intaglio.ops.quantized import BITS8
 
 MAX_PRODUCTS = (1 << 31) // (255 * 128)  # of bytes whose sum has 32 bits
@@ -18,15 +20,13 @@ def why_not(node: Node) -> str | None:
     kind = node.op.removeprefix("npu.")
     if node.op != "npu.program" and node.outputs[0].dtype not in BITS8:
         return f"its result is {node.outputs[0].dtype}; results are bytes"
-    if kind in ("conv", "depthwise", "eltwise") and node.outputs[0].dtype != "i8":
-        return f"its result is {node.outputs[0].dtype}; sums are rounded to i8"
     try:
         if kind in ("conv", "depthwise"):
             return _product(node)
         if kind == "pool":
             return _pool(node)
         if kind == "eltwise":
-            return _sum(node)
+            return _pair(node)
     except BadInput as e:
         return str(e)
     if kind == "matmul":
@@ -60,17 +60,24 @@ def _bounds(node: Node, relu: bool = True) -> str | None:
 
 
 def _pool(node: Node) -> str | None:
-    if node.attrs["kind"] != "max":
-        return "it averages with 8 bits; a depthwise convolution does it with 31"
-    if tuple(node.attrs["dilation"]) != (1, 1):
-        return f"dilation is {node.attrs['dilation']}; pooling windows have no dilation"
-    return _bounds(node, relu=False)
+    a = node.attrs
+    if tuple(a["dilation"]) != (1, 1):
+        return f"dilation is {a['dilation']}; pooling windows have no dilation"
+    if a["kind"] == "max":
+        return _bounds(node, relu=False)
+    if a["count_include_pad"] or not any(a["pad"]):
+        return "its windows are full; a depthwise convolution does it"
+    if any(p >= a["kernel"][i % 2] for i, p in enumerate(a["pad"])):
+        return f"padding is {a['pad']}; every window needs a pixel of the map"
+    average.table(node)
+    return _bounds(node)
 
 
-def _sum(node: Node) -> str | None:
-    if node.attrs["kind"] != "add":
-        return "products of two maps are not supported"
+def _pair(node: Node) -> str | None:
     if node.inputs[2] is not None:
         return "it ends in a table; tables are layers of their own"
-    of_sum(node)
+    if node.attrs["kind"] == "mul":
+        of_product(node)
+    else:
+        of_sum(node)
     return _bounds(node)

@@ -7,7 +7,7 @@ caller; an op between them that the TPU cannot do is an error that names it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,12 @@ import numpy as np
 from intaglio import passes
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Value, constant
-from intaglio.npu.chips.cv18xx import limits, ops
+from intaglio.npu.chips.cv18xx import average, limits, ops
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution, of_sum
+from intaglio.npu.chips.cv18xx.phases import fill_lanes, split_depthwise_phases
+from intaglio.npu.chips.cv18xx.product import of_product
+from intaglio.npu.chips.cv18xx.repeat_channel import repeat_single_channels
+from intaglio.npu.chips.cv18xx.signed import as_signed
 from intaglio.npu.chips.cv18xx.split import split_wide_means
 from intaglio.npu.lowering.builder import integer, is_npu, scale_of
 from intaglio.npu.lowering.target import npu_target
@@ -57,6 +61,7 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     # split_wide_means cuts what is larger than local memory
     target = npu_target(replace(chip, sram=MOST_PARTS * chip.sram), also=limits.why_not)
     passes.run(graph, passes.neutral(), level)
+    split_depthwise_phases(graph)
     passes.run(graph, passes.offload(target)[:1], level)
     graph.tidy()
     before, chosen, after = _parts(list(graph.nodes()))
@@ -69,9 +74,20 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     for ports in (inputs, outputs):
         _distinct(ports)
     copied = _subgraph(chosen, read, results, inputs, outputs, graph.name)
+    copied = prepared(copied, chip)
+    for port in outputs:
+        if port.dtype == "u8":
+            port.dtype, port.zero = "i8", port.zero - 128
     split_wide_means(copied, chip)
     reasons = [(n, _why(target, n)) for n in after]
     return Lowered(copied, meaning(copied), inputs, outputs, before, reasons)
+
+
+def prepared(layers: Graph, chip: Chip, keep_types: bool = False) -> Graph:
+    """Layers as the TPU computes them; `keep_types`: outputs of u8 stay u8, not i8."""
+    repeat_single_channels(layers)
+    fill_lanes(layers, chip)
+    return as_signed(layers, keep_types)
 
 
 def _parts(nodes: list[Node]) -> tuple[list[Node], list[Node], list[Node]]:
@@ -203,12 +219,12 @@ def _chip_node(n: Node, given: list[Value | None]) -> Node:
     a = n.attrs
     if n.op in ("npu.conv", "npu.depthwise"):
         assert given[0] is not None
-        numbers = of_convolution(n)
+        table = of_convolution(n)
         window: dict[str, Any] = {k: a[k] for k in ("stride", "pad", "dilation")}
         return ops.conv.node(
             given[0],
-            constant(numbers.weights),
-            constant(np.ascontiguousarray(numbers.table)),
+            constant(table.weights),
+            constant(np.ascontiguousarray(table.table)),
             **window,
             groups=given[0].shape[1] if n.op == "npu.depthwise" else 1,
             padding=a["x_zero"],
@@ -216,6 +232,21 @@ def _chip_node(n: Node, given: list[Value | None]) -> Node:
             dtype=a["dtype"],
             origin=n.origin,
         )
+    if n.op == "npu.pool" and a["kind"] == "avg":
+        return ops.avg_pool.node(
+            given[0],
+            constant(average.table(n)),
+            constant(np.array(average.counts(n), np.int64)),
+            **{k: a[k] for k in ("kernel", "stride", "pad")},
+            weight=average.weight(n),
+            padding=a["x_zero"],
+            relu=_relu(n),
+            dtype=a["dtype"],
+            origin=n.origin,
+        )
+    if n.op == "npu.eltwise" and a["kind"] == "mul":
+        numbers = asdict(of_product(n))
+        return ops.mul.node(*given[:2], **numbers, relu=_relu(n), dtype=a["dtype"], origin=n.origin)
     if n.op == "npu.eltwise":
         s = of_sum(n)
         terms = {"left": s.left, "right": s.right, "offset": s.offset, "shift": s.shift}

@@ -26,6 +26,8 @@ class _Machine(ctypes.Structure):
         ("why", ctypes.c_char_p),
         ("scratch", ctypes.c_void_p),
         ("scratch_bytes", ctypes.c_int64),
+        ("kept", ctypes.c_void_p),
+        ("kept_bytes", ctypes.c_int64),
     ]
 
 

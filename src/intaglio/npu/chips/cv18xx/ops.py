@@ -14,6 +14,7 @@ from intaglio import ops as neutral
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.npu.chips.cv18xx.arithmetic import Sum, requantized
+from intaglio.npu.chips.cv18xx.product import Product
 from intaglio.npu.ops.feature_maps import check_feature_map
 from intaglio.ops.quantized import BITS8
 from intaglio.ops.registry import op
@@ -73,9 +74,46 @@ def conv(
     return requantized(sums, quant, dtype, relu)
 
 
-def _add_type(
-    a: Value, b: Value, *, left: int, right: int, offset: int, shift: int, relu: bool, dtype: str
+def _avg_pool_type(
+    x: Value, quant: Value, counts: Value, *, kernel: Ints, stride: Ints, pad: Ints, **rest: Any
 ) -> Type:
+    check_feature_map(x)
+    if quant.type.rank != 2 or counts.shape != quant.shape[1:]:
+        raise BadInput(f"quant is {quant.type} for {counts.type} numbers of pixels")
+    check_windows(x, kernel, stride, pad, (1, 1))
+    return Type(
+        rest["dtype"], (*x.shape[:2], *window_counts(x.shape[2:], kernel, stride, pad, (1, 1)))
+    )
+
+
+@op(_avg_pool_type, name="cv18xx.avg_pool")
+def avg_pool(
+    x: Array,
+    quant: Array,
+    counts: Array,
+    *,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    weight: int = 1,
+    padding: int = 0,
+    relu: bool = False,
+    dtype: str = "i8",
+) -> Array:
+    """Means of the pixels under each window; column k of `quant` is for counts[k] of them."""
+    ones = np.ones((1, 1, *kernel), np.int8)
+    window: dict[str, Any] = {"stride": stride, "pad": pad, "dilation": (1, 1), "groups": 1}
+    zero, planes = np.array(padding, x.dtype), x.reshape(-1, 1, *x.shape[2:])
+    sums = neutral.conv_integer.body(planes, ones, zero, **window) + padding * math.prod(kernel)
+    sums = sums.astype(np.int64).reshape(*x.shape[:2], *sums.shape[2:]) * weight
+    inside = np.ones((1, 1, *x.shape[2:]), np.int8)
+    pixels = neutral.conv_integer.body(inside, ones, np.array(0, np.int8), **window)[0, 0]
+    rows = quant[:, np.searchsorted(counts, pixels).reshape(-1)]
+    flat = sums.reshape(-1, sums.shape[2] * sums.shape[3], 1, 1)
+    return requantized(flat, rows, dtype, relu).reshape(sums.shape)
+
+
+def _pair_type(a: Value, b: Value, *, relu: bool, dtype: str, **numbers: int) -> Type:
     check_feature_map(a)
     check_feature_map(b)
     if any(n not in (1, m) for n, m in zip(b.shape, a.shape, strict=True)) or dtype not in BITS8:
@@ -83,7 +121,7 @@ def _add_type(
     return Type(dtype, a.shape)
 
 
-@op(_add_type, name="cv18xx.add")
+@op(_pair_type, name="cv18xx.add")
 def add(
     a: Array,
     b: Array,
@@ -97,3 +135,23 @@ def add(
 ) -> Array:
     """(a * left + offset + b * right) / 2^shift; halves round up."""
     return Sum(left, right, offset, shift).apply(a, b, dtype, relu)
+
+
+@op(_pair_type, name="cv18xx.mul")
+def mul(
+    a: Array,
+    b: Array,
+    *,
+    left_zero: int,
+    right_zero: int,
+    multiplier: int,
+    product_shift: int,
+    offset: int,
+    shift: int,
+    is_alone: bool,
+    relu: bool = False,
+    dtype: str = "i8",
+) -> Array:
+    """(a - left_zero) * (b - right_zero) by a factor, plus a zero point: product.py."""
+    numbers = left_zero, right_zero, multiplier, product_shift, offset, shift, is_alone
+    return Product(*numbers).apply(a, b, dtype, relu)

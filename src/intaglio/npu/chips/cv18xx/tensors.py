@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from intaglio.npu.own.isa import Feature
 
@@ -41,6 +41,11 @@ class Local:
             f.dtype == "i8",
             lanes,
         )
+
+    def box(self, top: int, bottom: int, left: int, right: int) -> Local:
+        """Some rows and columns."""
+        start = self.address + top * self.row + left * self.pixel
+        return replace(self, address=start, height=bottom - top, width=right - left)
 
     def shape(self, name: str) -> Fields:
         """Its extents as fields of the operand `name`."""
