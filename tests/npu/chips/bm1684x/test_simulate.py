@@ -118,8 +118,8 @@ def test_wrong_inputs_are_refused():
     with pytest.raises(BadInput, match="is needed"):
         machine.run({p.name: np.zeros(3) for p in made.lowered.inputs})
     model = bmodel.read(made.data)
-    model.chip = "BM1688"
-    with pytest.raises(Unsupported, match="a file for BM1688 is not simulated"):
+    model.chip = "BM1684"
+    with pytest.raises(Unsupported, match="a file for BM1684 is not simulated"):
         simulate.Machine(model)
 
 

@@ -8,7 +8,7 @@ from intaglio.errors import BadFile, Unsupported
 from intaglio.ir import Array
 from intaglio.npu.chips.bm1684x import arithmetic, native_units, numbers
 from intaglio.npu.chips.bm1684x.arithmetic import Fields
-from intaglio.npu.chips.bm1684x.lanes import LANE, LANES, Memory, strides
+from intaglio.npu.chips.bm1684x.lanes import Memory
 from intaglio.npu.chips.bm1684x.numbers import F32, FLOATS, I8
 
 NN, NT, TT = 4, 5, 6
@@ -16,7 +16,7 @@ HALF_BLOCK = 32  # products of f16 that are added at once
 
 
 def _read(memory: Memory, address: int, code: int, signed: int, shape: tuple[int, ...]) -> Array:
-    steps = strides(shape, code, 0, address // LANE)
+    steps = memory.strides(shape, code, 0, address)
     raw = memory.read(address, numbers.dtype(code, signed), shape, steps)
     return numbers.from_bits(raw, code)
 
@@ -58,7 +58,7 @@ def columns(memory: Memory, f: Fields) -> None:
             y = numbers.shift(y, numbers.constant(f["opd3_addr"], I8, 1)[0, 0], f["opd2_n_str"])
         y = numbers.saturate(y, result, signed)
     y = arithmetic.as_type(y.reshape(shape), result, signed)
-    memory.write(f["res0_addr"], y, strides(shape, result, 0, f["res0_addr"] // LANE))
+    memory.write(f["res0_addr"], y, memory.strides(shape, result, 0, f["res0_addr"]))
 
 
 def product(
@@ -124,7 +124,7 @@ def lanes(memory: Memory, f: Fields) -> None:
     if code == I8:
         y = numbers.saturate(y, result, signed)
     y = arithmetic.as_type(y.reshape(shape), result, signed)
-    memory.write(f["res0_addr"], y, strides(shape, result, 0, f["res0_addr"] // LANE))
+    memory.write(f["res0_addr"], y, memory.strides(shape, result, 0, f["res0_addr"]))
 
 
 def _zero(memory: Memory, f: Fields, kind: int) -> Array:
@@ -132,7 +132,7 @@ def _zero(memory: Memory, f: Fields, kind: int) -> Array:
     if f["opd2_const"]:
         return numbers.constant(f["opd2_addr"], I8, f["opd1_sign"]).reshape(1, 1).astype(np.int64)
     if kind in (NN, NT):
-        shape = 1, LANES, 1, f["res0_w"]
+        shape = 1, memory.lanes, 1, f["res0_w"]
         row = _read(memory, f["opd2_addr"], I8, f["opd1_sign"], shape)[0, 0].astype(np.int64)
         return np.asarray(row.T if kind == NT else row)
     raise Unsupported("command MM2 with zeros of each row is not simulated")

@@ -8,17 +8,20 @@ from intaglio.errors import Unsupported
 from intaglio.ir import Array
 from intaglio.npu.chips.bm1684x import arithmetic, native_units, numbers
 from intaglio.npu.chips.bm1684x.arithmetic import Fields
-from intaglio.npu.chips.bm1684x.lanes import LANE, Memory, strides
+from intaglio.npu.chips.bm1684x.lanes import Memory
 from intaglio.npu.chips.bm1684x.numbers import F32, I32
 
 RQ0, RQ1, _, DQ0, DQ1 = range(5)
+# registers of chips that round in windowed commands; the first may hold an address instead
+MULTIPLIER_REGISTER, SHIFT_REGISTER, OFFSET_REGISTER = 6, 32, 33
 
 
 def _parameters(memory: Memory, f: Fields, code: int, at: int) -> Array:
     """One number per channel; those of a channel lie side by side, `at` is the byte."""
     shape = 1, f["res0_c"], 1, 1
     address = f["opd1_addr"]
-    steps = strides(shape, code, 0, address // LANE)
+    step = memory.chip.scale_step // numbers.BYTES[code]
+    steps = step * memory.blocks(address, f["res0_c"]), step, 1, 1
     return memory.read(address + at, numbers.dtype(code, 1), shape, steps)
 
 
@@ -52,14 +55,40 @@ def _fast(memory: Memory, f: Fields, kind: int) -> bool:
             f[f"{name}_addr"],
             numbers.dtype(kind_, sign),
             shape,
-            strides(shape, kind_, 0, f[f"{name}_addr"] // LANE),
+            memory.strides(shape, kind_, 0, f[f"{name}_addr"]),
         )
         for name, kind_, sign in (("res0", code, signed), ("opd0", f["opd0_prec"], f["opd0_sign"]))
     )
     native_units.rows(
-        "rq0" if kind == RQ0 else "rq1", shape, y, a, mode=mode, parameters=parameters
+        "rq0" if kind == RQ0 else "rq1",
+        shape,
+        y,
+        a,
+        mode=mode,
+        parameters=parameters,
+        lanes=memory.lanes,
     )
     return True
+
+
+def fused(memory: Memory, f: Fields, x: Array) -> Array:
+    """What a windowed command does with its sums: ReLU, and rounding as RQ1 does."""
+    if f["relu"]:
+        x = np.maximum(x, 0)
+    if not f["rq"]:
+        return x
+    at = memory.registers.get(MULTIPLIER_REGISTER, 0)
+    if f["opd5_const"]:
+        by = numbers.constant(memory.registers.get(SHIFT_REGISTER, 0), numbers.I8, 1)
+        zero = numbers.constant(memory.registers.get(OFFSET_REGISTER, 0), numbers.I16, 1)
+        multiplier = numbers.constant(at, I32, 1)
+    else:
+        shape = 1, f["res0_c"], 1, 2
+        steps = memory.strides(shape, I32, 1, at)
+        both = memory.read(at, numbers.dtype(I32, 1), shape, steps)
+        multiplier, second = both[..., :1], both[..., 1:]
+        by, zero = second.astype(np.int8), (second >> 16).astype(np.int16)
+    return numbers.shift(x.astype(np.int64) * multiplier, by, f["opd2_n_str"]) + zero
 
 
 def _zeros(f: Fields, zero: Array) -> Array:
@@ -103,9 +132,11 @@ def run(memory: Memory, f: Fields) -> None:
         arithmetic.store(memory, f, numbers.saturate(y, code, signed), signed)
     elif kind == DQ0:
         if constant:
-            zero, scale = numbers.constant(one, I32, 1), numbers.constant(two, F32, 1)
+            first, second = (one, two) if memory.chip.zero_first else (two, one)
+            zero, scale = numbers.constant(first, I32, 1), numbers.constant(second, F32, 1)
         else:
-            zero, scale = _parameters(memory, f, I32, 0), _parameters(memory, f, F32, 4)
+            first, second = (0, 4) if memory.chip.zero_first else (4, 0)
+            zero, scale = _parameters(memory, f, I32, first), _parameters(memory, f, F32, second)
         arithmetic.store(memory, f, (x.astype(np.int64) - zero).astype(np.float32) * scale, 1)
     elif kind == DQ1:
         if constant:

@@ -21,11 +21,11 @@ ERF = (  # Numerical Recipes' approximation of the complementary error function
 
 
 @cache
-def contents() -> Array:
-    """The bytes of static memory."""
+def contents(powers: bool = True) -> Array:
+    """The bytes of static memory; BM1688 and SG2260 have no powers of e in it."""
     memory = np.zeros(STATIC, np.uint8)
     at = 0
-    for values, room in _tables():
+    for values, room in list(_tables())[0 if powers else 1 :]:
         data = np.ascontiguousarray(values).view(np.uint8)
         memory[at : at + len(data)] = data
         at += -(-room // ALIGN) * ALIGN

@@ -18,6 +18,7 @@ class Variant:
     scale_step: int  # from the scale of one channel to that of the next in its lane
     zero_first: bool  # whether a dequantising command takes its zero point before its scale
     signs_results: bool  # whether windowed commands say that their result has a sign
+    rounds: bool  # whether windowed commands add a bias and may round their sums
     pool_indices: bool  # whether max pooling also writes the positions, as 16-bit numbers
     local: int  # where local memory begins for the DMA engine
     coefficients: int  # where coefficients begin in a file's addresses
@@ -46,6 +47,7 @@ BM1684X = Variant(
     scale_step=64,
     zero_first=True,
     signs_results=False,
+    rounds=False,
     pool_indices=False,
     local=0x0800_0000,
     coefficients=0x1_0000_0000,
@@ -62,6 +64,7 @@ BM1688 = Variant(
     scale_step=8,
     zero_first=False,
     signs_results=True,
+    rounds=True,
     pool_indices=True,
     local=0,
     coefficients=0x90_0000_0000,
@@ -77,6 +80,7 @@ SG2260 = Variant(
     scale_step=8,
     zero_first=False,
     signs_results=True,
+    rounds=True,
     pool_indices=True,
     local=31 << 40,
     coefficients=1 << 40,
