@@ -9,9 +9,10 @@ import numpy as np
 from intaglio.errors import Unsupported
 from intaglio.ir import Array
 from intaglio.npu.chips.bm1684x import native_units, numbers
-from intaglio.npu.chips.bm1684x.division import divide
+from intaglio.npu.chips.bm1684x.division import divide, divide_halves
 from intaglio.npu.chips.bm1684x.lanes import Memory
 from intaglio.npu.chips.bm1684x.numbers import FLOATS
+from intaglio.npu.chips.bm1684x.variants import SG2260
 
 Fields = Mapping[str, int]
 SHAPE = ("res0_n", "res0_c", "res0_h", "res0_w")
@@ -71,6 +72,13 @@ def run(memory: Memory, f: Fields) -> None:
         return store(memory, f, a, f["opd0_sign"])
     third = _third(memory, f) if count > 2 else None
     if floats:
+        if (
+            kind == DIV
+            and b is not None
+            and f["opd0_prec"] == numbers.F16
+            and memory.chip is SG2260
+        ):
+            return store(memory, f, divide_halves(a, b, f["opd2_n_str"] + 1), 1)
         store(memory, f, _float(kind, a, b, third, f), 1)
     else:
         store(memory, f, _integer(kind, a, b, third, f, signed), signed)

@@ -12,7 +12,6 @@ from intaglio.npu.chips.bm1684x.lanes import Memory
 from intaglio.npu.chips.bm1684x.numbers import F32, FLOATS, I8, I32
 from intaglio.npu.chips.bm1684x.windows import BYTE, EXACT, Windows, input_of, per_channel
 
-ZERO_REGISTER = 5  # the zero of weights, on chips that round in the command
 IC_SHARE = {I8: 1, numbers.F16: 2, numbers.BF16: 2, F32: 64}  # of the inputs side by side
 
 
@@ -35,12 +34,16 @@ def conv(memory: Memory, f: Fields) -> None:
     if code in FLOATS:
         bias = per_channel(memory, f, "opd2", F32, 1)
         y = _float_conv(windows, weights, shape, bias, before)
+        y = np.maximum(y, 0) if memory.chip.rounds and f["relu"] else y
     else:
         y = _integer_conv(windows, weights - _weight_zero(memory, f), shape)
         if before is not None:
             y = y + before.astype(np.int64)
         if memory.chip.rounds:
-            y = y + per_channel(memory, f, "opd2", I32, f["opd2_sign"]).astype(np.int64)
+            bias = per_channel(memory, f, "opd2", I32, f["opd2_sign"])
+            y = y + bias.astype(np.int64) if bias.any() else y
+            if requantize.store_fused(memory, f, y):
+                return
             y, signed = requantize.fused(memory, f, y), f["res0_sign"]
         if f["res0_prec"] != I32 or y.dtype != np.int32 or not signed:
             y = numbers.saturate(y.astype(np.int64), f["res0_prec"], signed)
@@ -73,7 +76,7 @@ def _weight_zero(memory: Memory, f: Fields) -> Array:
     if memory.chip.rounds:
         if not f["opd4_const"]:
             raise Unsupported("command CONV with zeros of weights in memory is not simulated")
-        zero = memory.registers.get(ZERO_REGISTER, 0) if f["rq"] else 0
+        zero = memory.registers.get(requantize.ZERO_REGISTER, 0) if f["rq"] else 0
         return numbers.constant(zero, numbers.I16, 1)
     if f["opd2_const"]:
         return numbers.constant(f["opd2_addr"], I8, f["opd2_sign"]).astype(np.int16)

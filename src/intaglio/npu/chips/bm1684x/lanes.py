@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -36,10 +37,15 @@ class Memory:
         self.chip, self.lanes, self.eu_bytes = chip, chip.lanes, chip.eu_bytes
         self.raw = np.zeros(chip.lanes * LANE, np.uint8)  # lanes may have less
         self.static = np.zeros(STATIC, np.uint8)
-        self.l2 = np.zeros(L2 if chip is BM1684X else 0, np.uint8)
+        self.l2 = np.zeros(chip.l2_bytes, np.uint8)
         parts = [(DDR_AT, ddr)] if isinstance(ddr, int) else ddr
         self.parts = [(at, np.zeros(size, np.uint8)) for at, size in parts]
         self.registers: dict[int, int] = {}  # that commands write and read
+
+    @cached_property
+    def scratch(self) -> Array:
+        """As much memory as the lanes have, for sums that a command rounds."""
+        return np.zeros(len(self.raw), np.uint8)
 
     @property
     def ddr(self) -> Array:
@@ -115,7 +121,7 @@ class Memory:
 
     def find(self, address: int, size: int) -> tuple[Array, int]:
         """The memory of an address that the DMA uses, other than local memory, and the offset."""
-        for base, memory in (*self.parts, (L2_AT, self.l2), (STATIC_AT, self.static)):
+        for base, memory in (*self.parts, (self.chip.l2, self.l2), (STATIC_AT, self.static)):
             if base <= address < base + max(len(memory), 1):
                 if address + size > base + len(memory):
                     break

@@ -10,6 +10,7 @@ from intaglio.npu.chips.bm1684x import arithmetic, native_units, numbers, requan
 from intaglio.npu.chips.bm1684x.arithmetic import Fields
 from intaglio.npu.chips.bm1684x.lanes import Memory
 from intaglio.npu.chips.bm1684x.numbers import FLOATS, I32
+from intaglio.npu.chips.bm1684x.variants import SG2260
 from intaglio.npu.chips.bm1684x.windows import BYTE, EXACT, Windows, input_of, per_channel
 
 DEPTHWISE, AVERAGE, DEPTHWISE_RELU, _, MAX = range(5)
@@ -23,7 +24,7 @@ def run(memory: Memory, f: Fields) -> None:
     taps = [(y, x) for y in range(kh) for x in range(kw)]
     if kind == MAX:
         found = windows.tap(0, 0)
-        if code in FLOATS:  # the search begins at the smallest finite number
+        if code in FLOATS and memory.chip is not SG2260:  # it begins at the smallest finite number
             found = np.maximum(found, np.finfo(found.dtype).min)
         for y, x in taps[1:]:
             found = np.maximum(found, windows.tap(y, x))
@@ -63,6 +64,8 @@ def run(memory: Memory, f: Fields) -> None:
         arithmetic.store(memory, f, total, 1)
         return
     if memory.chip.rounds:
+        if requantize.store_fused(memory, f, total):
+            return
         total, signed = requantize.fused(memory, f, total.astype(np.int64)), f["res0_sign"]
         by = 0
     else:

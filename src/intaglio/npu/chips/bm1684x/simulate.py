@@ -123,7 +123,7 @@ class Machine:
         if self.stage.encrypted:
             raise Unsupported(f"the coefficients of '{net.name}' are encrypted")
         self.memory = Memory(self._ddr_parts(), chip)
-        self.memory.static[:] = static_tables.contents(chip is BM1684X)
+        self.memory.static[:] = static_tables.contents(chip.name)
         data = np.frombuffer(self.stage.coefficients, np.uint8)
         self._bytes(self.stage.address, len(data))[:] = data
         self.programs = [

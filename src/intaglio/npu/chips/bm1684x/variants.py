@@ -23,6 +23,8 @@ class Variant:
     local: int  # where local memory begins for the DMA engine
     coefficients: int  # where coefficients begin in a file's addresses
     neurons: int  # where inputs, outputs and maps begin; 0: behind the coefficients
+    l2: int = 0  # memory near all cores, as the DMA engine sees it
+    l2_bytes: int = 0
     high_bits: int = 8  # of an address behind its lower 32
     broadcast: str = "sCW&sBC"  # the command that copies a channel to all lanes
     waits: int = 0  # a bit of a dependency that says that there is one
@@ -52,6 +54,8 @@ BM1684X = Variant(
     local=0x0800_0000,
     coefficients=0x1_0000_0000,
     neurons=0,
+    l2=0x1000_0000,
+    l2_bytes=2 << 20,
     broadcast="sTRANS&sBC",
 )
 BM1688 = Variant(
@@ -85,6 +89,8 @@ SG2260 = Variant(
     local=31 << 40,
     coefficients=1 << 40,
     neurons=2 << 40,
+    l2=30 << 40 | 0x69_8000_0000,
+    l2_bytes=128 << 20,
     high_bits=13,
     waits=1 << 20,
     by_core=True,
