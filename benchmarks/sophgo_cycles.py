@@ -91,16 +91,16 @@ def resnet(depth: int, path: Path) -> Path:
     return path
 
 
-def theirs(path: Path, chip: str, folder: Path) -> tuple[bytes, str]:
+def theirs(path: Path, chip: str, folder: Path, quantize: str = "INT8") -> tuple[bytes, str]:
     """tpu-mlir's file for a network, and the time that its own cycle model prints."""
     name = path.stem.replace("-", "_").replace(".", "_")
     shapes = [list(v.shape) for v in intaglio.load(str(path)).inputs]
     tool = PYTHON.parent
     env = os.environ | {"PATH": f"{tool}:{os.environ['PATH']}"}
 
-    def run(*command: object) -> None:
+    def run(*command: str | Path) -> None:
         done = subprocess.run(
-            [str(c) for c in command], cwd=folder, env=env, capture_output=True, text=True
+            list(map(str, command)), cwd=folder, env=env, capture_output=True, text=True
         )
         if done.returncode:
             said = (done.stderr.strip() or done.stdout.strip()).splitlines()
@@ -114,7 +114,8 @@ def theirs(path: Path, chip: str, folder: Path) -> tuple[bytes, str]:
     table = folder / f"{name}.table"
     table.write_text("\n".join(["# op_name threshold min max", *rows]) + "\n")
     processor = {"sg2260": "bm1690"}.get(chip, chip)
-    options = ("--quantize", "INT8", "--calibration_table", table, "--processor", processor)
+    options = ("--quantize", quantize, "--processor", processor)
+    options += ("--calibration_table", table) if quantize == "INT8" else ()
     made = f"{name}.bmodel"
     run(tool / "model_deploy", "--mlir", f"{name}.mlir", *options, "--model", made)
     printed = "".join(p.read_text(errors="replace") for p in folder.glob("compiler_profile_0.txt"))
