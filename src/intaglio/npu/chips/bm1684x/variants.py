@@ -28,6 +28,8 @@ class Variant:
     high_bits: int = 8  # of an address behind its lower 32
     broadcast: str = "sCW&sBC"  # the command that copies a channel to all lanes
     waits: int = 0  # a bit of a dependency that says that there is one
+    first_message: int = 0  # of two numbers that barriers of several cores use in turn
+    message_bits: int = 8  # of a message in a DMA command; how many are expected follows
     by_core: bool = False  # whether a file has its commands core by core
 
     def aligned(self, size: int) -> int:
@@ -73,6 +75,7 @@ BM1688 = Variant(
     local=0,
     coefficients=0x90_0000_0000,
     neurons=0xA0_0000_0000,
+    first_message=30,
 )
 SG2260 = Variant(
     name="sg2260",
@@ -93,6 +96,7 @@ SG2260 = Variant(
     l2_bytes=128 << 20,
     high_bits=13,
     waits=1 << 20,
+    message_bits=9,
     by_core=True,
 )
 VARIANTS = {v.name: v for v in (BM1684X, BM1688, SG2260)}
