@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from tests import fuzz_bmodel
 from tests.npu.chips.bm1684x import command_cases, networks
+from tests.npu.chips.k210.quantized_cnn import random_cnn
 
 import intaglio
 from intaglio import dtypes, targets
 from intaglio.errors import BadFile, BadInput, Unsupported
 from intaglio.npu.chips.bm1684x import bmodel, native_units, simulate
-from intaglio.npu.chips.bm1684x.commands import Command
+from intaglio.npu.chips.bm1684x.commands import Command, decode_stream
 from intaglio.npu.chips.bm1684x.compile import compile_bmodel
 from intaglio.npu.chips.bm1684x.lanes import LANE, Memory
 from intaglio.npu.chips.bm1684x.variants import BM1688
@@ -53,8 +54,8 @@ def test_commands_do_what_the_vendors_chip_model_does(memory, monkeypatch, nativ
     assert not wrong
 
 
-def _run(graph, chip="bm1684x"):
-    made = compile_bmodel(graph, targets.find(chip).chip)
+def _run(graph, chip="bm1684x", cores=1):
+    made = compile_bmodel(graph, targets.find(chip).chip, cores=cores)
     rng = np.random.default_rng(1)
     feeds = {}
     for p in made.lowered.inputs:
@@ -82,6 +83,36 @@ def test_other_chips_equal_the_interpreter(chip):
     for graph in nets:
         for a, b in zip(*_run(graph, chip), strict=True):
             assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize(("chip", "cores"), [("bm1688", 2), ("sg2260", 8)])
+def test_cores_share_the_work(chip, cores):
+    for seed in (4, 6):
+        for a, b in zip(*_run(networks.random_network(seed), chip, cores), strict=True):
+            assert a.tobytes() == b.tobytes()
+
+
+def test_cores_meet_at_barriers():
+    """Commands of both cores as tpu-mlir's: messages 30 and 31 in turn, four of each expected."""
+    made = compile_bmodel(random_cnn(1), targets.find("bm1688").chip, grouped=False, cores=2)
+    (subnet,) = made.model.nets[0].stages[0].subnets
+    assert made.model.nets[0].stages[0].cores == len(subnet.cores) == 2
+    seen = []
+    for ((group,),) in zip(subnet.cores, strict=True):
+        tiu = [c for c in decode_stream(group.tiu, "tiu", "bm1688") if c.name == "SYS"][:-1]
+        dma = [c for c in decode_stream(group.dma, "dma", "bm1688") if c.name == "sDMA_sys"][:-1]
+        assert [c.fields["tsk_eu_typ"] for c in tiu] == [8, 9] * (len(tiu) // 2)
+        assert [c.fields["cmd_special_function"] for c in dma] == [3, 4] * (len(dma) // 2)
+        assert all(d.depends == t.number for t, d in zip(tiu, dma, strict=True))
+        seen.append(([c.fields["imm"] for c in tiu], [c.fields["constant_value"] for c in dma]))
+    assert seen[0] == seen[1]
+    assert seen[0][0][:4] == [4 << 16 | 30] * 2 + [4 << 16 | 31] * 2
+    assert seen[0][1][:4] == [4 << 8 | 30] * 2 + [4 << 8 | 31] * 2
+    subnet.cores[1] = subnet.cores[0][:0]
+    with pytest.raises(BadFile, match=r"its cores have .* barriers"):
+        simulate.Machine(made.model)
+    with pytest.raises(BadInput, match="bm1684x: 2 cores are requested; it has 1"):
+        compile_bmodel(random_cnn(1), targets.find("bm1684x").chip, cores=2)
 
 
 @pytest.mark.parametrize("native", [True, False])

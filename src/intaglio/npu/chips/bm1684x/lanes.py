@@ -42,6 +42,14 @@ class Memory:
         self.parts = [(at, np.zeros(size, np.uint8)) for at, size in parts]
         self.registers: dict[int, int] = {}  # that commands write and read
 
+    def of_core(self, core: int) -> Memory:
+        """The memory of another core: the same DDR and L2, local memory of its own."""
+        if not core:
+            return self
+        other = Memory([], self.chip)
+        other.parts, other.l2 = self.parts, self.l2
+        return other
+
     @cached_property
     def scratch(self) -> Array:
         """As much memory as the lanes have, for sums that a command rounds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -48,6 +48,8 @@ UNITS: dict[str, Run] = {
 }
 NOTHING = ("SYSID", "SYS", "sDMA_sys")
 NO_REGISTER = 127
+WAITS = {"SYS": 9, "sDMA_sys": 4}  # kinds of commands that wait for messages of all cores
+MOST_CORES = 8
 DTYPES = {
     0: np.float32,
     1: np.float16,
@@ -106,6 +108,20 @@ def write_registers(memory: Memory, f: Mapping[str, int]) -> None:
 UNITS["SYS_TR_ACC"] = write_registers
 
 
+def _between_barriers(program: list[Command]) -> list[list[Command]]:
+    """The commands of a core before, between and after its barriers."""
+    parts: list[list[Command]] = [[]]
+    waits = {"tiu": 0, "dma": 0}
+    for c in program:
+        kind = c.fields.get("tsk_eu_typ" if c.engine == "tiu" else "cmd_special_function")
+        if c.name in WAITS and kind == WAITS[c.name]:
+            waits[c.engine] += 1
+            if waits[c.engine] == len(parts):
+                parts.append([])
+        parts[-1].append(c)
+    return parts
+
+
 class Machine:
     """A bmodel file and the memories of the chip that runs it."""
 
@@ -122,26 +138,39 @@ class Machine:
         self.chip, self.stage = chip, net.stages[0]
         if self.stage.encrypted:
             raise Unsupported(f"the coefficients of '{net.name}' are encrypted")
+        groups = [self._groups(s) for s in self.stage.subnets]
         self.memory = Memory(self._ddr_parts(), chip)
-        self.memory.static[:] = static_tables.contents(chip.name)
+        self.memories = [self.memory.of_core(i) for i in range(max(map(len, groups), default=1))]
+        for memory in self.memories:
+            memory.static[:] = static_tables.contents(chip.name)
         data = np.frombuffer(self.stage.coefficients, np.uint8)
         self._bytes(self.stage.address, len(data))[:] = data
-        self.programs = [
-            commands.decode(g.tiu, g.dma, chip.title.lower())
-            for s in self.stage.subnets
-            for g in self._groups(s)
+        self.programs = [(core, part) for cores in groups for core, part in self._in_turn(cores)]
+
+    def _in_turn(self, cores: list[list[Group]]) -> Iterator[tuple[int, list[Command]]]:
+        """What cores run between barriers, one core after the other."""
+        name = self.chip.title.lower()
+        parts = [
+            _between_barriers([c for g in gs for c in commands.decode(g.tiu, g.dma, name)])
+            for gs in cores
         ]
+        if len(set(map(len, parts))) > 1:
+            counts = ", ".join(str(len(p) - 1) for p in parts)
+            raise BadFile(f"bmodel: its cores have {counts} barriers; all need as many")
+        for part in zip(*parts, strict=True):
+            yield from enumerate(part)
 
     @staticmethod
-    def _groups(subnet: bmodel.Subnet) -> list[Group]:
+    def _groups(subnet: bmodel.Subnet) -> list[list[Group]]:
+        """The commands of each core."""
         if subnet.mode or subnet.dynamic:
             kind = "the CPU" if subnet.mode else "the chip's firmware"
             raise Unsupported(f"a part of the network runs on {kind}; only commands are simulated")
-        if len(subnet.cores) > 1:
-            raise Unsupported(
-                f"a part of the network runs on {len(subnet.cores)} cores; one is simulated"
+        if len(subnet.cores) > MOST_CORES:
+            raise BadFile(
+                f"bmodel: it runs on {len(subnet.cores)} cores; {MOST_CORES} are the most"
             )
-        return subnet.groups or (subnet.cores[0] if subnet.cores else [])
+        return subnet.cores or [subnet.groups]
 
     def _ddr_parts(self) -> list[tuple[int, int]]:
         """First address and size of each part of DDR; parts have different highest bits."""
@@ -173,9 +202,9 @@ class Machine:
             if value.size * value.itemsize != t.size:
                 raise BadInput(f"input '{t.name}' has shape {value.shape}; {t.shape} is needed")
             self._bytes(t.address, t.size)[:] = value.reshape(-1).view(np.uint8)
-        for program in self.programs:
+        for core, program in self.programs:
             for command in program:
-                execute(self.memory, command)
+                execute(self.memories[core], command)
         return {
             t.name: self._bytes(t.address, t.size).copy().view(_dtype(t)).reshape(t.shape)
             for t in self.stage.outputs
