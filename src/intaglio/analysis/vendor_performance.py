@@ -95,7 +95,7 @@ def performance(timed: Timed, chip: Chip) -> Performance:
         chip.name,
         mhz,
         timed.ddr,
-        1,
+        timed.cores,
         chip_cores=chip.cores,
         source=timed.source,
         notes=list(timed.notes),

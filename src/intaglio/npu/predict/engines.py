@@ -22,6 +22,7 @@ class Step:
     bytes: int = 0  # of DDR
     macs: int = 0
     moves: bool = False  # it moves data, and computes nothing
+    also: tuple[int, ...] = ()  # numbers of more steps that must have ended
 
 
 @dataclass(slots=True)
@@ -45,14 +46,15 @@ class Timed:
     clock: float  # MHz, of the engine that computes
     ddr: float  # GB/s
     notes: list[str] = field(default_factory=list)  # what is not counted
+    cores: int = 1
     begin: list[float] = field(default_factory=list)  # microseconds, of each step
     end: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         last: dict[str, float] = {}
         for s in self.steps:
-            waited = self.end[s.waits] if s.waits >= 0 else 0.0
-            begin = max(last.get(s.engine, 0.0), waited)
+            waited = [self.end[k] for k in (s.waits, *s.also) if k >= 0]
+            begin = max(last.get(s.engine, 0.0), *waited, 0.0)
             self.begin.append(begin)
             self.end.append(begin + s.microseconds)
             last[s.engine] = self.end[-1]
@@ -75,7 +77,7 @@ class Timed:
         causes: list[int] = []
         for i, s in enumerate(self.steps):
             own = before.get(s.engine, -1)
-            candidates = [k for k in (own, s.waits) if k >= 0]
+            candidates = [k for k in (own, s.waits, *s.also) if k >= 0]
             causes.append(max(candidates, key=lambda k: self.end[k], default=-1))
             before[s.engine] = i
         path: list[int] = []

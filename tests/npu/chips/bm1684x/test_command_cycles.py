@@ -12,6 +12,7 @@ from intaglio.npu.chips.bm1684x.variants import BM1684X, BM1688, SG2260
 from intaglio.targets import chip as chips
 
 F16, I16 = 1, 3
+BM1688_CHIP = chips.load("bm1688")
 
 
 def shape(name, *sizes):
@@ -83,3 +84,17 @@ def test_a_file_and_its_stream_take_the_same_time():
     assert set(bounds) <= {"compute", "bandwidth", "launch", "dependency"}
     slower = steps.of_file(bmodel.read(made.data), clock=500.0, ddr=5.0)
     assert file.microseconds < slower.microseconds < 12 * file.microseconds
+
+
+def test_cores_run_beside_each_other_between_barriers():
+    made = compile_bmodel(networks.random_network(4), BM1688_CHIP, cores=2)
+    timed = steps.of_file(bmodel.read(made.data))
+    assert timed.cores == 2
+    assert set(timed.busy()) == {"TIU 0", "DMA 0", "TIU 1", "DMA 1"}
+    alone = steps.of_file(bmodel.read(compile_bmodel(networks.random_network(4), BM1688_CHIP).data))
+    assert timed.microseconds < 1.2 * alone.microseconds
+    ends = [i for i, s in enumerate(timed.steps) if s.what == "wait" and s.also]
+    assert ends
+    for i in ends:
+        assert timed.begin[i] >= max(timed.end[k] for k in timed.steps[i].also)
+        assert len(timed.steps[i].also) == 4

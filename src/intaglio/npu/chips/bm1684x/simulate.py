@@ -48,7 +48,6 @@ UNITS: dict[str, Run] = {
 }
 NOTHING = ("SYSID", "SYS", "sDMA_sys")
 NO_REGISTER = 127
-WAITS = {"SYS": 9, "sDMA_sys": 4}  # kinds of commands that wait for messages of all cores
 MOST_CORES = 8
 DTYPES = {
     0: np.float32,
@@ -108,20 +107,6 @@ def write_registers(memory: Memory, f: Mapping[str, int]) -> None:
 UNITS["SYS_TR_ACC"] = write_registers
 
 
-def _between_barriers(program: list[Command]) -> list[list[Command]]:
-    """The commands of a core before, between and after its barriers."""
-    parts: list[list[Command]] = [[]]
-    waits = {"tiu": 0, "dma": 0}
-    for c in program:
-        kind = c.fields.get("tsk_eu_typ" if c.engine == "tiu" else "cmd_special_function")
-        if c.name in WAITS and kind == WAITS[c.name]:
-            waits[c.engine] += 1
-            if waits[c.engine] == len(parts):
-                parts.append([])
-        parts[-1].append(c)
-    return parts
-
-
 class Machine:
     """A bmodel file and the memories of the chip that runs it."""
 
@@ -151,7 +136,7 @@ class Machine:
         """What cores run between barriers, one core after the other."""
         name = self.chip.title.lower()
         parts = [
-            _between_barriers([c for g in gs for c in commands.decode(g.tiu, g.dma, name)])
+            commands.between_barriers([c for g in gs for c in commands.decode(g.tiu, g.dma, name)])
             for gs in cores
         ]
         if len(set(map(len, parts))) > 1:

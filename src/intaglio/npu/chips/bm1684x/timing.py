@@ -43,12 +43,13 @@ class Rates:
     write: float
     within: float  # from DDR to DDR
     near: float  # L2 memory, or within local memory
+    all_cores: float  # bytes of DDR in a cycle for all cores together
 
 
 RATES = {
-    "bm1684x": Rates(1000, 1000, 39, 4, 0.0, 0.0, 130, 3.6, 57.0, 46.0, 28.5, 60.0),
-    "bm1688": Rates(900, 750, 35, 2, 1.5, 1.25, 130, 2.6, 32.0, 32.0, 19.9, 32.0),
-    "sg2260": Rates(1000, 1000, 46, 4, 0.0, 0.0, 260, 1.5, 113.0, 113.0, 113.0, 130.0),
+    "bm1684x": Rates(1000, 1000, 39, 4, 0.0, 0.0, 130, 3.6, 57.0, 46.0, 28.5, 60.0, 57.0),
+    "bm1688": Rates(900, 750, 35, 2, 1.5, 1.25, 130, 2.6, 32.0, 32.0, 19.9, 32.0, 36.5),
+    "sg2260": Rates(1000, 1000, 46, 4, 0.0, 0.0, 260, 1.5, 113.0, 113.0, 113.0, 130.0, 546.0),
 }
 VARIANTS = {"BM1684X": BM1684X, "BM1688": BM1688, "CV186X": BM1688, "BM1690": SG2260}
 
