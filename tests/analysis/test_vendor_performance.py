@@ -28,7 +28,7 @@ def test_a_model_is_timed_by_the_commands_of_its_file(name):
     assert sum(r.microseconds for r in found.layers) == pytest.approx(found.milliseconds * 1e3)
     assert sum(r.bytes for r in file.layers) == sum(r.bytes for r in found.layers)
     half = vendor_performance.READERS[chip.file](made.data, clock=found.clock / 2)
-    assert file.npu_milliseconds < half.npu_milliseconds <= 2 * file.npu_milliseconds
+    assert file.npu_milliseconds < half.npu_milliseconds < 2.001 * file.npu_milliseconds
 
 
 def test_other_figures_need_a_program_of_our_own():
@@ -46,7 +46,7 @@ def test_perf_of_a_file(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "times come from the commands of the bmodel" in " ".join(done.stdout.split())
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
-    assert {e["args"]["name"] for e in events if e["ph"] == "M"} == {"TIU", "DMA"}
+    assert {e["args"]["name"] for e in events if e["ph"] == "M"} == {"CPU", "TIU", "DMA"}
     assert "conv" in (tmp_path / "t.svg").read_text()
     refused = command_line("perf", path, "--target", "bm1684x")
     assert refused.returncode == 2

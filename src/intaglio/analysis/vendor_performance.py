@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 from intaglio.analysis.performance import LayerRow, Part, Performance
 from intaglio.ir import Graph, Node
 from intaglio.npu.metadata import describe
+from intaglio.npu.predict.cycles import constants
 from intaglio.npu.predict.engines import CPU, LayerText, Step, Timed
 from intaglio.targets import chip as chips
 from intaglio.targets.chip import Chip
@@ -50,7 +52,7 @@ def of_graph(
     made, timed = COMPILERS[chip.file](graph, chip, clock, ddr)
     before = [n for n in made.lowered.before if isinstance(n, Node)]
     after = [n for n, _ in made.lowered.after]
-    return performance(_with_cpu(timed, before, after, chip), chip)
+    return performance(_around(timed, _on_cpu(before, chip), _on_cpu(after, chip)), chip)
 
 
 def _bmodel(graph: Graph, chip: Chip, clock: float | None, ddr: float | None) -> tuple[Any, Timed]:
@@ -89,8 +91,9 @@ READERS: dict[str, Callable[..., Performance]] = {
 
 
 def performance(timed: Timed, chip: Chip) -> Performance:
-    """The report of a timeline of commands."""
-    mhz = timed.clock
+    """The report of a timeline of commands, with the time that the runtime takes to start it."""
+    start = LayerText("start", "start by the runtime", "")
+    timed, mhz = _around(timed, [(start, constants(chip)["start"])], []), timed.clock
     result = Performance(
         chip.name,
         mhz,
@@ -155,26 +158,32 @@ def _row(
     )
 
 
-def _with_cpu(timed: Timed, before: list[Node], after: list[Node], chip: Chip) -> Timed:
-    """The timeline with the ops that the CPU runs before and after the file."""
-    steps, layers = [], list(timed.layers)
+Extra = list[tuple[LayerText, float]]  # what runs on the CPU, and its microseconds
 
-    def add(nodes: Iterable[Node], waits: int) -> None:
-        for node in nodes:
-            shape = "x".join(map(str, node.outputs[0].shape))
-            text = LayerText(node.op, node.origin or node.outputs[0].name, "", "", shape)
-            layers.append(text)
-            long = nanoseconds(node, chip.host) / 1e3
-            steps.append(Step(CPU, node.op, len(layers) - 1, long, 0.0, waits))
 
-    add(before, -1)
-    first = len(steps)
+def _on_cpu(nodes: Iterable[Node], chip: Chip) -> Extra:
+    """Ops of the CPU, with their estimated times."""
+    found = []
+    for node in nodes:
+        shape = "x".join(map(str, node.outputs[0].shape))
+        text = LayerText(node.op, node.origin or node.outputs[0].name, "", "", shape)
+        found.append((text, nanoseconds(node, chip.host) / 1e3))
+    return found
+
+
+def _around(timed: Timed, before: Extra, after: Extra) -> Timed:
+    """The timeline with steps of the CPU before and after it."""
+    layers = [*timed.layers, *(text for text, _ in (*before, *after))]
+    first, count = len(before), len(timed.layers)
+    steps = [Step(CPU, t.op, count + i, long) for i, (t, long) in enumerate(before)]
     for s in timed.steps:
-        s.waits = s.waits + first if s.waits >= 0 else first - 1
-        steps.append(s)
-    ends = range(first, len(steps))
-    add(after, max(ends, key=lambda i: timed.end[i - first], default=-1))
-    return Timed(steps, layers, timed.source, timed.clock, timed.ddr, timed.notes)
+        waits = s.waits + first if s.waits >= 0 else first - 1
+        steps.append(replace(s, waits=waits, also=tuple(k + first for k in s.also)))
+    last = max(range(len(timed.steps)), key=lambda i: timed.end[i], default=-1) + first
+    for i, (text, long) in enumerate(after):
+        steps.append(Step(CPU, text.op, count + first + i, long, 0.0, last))
+    figures = timed.source, timed.clock, timed.ddr, timed.notes
+    return Timed(steps, layers, *figures, cores=timed.cores)
 
 
 def _modules(room: str, *names: str) -> list[Any]:

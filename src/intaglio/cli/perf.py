@@ -114,7 +114,7 @@ def command(
     \b
     intaglio perf model.itg                             time of each layer
     intaglio perf model.onnx --target rk3588            compiles it first
-    intaglio perf m.bmodel                              a file of the chip's vendor
+    intaglio perf m.bmodel                              a vendor's file
     intaglio perf model.onnx --chips rk3588,k230        compares chips
     intaglio perf model.itg --core-mask 0,1             on two of its cores
     intaglio perf model.itg --clock 600 --ddr 6.4       another clock and memory
