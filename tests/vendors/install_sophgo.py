@@ -14,7 +14,7 @@ WHEEL = "tpu_mlir==1.30.2"
 NEEDED = (
     "numpy==1.24.3 onnx==1.14.1 onnxruntime==1.16.3 protobuf==3.20.3 scipy pandas "
     "opencv-python-headless<4.12 tqdm plotly graphviz pycocotools scikit-image psutil pyyaml "
-    "flatbuffers filelock transformers<4.50"
+    "flatbuffers filelock transformers<4.50 onnxruntime_extensions onnxsim==0.4.36"
 )
 OLD_LIBRARIES = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libz.so.1", "liblzma.so.5")
 

@@ -50,9 +50,11 @@ def vendor(folder: Path, chip: str = CHIP) -> dict[str, float | str]:
     return found
 
 
-def prepare(graph, folder: Path, name: str, pictures: int, chip: str) -> list[np.ndarray]:
+def prepare(
+    graph, folder: Path, name: str, pictures: int, chip: str, cores: int = 1
+) -> list[np.ndarray]:
     """Write a bmodel and its inputs; returns the outputs of our interpreter, stacked."""
-    made = compile_bmodel(graph, targets.find(chip).chip, firmware=FIRMWARE.get(chip))
+    made = compile_bmodel(graph, targets.find(chip).chip, firmware=FIRMWARE.get(chip), cores=cores)
     made.save(folder / f"{name}.bmodel")
     rng = np.random.default_rng(sum(map(ord, name)))
     feeds = {}
@@ -83,12 +85,12 @@ def _bytes(x: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(x).reshape(-1).view(np.uint8)
 
 
-def compare(graphs: dict, folder: Path, pictures: int = 1, chip: str = CHIP) -> int:
+def compare(graphs: dict, folder: Path, pictures: int = 1, chip: str = CHIP, cores: int = 1) -> int:
     """Compare all networks; returns how many were compiled, the others were refused in words."""
     expected = {}
     for name, graph in graphs.items():
         try:
-            expected[name] = prepare(graph, folder, name, pictures, chip)
+            expected[name] = prepare(graph, folder, name, pictures, chip, cores)
         except Unsupported as e:
             print(f"{name}: {e}")
     ran = vendor(folder, chip)
@@ -129,6 +131,14 @@ def test_whole_networks_are_equal(name, tmp_path):
 def test_whole_networks_are_equal_on_other_chips(name, chip, tmp_path):
     graph = networks.resnet(18) if name == "resnet18" else mobilenets.mobilenet_v2()
     assert compare({name: graph}, tmp_path, chip=chip) == 1
+
+
+@pytest.mark.parametrize(("chip", "cores"), [("bm1688", 2), ("sg2260", 8)])
+def test_networks_on_several_cores_are_equal(chip, cores, tmp_path):
+    nets = {f"net{s}": networks.random_network(s) for s in range(20)}
+    nets |= {f"cnn{s}": random_cnn(s) for s in range(10)}
+    nets |= {"mobilenet_v2": mobilenets.mobilenet_v2(), "resnet18": networks.resnet(18)}
+    assert compare(nets, tmp_path, chip=chip, cores=cores) >= 28
 
 
 @pytest.mark.parametrize("chip", ["bm1688", "sg2260"])

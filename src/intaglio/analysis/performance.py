@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from intaglio.core_mask import CoreMask, chosen_cores, mask_bits
 from intaglio.errors import BadInput, option
 from intaglio.npu.own import isa
 from intaglio.npu.predict import vendor
+from intaglio.npu.predict.engines import Timed
 from intaglio.npu.predict.timeline import Timeline, timeline
 from intaglio.package import Package
 from intaglio.passes.partition_report import OnCpu, Partition
@@ -83,6 +84,9 @@ class Performance:
     chip_cores: int = 1  # cores of the chip
     core_numbers: tuple[int, ...] = (0,)  # cores that run it
     name: str = ""  # name of the model
+    source: str = "the program of Intaglio's own instructions and the figures of the chip"
+    notes: list[str] = field(default_factory=list)  # what the time leaves out
+    commands: Timed | None = field(default=None, repr=False)  # of a vendor's file
 
     @property
     def timelines(self) -> list[Timeline]:
@@ -148,6 +152,8 @@ class Performance:
             "core_numbers",
             "all_cores",
             "mac_use",
+            "source",
+            "notes",
         )
         results = {k: getattr(self, k) for k in names}
         ranking = [
@@ -165,56 +171,14 @@ class Performance:
 
     def trace(self) -> str:
         """The timeline of NPU queues and CPU, as JSON for chrome://tracing and Perfetto."""
-        return json.dumps({"traceEvents": list(self._events()), "displayTimeUnit": "ns"})
+        from intaglio.analysis.performance_trace import events
 
-    def _events(self) -> Iterator[dict[str, Any]]:
-        yield _metadata_event("process_name", 0, 0, "CPU")
-        for core, number in enumerate(self.core_numbers):
-            yield _metadata_event("process_name", core + 1, 0, f"NPU core {number}")
-            for q, queue in enumerate(isa.QUEUES):
-                yield _metadata_event("thread_name", core + 1, q, queue)
-        for part in self.parts:
-            rows = [r for r in self.layers if r.module == part.name]
-            if part.line is None:
-                now = part.begin
-                for r in rows:
-                    yield _event(f"{r.op} {r.name}", 0, 0, now, r.microseconds, r)
-                    now += r.microseconds
-                continue
-            of, c, scale = {r.layer: r for r in rows}, part.line.costs, 1.0 / part.line.chip.clock
-            first = part.end - part.line.cycles * scale
-            for i in range(len(c)):
-                row = of[int(c.layer[i])]
-                start, end = (float(t[i]) * scale for t in (part.line.start, part.line.end))
-                yield _event(
-                    f"{isa.NAMES[int(c.op[i])]} {row.name}",
-                    int(c.core[i]) + 1,
-                    int(c.queue[i]),
-                    first + start,
-                    end - start,
-                    row,
-                )
+        return json.dumps({"traceEvents": list(events(self)), "displayTimeUnit": "ns"})
 
     def __str__(self) -> str:
         from intaglio.analysis.performance_text import text
 
         return text(self)
-
-
-def _metadata_event(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
-    return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
-
-
-def _event(name: str, pid: int, tid: int, begin: float, long: float, r: LayerRow) -> dict[str, Any]:
-    return {
-        "name": name,
-        "ph": "X",
-        "pid": pid,
-        "tid": tid,
-        "ts": begin,
-        "dur": long,
-        "args": {"id": r.id, "module": r.module, "bound": r.bound},
-    }
 
 
 def performance(

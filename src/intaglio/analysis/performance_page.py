@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 
 from intaglio.analysis.charts import COLOURS, head, round_steps
@@ -13,7 +13,8 @@ from intaglio.npu.own import isa
 
 LEFT, RIGHT, LANE = 110, 24, 24  # pixels left and right of the lanes, and height of a lane
 OF = dict(zip((*isa.QUEUES, "CPU"), COLOURS, strict=False))
-BOUND = {"compute": OF["compute"], "bandwidth": OF["load"], "launch": "#b08d2f", "CPU": OF["CPU"]}
+BOUND = {"compute": OF["compute"], "bandwidth": OF["load"], "launch": "#b08d2f"}
+BOUND |= {"dependency": "#8e5ea2", "CPU": OF["CPU"]}
 LOOK = """
 body { max-width: 100em; } .wide { overflow-x: auto; }
 .wide svg { min-width: 52em; width: 100%; height: auto; }
@@ -40,9 +41,8 @@ document.querySelectorAll('.layers th').forEach((th, i) => th.addEventListener('
 
 # ---- timeline ------------------------------------------------------------------------------------
 def picture(p: Performance, width: int = 1000) -> str:
-    """The timeline: a lane for each queue of each core, and one for the CPU."""
-    lanes = [(core, q) for core in range(p.cores) for q in range(len(isa.QUEUES))]
-    lanes = [*([(-1, -1)] if p.cpu_milliseconds else []), *(lanes if p.timelines else [])]
+    """The timeline: a lane for each queue of each core or each engine, and one for the CPU."""
+    lanes = list(_lanes(p))
     whole = max((part.end for part in p.parts), default=0.0)
     high = LANE * len(lanes) + 40
     parts = [head(width + LEFT + RIGHT, high)]
@@ -57,18 +57,37 @@ def picture(p: Performance, width: int = 1000) -> str:
             f'<text class="soft" x="{x:.1f}" y="{high - 12}" text-anchor="middle">'
             f"{t:g}{' ms' if t == ticks[-1] else ''}</text>"
         )
-    for number, (core, q) in enumerate(lanes):
-        y, queue = LANE * number + 8, isa.QUEUES[q] if core >= 0 else "CPU"
-        words = f"core {p.core_numbers[core]} {queue}" if core >= 0 else "CPU"
+    for number, (words, colour, intervals) in enumerate(lanes):
+        y = LANE * number + 8
         parts.append(
             f'<text class="soft" x="{LEFT - 8}" y="{y + 13}" text-anchor="end">{words}</text>'
         )
         parts += [
             f'<rect x="{LEFT + a:.1f}" y="{y}" width="{max(b - a, 0.4):.1f}" height="18" '
-            f'fill="{OF[queue]}"><title>{escape(_tooltip(who, us))}</title></rect>'
-            for a, b, who, us in _boxes(p, core, q, scale)
+            f'fill="{colour}"><title>{escape(_tooltip(who, us))}</title></rect>'
+            for a, b, who, us in _boxes(intervals, scale)
         ]
     return "".join([*parts, "</svg>"])
+
+
+Interval = tuple[float, float, LayerRow]  # begin and end in microseconds
+
+
+def _lanes(p: Performance) -> Iterator[tuple[str, str, list[Interval]]]:
+    """Name, colour and busy intervals of each lane."""
+    if p.commands is not None:
+        of, timed = {r.layer: r for r in p.layers}, p.commands
+        for engine, colour in zip(timed.busy(), COLOURS, strict=False):
+            times = zip(timed.steps, timed.begin, timed.end, strict=True)
+            yield (engine, colour, [(a, b, of[s.layer]) for s, a, b in times if s.engine == engine])
+        return
+    lanes = [(core, q) for core in range(p.cores) for q in range(len(isa.QUEUES))]
+    lanes = [*([(-1, -1)] if p.cpu_milliseconds else []), *(lanes if p.timelines else [])]
+    for core, q in lanes:
+        queue = isa.QUEUES[q] if core >= 0 else "CPU"
+        words = f"core {p.core_numbers[core]} {queue}" if core >= 0 else "CPU"
+        found = [i for part in p.parts for i in _busy_intervals(p, part, core, q)]
+        yield words, OF[queue], found
 
 
 def _tooltip(rows: list[LayerRow], microseconds: float) -> str:
@@ -82,23 +101,20 @@ def _tooltip(rows: list[LayerRow], microseconds: float) -> str:
 Box = tuple[float, float, list[LayerRow], float]  # from, to (pixels), layers, microseconds
 
 
-def _boxes(p: Performance, core: int, q: int, scale: float) -> list[Box]:
+def _boxes(intervals: list[Interval], scale: float) -> list[Box]:
     """The boxes of a lane; boxes that touch on the screen are merged."""
     runs: list[Box] = []
-    for part in p.parts:
-        for begin, end, row in _busy_intervals(p, part, core, q):
-            a, b = begin * scale, end * scale
-            if runs and a - runs[-1][1] < 0.5 and (row is runs[-1][2][-1] or b - a < 3):
-                first, _, rows, us = runs[-1]
-                runs[-1] = (first, b, [*rows, row], us + end - begin)
-            else:
-                runs.append((a, b, [row], end - begin))
+    for begin, end, row in intervals:
+        a, b = begin * scale, end * scale
+        if runs and a - runs[-1][1] < 0.5 and (row is runs[-1][2][-1] or b - a < 3):
+            first, _, rows, us = runs[-1]
+            runs[-1] = (first, b, [*rows, row], us + end - begin)
+        else:
+            runs.append((a, b, [row], end - begin))
     return runs
 
 
-def _busy_intervals(
-    p: Performance, part: Part, core: int, q: int
-) -> list[tuple[float, float, LayerRow]]:
+def _busy_intervals(p: Performance, part: Part, core: int, q: int) -> list[Interval]:
     """The intervals in which a lane is busy, in microseconds, with their layers."""
     rows, line = [r for r in p.layers if r.module == part.name], part.line
     found, now = [], part.begin

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from intaglio.analysis.performance import LayerRow, Performance
-from intaglio.npu.own import isa
 from intaglio.text_table import aligned, wrapped
 
 COLUMNS = (
@@ -124,8 +123,9 @@ def summary(p: Performance) -> list[str]:
         f"bound by {', '.join(f'{k} {v:.0%}' for k, v in p.bounds().items())} of the time",
     ]
     for name, busy in _busy(p):
-        parts = [f"{q} {' '.join(f'{v:.0%}' for v in busy[q])}" for q in (*isa.QUEUES, "ddr")]
+        parts = [f"{q} {' '.join(f'{v:.0%}' for v in values)}" for q, values in busy.items()]
         lines.append(f"{name}: busy {', '.join(parts)}")
-    if p.chip_cores > p.cores:
+    lines += [f"not counted: {note}" for note in p.notes]
+    if p.chip_cores > p.cores and p.commands is None:
         lines.append(f"with all {p.chip_cores} cores: at most {p.all_cores:.2f} times as fast")
     return lines

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 import intaglio
+from intaglio.analysis import vendor_performance
 from intaglio.analysis.memory import Report, lives
 from intaglio.analysis.memory import memory as memory_of
 from intaglio.analysis.performance import Performance, performance
-from intaglio.errors import BadInput, option
+from intaglio.errors import BadInput, Unsupported, option
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.npu.lowering.target import npu_target
 from intaglio.npu.memory import Memory
@@ -54,6 +55,12 @@ class WhatIf:
         """Does it need another program?"""
         return replace(self, clock=None, ddr=None, core_mask=None) != WhatIf()
 
+    @property
+    def in_commands(self) -> bool:
+        """Can a vendor's file be written for it? Else only a program of our own can."""
+        only = replace(self, clock=None, ddr=None, sram=None, batch=None)
+        return replace(only, dtype=None) == WhatIf() and self.dtype in (None, "int8", "i8")
+
     def check(self) -> None:
         """BadInput if a figure is impossible on every chip."""
         for name, v in asdict(self).items():
@@ -81,6 +88,7 @@ class Model:
     ):
         self.graph_for = (lambda target: graph) if isinstance(graph, Graph) else graph
         self.by_layer, self.as_vendor = by_layer, as_vendor
+        self.own_program = by_layer or as_vendor  # predict from it, not from a vendor's commands
         self._made: dict[tuple[Any, ...], tuple[Package, Chip]] = {}
 
     def compiled(self, target: str, what: WhatIf) -> tuple[Package, Chip]:
@@ -112,6 +120,30 @@ class Model:
         return self.as_vendor and not vendor.GROUPS_LAYERS[chip.family]
 
     def performance(self, target: str, what: WhatIf) -> Performance:
+        """From the commands of the vendor's file, if the chip has one that holds the network."""
+        why = ""
+        if not self.own_program and what.in_commands and chips.load(target).file:
+            try:
+                return self._of_commands(target, what)
+            except Unsupported as e:
+                why = f"; no {chips.load(target).file} holds this network: {e}"
+        found = self._of_program(target, what)
+        found.source += why
+        return found
+
+    def _of_commands(self, target: str, what: WhatIf) -> Performance:
+        what.check()
+        chip = chips.load(target)
+        if what.sram is not None:
+            chip = replace(chip, sram=what.sram)
+        graph = self.graph_for(target)
+        if what.batch is not None:
+            graph = batched(graph, what.batch)
+        found = vendor_performance.of_graph(graph, chip, what.clock, what.ddr)
+        found.batch = what.batch or 1
+        return found
+
+    def _of_program(self, target: str, what: WhatIf) -> Performance:
         package, chip = self.compiled(target, what)
         dtype = dtype_of(what.dtype or "int8")
         size = size_of(dtype)

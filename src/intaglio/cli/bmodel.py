@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from intaglio.npu.chips.bm1684x.compile import Compiled
 
 
-def make(graph: Graph, chip: Chip, level: int, firmware: str | None = None) -> Compiled:
+def make(
+    graph: Graph, chip: Chip, level: int, firmware: str | None = None, cores: int = 1
+) -> Compiled:
     """Compile a quantised graph; `firmware` is a file that the bmodel brings along."""
     from intaglio.npu.chips.bm1684x.compile import compile_bmodel
 
-    return compile_bmodel(graph, chip, level, firmware=firmware)
+    return compile_bmodel(graph, chip, level, firmware=firmware, cores=cores)
 
 
 def facts(made: Compiled) -> dict[str, Any]:

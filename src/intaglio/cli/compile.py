@@ -223,13 +223,14 @@ def command(
             "--batch": settings.batch,
             "--disable": settings.disable,
             "--dump-dir": settings.dump_dir,
-            "--cores": settings.cores != 1,
+            "--cores": settings.cores != 1 and kind.name != "bmodel",
             "--precision": settings.precision not in (None, "f32"),
         }
         to = vendor_files.output_path(model, out, kind)
         load = options.load_arguments(**model_options)
         extra: dict[str, Any] = {"version": int(kmodel)} if kmodel else {}
         extra |= {"firmware": firmware} if firmware else {}
+        extra |= {"cores": settings.cores} if kind.name == "bmodel" else {}
         given_as = target, settings.level, packaging, load
         vendor_files.write(model, to, kind, *given_as, as_json, quiet, extra)
         return

@@ -10,7 +10,15 @@ from typing import Any
 import click
 
 from intaglio import progress
-from intaglio.cli import fitted, key_options, model_files, options, progress_line, runs_on
+from intaglio.cli import (
+    fitted,
+    key_options,
+    model_files,
+    options,
+    progress_line,
+    runs_on,
+    vendor_files,
+)
 from intaglio.cli.chip_names import CHIP, CHIPS
 from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable
@@ -97,7 +105,7 @@ def command(
     trace: str | None,
     **model_options: Any,
 ) -> None:
-    """Predict the speed of MODEL, a package (.itg) or a model file, on a chip.
+    """Predict the speed of MODEL, a package (.itg), a vendor's file or a model file, on a chip.
 
     Nothing is measured: times come from a model of the chip, without the chip itself.
 
@@ -106,6 +114,7 @@ def command(
     \b
     intaglio perf model.itg                             time of each layer
     intaglio perf model.onnx --target rk3588            compiles it first
+    intaglio perf m.bmodel                              a vendor's file
     intaglio perf model.onnx --chips rk3588,k230        compares chips
     intaglio perf model.itg --core-mask 0,1             on two of its cores
     intaglio perf model.itg --clock 600 --ddr 6.4       another clock and memory
@@ -127,7 +136,7 @@ def command(
         raise BadInput("--chips names the chips; leave out --target")
     if payoff and what != WhatIf():
         raise BadInput(f"--payoff makes its own assumptions; leave out {what}")
-    if (chips or payoff) and source.package is not None:
+    if (chips or payoff) and (source.package is not None or source.vendor is not None):
         raise BadInput("a package is for one chip; --chips and --payoff need the model file")
     if payoff:
         _payoff(source, source.chip(target), as_json)
@@ -152,6 +161,7 @@ def _one(
     from intaglio.analysis.whatif import WhatIf
     from intaglio.files import write_atomically
 
+    source.compare([what, WhatIf()])
     with progress_line.shown():
         found = source.predict(target, what)
         usual = source.predict(target, WhatIf()) if what != WhatIf() else None
@@ -169,6 +179,7 @@ def _one(
         click.echo(json.dumps(plain, indent=1))
         return
     click.echo(performance_text.text(found))
+    fitted.echo(f"times come from {found.source}")
     fitted.echo(f"{runs_on.PREDICTED}; no part of this ran on {found.chip}")
     if words:
         fitted.echo(f"\n{words}")
@@ -181,12 +192,20 @@ class _Source:
         self.path, self.by_layer, self.as_vendor, self.load = path, by_layer, as_vendor, load
         self.package: Any = None
         self._model: Any = None
-        if model_files.is_package(path):
+        self.vendor = vendor_files.find(path)
+        if self.vendor is None and model_files.is_package(path):
             self.package = model_files.load_package(path)
+
+    def compare(self, whats: list[Any]) -> None:
+        """Predict all of these in the same way: from commands only if a file can have them."""
+        if self.package is None and self.vendor is None and not all(w.in_commands for w in whats):
+            self.model.own_program = True
 
     def predict(self, target: str | None, what: Any) -> Any:
         from intaglio.analysis.performance import performance
 
+        if self.vendor is not None:
+            return self._vendor_file(target, what)
         if self.package is None:
             found = self.model.performance(self.chip(target), what)
             found.name = Path(self.path).stem
@@ -200,6 +219,20 @@ class _Source:
         found.name = Path(self.path).stem
         return found
 
+    def _vendor_file(self, target: str | None, what: Any) -> Any:
+        """The prediction of a vendor's file, from its commands."""
+        from intaglio.analysis import vendor_performance
+
+        assert self.vendor is not None
+        if what.recompiles or self.by_layer or self.as_vendor or target or what.core_mask:
+            raise BadInput(
+                f"a {self.vendor.name} is compiled already; only --clock and --ddr change it"
+            )
+        data = vendor_files.load(self.path)
+        found = vendor_performance.READERS[self.vendor.name](data, what.clock, what.ddr)
+        found.name = Path(self.path).stem
+        return found
+
     def chip(self, target: str | None) -> str:
         if target is None:
             raise BadInput("no chip is given; add --target NAME; `intaglio targets` lists them")
@@ -207,7 +240,7 @@ class _Source:
 
     @property
     def model(self) -> Any:
-        if self.package is not None:
+        if self.package is not None or self.vendor is not None:
             raise BadInput("a package is compiled already; this needs the model file")
         if self._model is None:
             self._model = model_files.integer_model(
@@ -255,6 +288,7 @@ def _sweep(
     for v in values:
         replace(what, **{name: v}).check()
     rows: list[tuple[Any, Any]] = []
+    source.compare([replace(what, **{name: v}) for v in values])
     with progress_line.shown():
         for i, v in enumerate(values):
             with progress.inside(f"predicting for value of {name}", i, len(values)):
@@ -274,6 +308,7 @@ def _sweep(
 def _payoff(source: _Source, target: str, as_json: bool) -> None:
     from intaglio.analysis import payoff
 
+    source.model.own_program = True  # of which more cores can be had
     with progress_line.shown():
         found = payoff.payoff(source.model, target)
     click.echo(json.dumps(payoff.to_dict(found), indent=1) if as_json else payoff.text(found))

@@ -9,9 +9,10 @@ import numpy as np
 from intaglio.errors import Unsupported
 from intaglio.ir import Array
 from intaglio.npu.chips.bm1684x import native_units, numbers
-from intaglio.npu.chips.bm1684x.division import divide
-from intaglio.npu.chips.bm1684x.lanes import LANE, Memory, strides
+from intaglio.npu.chips.bm1684x.division import divide, divide_halves
+from intaglio.npu.chips.bm1684x.lanes import Memory
 from intaglio.npu.chips.bm1684x.numbers import FLOATS
+from intaglio.npu.chips.bm1684x.variants import SG2260
 
 Fields = Mapping[str, int]
 SHAPE = ("res0_n", "res0_c", "res0_h", "res0_w")
@@ -28,7 +29,7 @@ def operand(memory: Memory, f: Fields, name: str, shape: tuple[int, ...] = ()) -
     shape = shape or tuple(f[s] for s in SHAPE)
     given = tuple(f.get(f"{name}_{d}_str", 0) for d in "nchw")
     address = f[f"{name}_addr"]
-    steps = strides(shape, code, f.get(f"{name}_str", 0), address // LANE, given)
+    steps = memory.strides(shape, code, f.get(f"{name}_str", 0), address, given)
     raw = memory.read(address, numbers.dtype(code, signed), shape, steps)
     return numbers.from_bits(raw, code)
 
@@ -39,7 +40,7 @@ def store(memory: Memory, f: Fields, values: Array, signed: int | bool) -> None:
     values = as_type(values, code, signed)
     shape = tuple(f[s] for s in SHAPE)
     given = tuple(f.get(f"res0_{d}_str", 0) for d in "nchw")
-    steps = strides(shape, code, f.get("res0_str", 0), address // LANE, given)
+    steps = memory.strides(shape, code, f.get("res0_str", 0), address, given)
     memory.write(address, np.broadcast_to(values, shape), steps)
 
 
@@ -71,6 +72,13 @@ def run(memory: Memory, f: Fields) -> None:
         return store(memory, f, a, f["opd0_sign"])
     third = _third(memory, f) if count > 2 else None
     if floats:
+        if (
+            kind == DIV
+            and b is not None
+            and f["opd0_prec"] == numbers.F16
+            and memory.chip is SG2260
+        ):
+            return store(memory, f, divide_halves(a, b, f["opd2_n_str"] + 1), 1)
         store(memory, f, _float(kind, a, b, third, f), 1)
     else:
         store(memory, f, _integer(kind, a, b, third, f, signed), signed)
@@ -101,7 +109,7 @@ def _fast(memory: Memory, f: Fields, kind: int, count: int) -> bool:
             tensors.append(native_units.constant(value))
             continue
         given = tuple(f[f"{name}_{d}_str"] for d in "nchw")
-        steps = strides(shape, prec, f[f"{name}_str"], address // LANE, given)
+        steps = memory.strides(shape, prec, f[f"{name}_str"], address, given)
         dtype = numbers.dtype(prec, sign)
         tensors.append(native_units.tensor(memory, address, dtype, shape, steps))
     y, a, b = tensors
@@ -111,7 +119,8 @@ def _fast(memory: Memory, f: Fields, kind: int, count: int) -> bool:
         a, b = b, a
     if _overlap(y, a) or (b.type != native_units.CONSTANT and _overlap(y, b)):
         return False
-    native_units.rows(_FAST[kind], shape, y, a, b, shift, mode, kind not in (MUL, ADD, SUB))
+    exact = kind not in (MUL, ADD, SUB)
+    native_units.rows(_FAST[kind], shape, y, a, b, shift, mode, exact, lanes=memory.lanes)
     return True
 
 
@@ -129,7 +138,7 @@ def _third(memory: Memory, f: Fields) -> Array:
         return numbers.constant(f["opd2_addr"], f["opd2_prec"], f["opd2_sign"])
     code, address = f["opd2_prec"], f["opd2_addr"]
     shape = 1, f["res0_c"], 1, 1
-    steps = strides(shape, code, 1, address // LANE)
+    steps = memory.strides(shape, code, 1, address)
     return memory.read(address, numbers.dtype(code, f["opd2_sign"]), shape, steps)
 
 

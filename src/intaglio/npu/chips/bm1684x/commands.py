@@ -22,6 +22,8 @@ ENDS = {
     },
 }
 ENDS["bm1690"] = ENDS["bm1688"]
+SENDS = {"SYS": 8, "sDMA_sys": 3}  # kinds of commands that send a message to all cores
+WAITS = {"SYS": 9, "sDMA_sys": 4}  # and that wait for those of all cores
 DEPENDENCY = {"bm1690": (1 << 20) - 1}  # bits of a dependency that are a number
 
 
@@ -144,3 +146,22 @@ def in_order(tiu: list[Command], dma: list[Command], chip: str = "bm1684x") -> l
                 "of the other engine, which never ends"
             )
     return order
+
+
+def is_one_of(c: Command, kinds: dict[str, int]) -> bool:
+    """Whether a command is one of `SENDS` or `WAITS`."""
+    kind = c.fields.get("tsk_eu_typ" if c.engine == "tiu" else "cmd_special_function")
+    return c.name in kinds and kind == kinds[c.name]
+
+
+def between_barriers(program: list[Command]) -> list[list[Command]]:
+    """The commands of a core before, between and after its barriers."""
+    parts: list[list[Command]] = [[]]
+    waits = {"tiu": 0, "dma": 0}
+    for c in program:
+        if is_one_of(c, WAITS):
+            waits[c.engine] += 1
+            if waits[c.engine] == len(parts):
+                parts.append([])
+        parts[-1].append(c)
+    return parts

@@ -67,6 +67,7 @@ def compile_bmodel(
     level: int = 3,
     grouped: bool = True,
     firmware: str | Path | None = None,
+    cores: int = 1,
 ) -> Compiled:
     """Compile a quantised graph to a bmodel; the given graph stays unchanged.
 
@@ -81,32 +82,45 @@ def compile_bmodel(
     graph = graph.copy()
     passes.run(graph, passes.neutral(), level)
     lowered = lower(graph, npu_target(chip, also=why_not))
-    return compile_layers(lowered, chip, grouped, firmware)
+    return compile_layers(lowered, chip, grouped, firmware, cores)
 
 
 def compile_layers(
-    lowered: Lowered, chip: Chip, grouped: bool = True, firmware: str | Path | None = None
+    lowered: Lowered,
+    chip: Chip,
+    grouped: bool = True,
+    firmware: str | Path | None = None,
+    cores: int = 1,
 ) -> Compiled:
     """The bmodel of layers that are lowered already."""
     variant = VARIANTS[chip.name]
     lowered.graph = as_unsigned(lowered.graph)
-    program = schedule.build(lowered.graph, chip, grouped, chip_layout=BmLayout(variant))
+    program = schedule.build(lowered.graph, chip, grouped, cores, BmLayout(variant))
     stage, addresses = _memory(lowered, program, variant)
-    stream = Encoder(program, addresses).run()
+    streams = [Encoder(program, addresses, core=core).run() for core in range(cores)]
+    made = [_group(stream, variant) for stream in streams]
+    stage.cores = cores
+    by_core = variant.by_core or cores > 1
+    subnet = Subnet(stage.inputs, stage.outputs, [] if by_core else made)
+    subnet.cores = [[group] for group in made] if by_core else []
+    stage.subnets = [subnet]
+    model = Bmodel([Net(lowered.graph.name or "net", [stage])], variant.title)
+    if firmware is not None:
+        model.kernel = Path(firmware).name, _read(firmware)
+    every = [c for stream in streams for c in stream]
+    return Compiled(model, lowered, program, every, bmodel.write(model))
+
+
+def _group(stream: list[Command], chip: Variant) -> Group:
+    """The commands of one core, encoded."""
     counts = {e: sum(c.engine == e for c in stream) for e in commands.ENGINES}
     if max(counts.values()) > MAX_COMMANDS:
         raise Unsupported(
             f"{chip.name}: the program has {max(counts.values())} commands for one engine; "
             f"at most {MAX_COMMANDS} can be numbered: use a smaller input"
         )
-    tiu, dma = commands.encode(stream, variant.title.lower())
-    group = Group(tiu, dma, counts["tiu"] + 1, counts["dma"] + 1)
-    groups, cores = ([], [[group]]) if variant.by_core else ([group], [])
-    stage.subnets = [Subnet(stage.inputs, stage.outputs, groups, cores)]
-    model = Bmodel([Net(lowered.graph.name or "net", [stage])], variant.title)
-    if firmware is not None:
-        model.kernel = Path(firmware).name, _read(firmware)
-    return Compiled(model, lowered, program, stream, bmodel.write(model))
+    tiu, dma = commands.encode(stream, chip.title.lower())
+    return Group(tiu, dma, counts["tiu"] + 1, counts["dma"] + 1)
 
 
 def _memory(lowered: Lowered, program: schedule.Compiled, chip: Variant) -> tuple[Stage, Addresses]:

@@ -6,20 +6,19 @@ import numpy as np
 
 from intaglio.errors import Unsupported
 from intaglio.ir import Array
-from intaglio.npu.chips.bm1684x import arithmetic, native_units, numbers
+from intaglio.npu.chips.bm1684x import arithmetic, native_units, numbers, requantize
 from intaglio.npu.chips.bm1684x.arithmetic import Fields
-from intaglio.npu.chips.bm1684x.lanes import LANE, LANES, Memory, strides
+from intaglio.npu.chips.bm1684x.lanes import Memory
 from intaglio.npu.chips.bm1684x.numbers import F32, FLOATS, I8, I32
 from intaglio.npu.chips.bm1684x.windows import BYTE, EXACT, Windows, input_of, per_channel
 
-IC_AT_ONCE = {I8: 64, numbers.F16: 32, numbers.BF16: 32, F32: 1}  # inputs side by side in weights
-HALF_BLOCK = 32  # products of f16 that are added at once
+IC_SHARE = {I8: 1, numbers.F16: 2, numbers.BF16: 2, F32: 64}  # of the inputs side by side
 
 
 def conv(memory: Memory, f: Fields) -> None:
     """A CONV command."""
     code = f["opd0_prec"]
-    if f["tsk_eu_typ"] or code not in IC_AT_ONCE:
+    if f["tsk_eu_typ"] or code not in IC_SHARE:
         raise Unsupported(f"command CONV of kind {f['tsk_eu_typ']} on type {code} is not simulated")
     windows = Windows(memory, f, input_of(memory, f, f["opd0_c"]))
     weights = _weights(memory, f)
@@ -35,10 +34,17 @@ def conv(memory: Memory, f: Fields) -> None:
     if code in FLOATS:
         bias = per_channel(memory, f, "opd2", F32, 1)
         y = _float_conv(windows, weights, shape, bias, before)
+        y = np.maximum(y, 0) if memory.chip.rounds and f["relu"] else y
     else:
         y = _integer_conv(windows, weights - _weight_zero(memory, f), shape)
         if before is not None:
             y = y + before.astype(np.int64)
+        if memory.chip.rounds:
+            bias = per_channel(memory, f, "opd2", I32, f["opd2_sign"])
+            y = y + bias.astype(np.int64) if bias.any() else y
+            if requantize.store_fused(memory, f, y):
+                return
+            y, signed = requantize.fused(memory, f, y), f["res0_sign"]
         if f["res0_prec"] != I32 or y.dtype != np.int32 or not signed:
             y = numbers.saturate(y.astype(np.int64), f["res0_prec"], signed)
     arithmetic.store(memory, {**f, "res0_str": 0}, y, signed)
@@ -55,10 +61,10 @@ def _weights(memory: Memory, f: Fields) -> Array:
     if f["opd1_const"]:
         value = numbers.constant(f["opd1_addr"], code, f["opd1_sign"])
         return np.broadcast_to(value, (oc, ic, kh, kw))
-    at_once = IC_AT_ONCE[code]
+    at_once = max(1, memory.chip.inputs_at_once // IC_SHARE[code])
     row = -(-ic // at_once) * kh * kw * at_once
     shape = 1, oc, 1, row
-    blocks = -(-(f["opd1_addr"] // LANE + oc) // LANES)
+    blocks = memory.blocks(f["opd1_addr"], oc)
     raw = memory.read(
         f["opd1_addr"], numbers.dtype(code, f["opd1_sign"]), shape, (row * blocks, row, row, 1)
     )
@@ -67,10 +73,15 @@ def _weights(memory: Memory, f: Fields) -> Array:
 
 
 def _weight_zero(memory: Memory, f: Fields) -> Array:
+    if memory.chip.rounds:
+        if not f["opd4_const"]:
+            raise Unsupported("command CONV with zeros of weights in memory is not simulated")
+        zero = memory.registers.get(requantize.ZERO_REGISTER, 0) if f["rq"] else 0
+        return numbers.constant(zero, numbers.I16, 1)
     if f["opd2_const"]:
         return numbers.constant(f["opd2_addr"], I8, f["opd2_sign"]).astype(np.int16)
     shape, address = (1, f["opd0_c"], 1, 1), f["opd2_addr"]
-    steps = strides(shape, I8, 1, address // LANE)
+    steps = memory.strides(shape, I8, 1, address)
     return memory.read(address, numbers.dtype(I8, f["opd2_sign"]), shape, steps).astype(np.int16)
 
 
@@ -111,7 +122,7 @@ def _native_conv(
     weights, sizes = weights.reshape(oc, *offsets.shape), None
     if half:
         native_units.needed("sums of f16")
-        offsets, weights, sizes = _in_blocks(offsets, weights)
+        offsets, weights, sizes = _in_blocks(offsets, weights, windows.half_block)
     offsets, weights = offsets.reshape(-1), weights.reshape(1, oc, -1)
     starts = [None if a is None else _in_rows(a, shape, width) for a in begin]
     y = np.empty((n, oc, oh * width), np.int32 if exact else np.float32)
@@ -124,13 +135,13 @@ def _native_conv(
     return y.reshape(n, oc, oh, width)[..., :ow]
 
 
-def _in_blocks(offsets: Array, weights: Array) -> tuple[Array, Array, Array]:
-    """Taps [inputs, kernel] in the chip's order: 32 inputs, all taps, then the next 32 inputs."""
+def _in_blocks(offsets: Array, weights: Array, size: int) -> tuple[Array, Array, Array]:
+    """Taps [inputs, kernel] in the chip's order: `size` inputs, all taps, then the next ones."""
     order, sizes = [], []
     inputs, taps = offsets.shape
     places = np.arange(inputs * taps).reshape(inputs, taps)
-    for first in range(0, inputs, HALF_BLOCK):
-        part = places[first : first + HALF_BLOCK]
+    for first in range(0, inputs, size):
+        part = places[first : first + size]
         order.append(part.T.reshape(-1))
         sizes += [len(part)] * taps
     index = np.concatenate(order)

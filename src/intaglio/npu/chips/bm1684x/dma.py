@@ -8,7 +8,7 @@ from intaglio.errors import BadFile, Unsupported
 from intaglio.ir import Array
 from intaglio.npu.chips.bm1684x import numbers
 from intaglio.npu.chips.bm1684x.arithmetic import Fields
-from intaglio.npu.chips.bm1684x.lanes import LANES, LOCAL, LOCAL_AT, MOST, Dims, Memory
+from intaglio.npu.chips.bm1684x.lanes import MOST, Dims, Memory
 
 COPY, TRANSPOSE, COLLECT, BROADCAST, DISTRIBUTE = range(5)
 _UNSIGNED: dict[int, np.dtype] = {
@@ -26,18 +26,30 @@ class Place:
         self.address = f[f"{side}_start_addr_l32"] | f[f"{side}_start_addr_h8"] << 32
         self.sizes = tuple(f[f"{side}_{d}size"] for d in "nchw")
         self.steps = tuple(f[f"{side}_{d}stride"] for d in "nchw")
-        self.local = LOCAL_AT <= self.address < LOCAL_AT + LOCAL
+        self.at = memory.local(self.address)
+
+    @property
+    def local(self) -> bool:
+        """Whether it lies in local memory."""
+        return self.at is not None
+
+    def packed(self, dtype: np.dtype, shape: Dims) -> tuple[int, ...]:
+        """Strides of a tensor in local memory whose planes are aligned."""
+        _, c, h, w = shape
+        per = self.memory.eu_bytes // dtype.itemsize
+        plane = -(-h * w // per) * per
+        return plane * self.memory.blocks(self.at or 0, c), plane, w, 1
 
     def read(self, dtype: np.dtype, shape: Dims, steps: Dims) -> Array:
         """A tensor of this side; a view where possible."""
-        if self.local:
-            return self.memory.read(self.address - LOCAL_AT, dtype, shape, steps)
+        if self.at is not None:
+            return self.memory.read(self.at, dtype, shape, steps)
         return self.memory.flat(self.address, dtype, shape, steps)
 
     def write(self, values: Array, steps: Dims) -> None:
         """Store a tensor."""
-        if self.local:
-            self.memory.write(self.address - LOCAL_AT, values, steps)
+        if self.at is not None:
+            self.memory.write(self.at, values, steps)
         else:
             self.memory.flat(self.address, values.dtype, values.shape, steps)[...] = values
 
@@ -56,7 +68,7 @@ def _constant(f: Fields, dtype: np.dtype) -> Array:
 def _whole_mask(f: Fields) -> None:
     if f["localmem_mask_l32"] & f["localmem_mask_h32"] != 0xFFFFFFFF:
         raise Unsupported("a DMA command with a mask of lanes is not simulated")
-    if f["decompress_enable"]:
+    if f.get("decompress_enable"):
         raise Unsupported("a DMA command that decompresses is not simulated")
 
 
@@ -98,13 +110,9 @@ def tensor(memory: Memory, f: Fields) -> None:
     target.write(values if overlap else values.copy(), to_steps)
 
 
-def _packed(place: Place, dtype: np.dtype) -> tuple[int, int, int, int]:
+def _packed(place: Place, dtype: np.dtype) -> tuple[int, ...]:
     _, c, h, w = place.sizes
-    if not place.local:
-        return c * h * w, h * w, w, 1
-    plane = -(-h * w // (64 // dtype.itemsize)) * (64 // dtype.itemsize)
-    lane = (place.address - LOCAL_AT) // (LOCAL // LANES)
-    return plane * -(-(lane + c) // LANES), plane, w, 1
+    return place.packed(dtype, place.sizes) if place.local else (c * h * w, h * w, w, 1)
 
 
 def matrix(memory: Memory, f: Fields) -> None:
@@ -122,13 +130,11 @@ def matrix(memory: Memory, f: Fields) -> None:
         raise BadFile(f"a DMA command moves a matrix of {rows}x{columns} in columns of {width}")
     local = (columns, rows) if turned else (rows, columns)
     shape = local[0], -(-local[1] // width), 1, width
+    steps: tuple[int, ...]
     if f["stride_enable"]:
         steps = lanes.steps[0], lanes.steps[1], width, 1
     else:
-        per = 64 // dtype.itemsize
-        plane = -(-width // per) * per
-        lane = (lanes.address - LOCAL_AT) // (LOCAL // LANES)
-        steps = plane * -(-(lane + shape[1]) // LANES), plane, width, 1
+        steps = lanes.packed(dtype, shape)
     inside, rest = local[1] // width, local[1] % width
     if source.local:
         values = source.read(dtype, shape, steps).reshape(local[0], -1)[:, : local[1]]
@@ -145,12 +151,10 @@ def matrix(memory: Memory, f: Fields) -> None:
         target.write(whole.reshape(local[0], inside, 1, width), steps)
     if rest:
         last = np.ascontiguousarray(values[:, inside * width :]).reshape(local[0], 1, 1, rest)
-        lane, block = inside % LANES, inside // LANES
-        first = (target.address - LOCAL_AT) // (LOCAL // LANES)
-        block = (first + inside) // LANES
-        lane = (first + inside) % LANES
-        offset = (target.address - LOCAL_AT) % (LOCAL // LANES)
-        address = lane * (LOCAL // LANES) + offset + block * steps[1] * dtype.itemsize
+        size = memory.chip.lane_bytes
+        first, offset = divmod(target.at or 0, size)
+        block, lane = divmod(first + inside, memory.lanes)
+        address = lane * size + offset + block * steps[1] * dtype.itemsize
         memory.write(address, last, steps)
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from intaglio.npu.chips.bm1684x import tiu
+from intaglio.npu.chips.bm1684x import commands, tiu
 from intaglio.npu.chips.bm1684x.commands import Command
 from intaglio.npu.chips.bm1684x.compute import compute
 from intaglio.npu.chips.bm1684x.transfers import Addresses, move
 from intaglio.npu.compile import Compiled
 from intaglio.npu.own.isa import Instruction
+
+SEND, WAIT = 8, 9  # kinds of SYS
+DMA_SEND, DMA_WAIT = 3, 4  # of sDMA_sys
 
 
 @dataclass(slots=True)
@@ -33,17 +36,28 @@ class Encoder:
     depends: int = 0
     waited: dict[str, int] = field(default_factory=lambda: {"tiu": 0, "dma": 0})
     layer: int = 0
+    core: int = 0  # whose commands these are
+    barriers: int = 0
 
     def run(self) -> list[Command]:
-        """The commands of the program."""
+        """The commands of the program that one core runs."""
+        several = self.made.program.cores > 1
+        if several:
+            self.barrier()
         for given in self.made.program.instructions:
-            self.instruction(given)
+            if given.core == self.core:
+                self.instruction(given)
+        if several:  # the runtime takes the outputs when the first core has ended
+            self.barrier()
         return self.commands
 
     def instruction(self, given: Instruction) -> None:
         self.layer = given.layer
         load, computed, store = given.wait
-        if given.op == "copy":
+        if given.op == "barrier":
+            self.barrier()
+            self.ends["store"].append(self.count["dma"])
+        elif given.op == "copy":
             self.depends = self.count["tiu"]
             self.add("dma", move(given, self.addresses))
             self.copied = self.count["dma"]
@@ -59,6 +73,22 @@ class Encoder:
             self.depends = self.ends["compute"][computed]
             self.add("dma", move(given, self.addresses))
             self.ends[given.queue].append(self.count["dma"])
+
+    def barrier(self) -> None:
+        """Wait for all cores: each engine sends a message and waits for those of all engines."""
+        chip = self.addresses.chip
+        message = chip.first_message + self.barriers % 2
+        count = len(commands.ENGINES) * self.made.program.cores
+        for kind in (SEND, WAIT):
+            self.depends = self.count["dma"]
+            self.add("tiu", ("SYS", {"tsk_eu_typ": kind, "imm": count << 16 | message}))
+            self.depends = self.count["tiu"]
+            value = count << chip.message_bits | message
+            special = {SEND: DMA_SEND, WAIT: DMA_WAIT}[kind]
+            self.add(
+                "dma", ("sDMA_sys", {"cmd_special_function": special, "constant_value": value})
+            )
+        self.barriers += 1
 
     def add_tiu(self, made: tuple[str, tiu.Fields]) -> None:
         self.add("tiu", made)

@@ -9,7 +9,7 @@ from intaglio.ir import Array
 from intaglio.npu.chips.bm1684x import arithmetic, numbers
 from intaglio.npu.chips.bm1684x.arithmetic import Fields
 from intaglio.npu.chips.bm1684x.division import rsqrt
-from intaglio.npu.chips.bm1684x.lanes import LANE, LANES, Memory
+from intaglio.npu.chips.bm1684x.lanes import Memory
 
 TAYLOR_4X, TAYLOR, NORMALIZE, RSQRT = 12, 13, 15, 17
 
@@ -33,13 +33,13 @@ def _series(memory: Memory, f: Fields, x: Array) -> Array:
     count, channels = f["opd1_n"], f["res0_c"]
     if not count:
         raise BadFile("command SFU has a series without coefficients")
-    shape = 1, min(channels, LANES), 1, count
-    lane = f["opd1_addr"] // LANE
+    shape = 1, min(channels, memory.lanes), 1, count
+    lane = memory.lane_of(f["opd1_addr"])
     if lane:
         raise Unsupported("command SFU with coefficients that begin in another lane")
     table = memory.read(f["opd1_addr"], x.dtype, shape, (0, 0, count, 1))
-    first = f["res0_addr"] // LANE
-    table = table[:, (first + np.arange(channels)) % LANES % shape[1]]
+    first = memory.lane_of(f["res0_addr"])
+    table = table[:, (first + np.arange(channels)) % memory.lanes % shape[1]]
     y = np.broadcast_to(table[..., -1:], x.shape)
     with np.errstate(all="ignore"):
         for k in range(count - 2, -1, -1):

@@ -7,15 +7,7 @@ import numpy as np
 from intaglio.errors import BadFile, Unsupported
 from intaglio.npu.chips.bm1684x import numbers
 from intaglio.npu.chips.bm1684x.arithmetic import SHAPE, Fields
-from intaglio.npu.chips.bm1684x.lanes import (
-    EU_BYTES,
-    LANE,
-    LANES,
-    STATIC_AT,
-    Memory,
-    align,
-    strides,
-)
+from intaglio.npu.chips.bm1684x.lanes import STATIC_AT, Memory, align
 
 CW, WC, COPY, BROADCAST, STATIC_BROADCAST, STATIC_DISTRIBUTE = range(6)
 
@@ -28,18 +20,18 @@ def run(memory: Memory, f: Fields) -> None:
     to, start = f["res0_addr"], f["opd0_addr"]
     if kind in (CW, WC):
         turned = n, w, h, c
-        steps = strides(turned, code, 0, start // LANE)
+        steps = memory.strides(turned, code, 0, start)
         values = memory.read(start, dtype, turned, steps).transpose(0, 3, 2, 1)
-        to_steps = strides(shape, code, 0, to // LANE)
+        to_steps = memory.strides(shape, code, 0, to)
         if kind == CW:  # rows of the result begin at multiples of 64 bytes
-            line = align(w, EU_BYTES // dtype.itemsize)
-            to_steps = h * line * -(-(to // LANE + c) // LANES), h * line, line, 1
+            line = align(w, memory.eu_bytes // dtype.itemsize)
+            to_steps = h * line * memory.blocks(to, c), h * line, line, 1
         memory.write(to, values.copy(), to_steps)
     elif kind in (COPY, BROADCAST):
         from_shape = (n, 1, h, w) if kind == BROADCAST else shape
-        values = memory.read(start, dtype, from_shape, strides(from_shape, code, 0, start // LANE))
+        values = memory.read(start, dtype, from_shape, memory.strides(from_shape, code, 0, start))
         values = np.broadcast_to(values, shape).copy()
-        memory.write(to, values, strides(shape, code, 0, to // LANE))
+        memory.write(to, values, memory.strides(shape, code, 0, to))
     elif kind in (STATIC_BROADCAST, STATIC_DISTRIBUTE):
         _static(memory, f, kind, dtype)
     else:
@@ -59,7 +51,7 @@ def _static(memory: Memory, f: Fields, kind: int, dtype: np.dtype) -> None:
     else:
         shape, layout = (1, c, 1, 1), 1
         tensor = values.reshape(shape)
-    steps = strides(shape, f["res0_prec"], layout, f["res0_addr"] // LANE)
+    steps = memory.strides(shape, f["res0_prec"], layout, f["res0_addr"])
     memory.write(f["res0_addr"], tensor, steps)
 
 
@@ -74,14 +66,14 @@ def gather(memory: Memory, f: Fields) -> None:
         scatter = kind in (6, 14)
         length = f["opd0_w"] * max(1, f["opd0_h"])
         one = 1, c, 1, length
-        steps = list(strides(one, code, 0, start // LANE))
+        steps = list(memory.strides(one, code, 0, start))
         if f["opd0_str"]:
             steps[1] = 0  # one table for all channels of a lane
         data = memory.read(start, dtype, one, steps)
         places = n, c, 1, f["opd1_w"]
-        index = memory.read(at, index_type, places, strides(places, wide, 0, at // LANE))
+        index = memory.read(at, index_type, places, memory.strides(places, wide, 0, at))
         target = n, c, 1, w
-        to_steps = strides(target, code, 0, to // LANE)
+        to_steps = memory.strides(target, code, 0, to)
         index = index.astype(np.int64)
         if scatter:
             values = memory.read(to, dtype, target, to_steps).copy()
@@ -107,14 +99,14 @@ def gather(memory: Memory, f: Fields) -> None:
             start,
             dtype,
             (n, c, 1, f["opd0_w"]),
-            strides((n, c, 1, f["opd0_w"]), code, 0, start // LANE),
+            memory.strides((n, c, 1, f["opd0_w"]), code, 0, start),
         )
         places = 1, f["opd1_c"], 1, 1
-        index = memory.read(at, index_type, places, strides(places, wide, 1, at // LANE))
+        index = memory.read(at, index_type, places, memory.strides(places, wide, 1, at))
         index = index.astype(np.int64).reshape(-1)[:w]
         if len(index) < w or index.max(initial=0) >= f["opd0_w"]:
             raise Unsupported("command SG: an index beyond the table is not simulated")
         shape = n, c, 1, w
-        memory.write(to, data[..., index], strides(shape, code, 0, to // LANE))
+        memory.write(to, data[..., index], memory.strides(shape, code, 0, to))
     else:
         raise Unsupported(f"command SG of kind {kind} is not simulated")

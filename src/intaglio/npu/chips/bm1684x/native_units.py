@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 
 from intaglio import native
 from intaglio.errors import IntaglioError, Unsupported
 from intaglio.ir import Array
-from intaglio.npu.chips.bm1684x.lanes import LANE, Memory
+from intaglio.npu.chips.bm1684x.lanes import LANES, Memory
 
 BEYOND = 16  # numbers that are read after the last pixel
 BLOCK = 6  # outputs whose weights lie side by side
@@ -122,7 +123,7 @@ def tensor(
     """A tensor in local memory, checked."""
     _, lane = memory.view(address, dtype, shape, steps)
     ns, cs, hs, ws = (s * dtype.itemsize for s in steps)
-    at = memory.raw.ctypes.data + address % LANE
+    at = memory.raw.ctypes.data + address % memory.chip.lane_bytes
     return Tensor(at, ns, cs, hs, ws, lane, TYPES[dtype])
 
 
@@ -141,10 +142,14 @@ def rows(
     mode: int = 0,
     saturate: bool = True,
     parameters: Sequence[Array] = (),
+    lanes: int = LANES,
 ) -> None:
     """Run an elementwise command on integers; `parameters` of requantisation are per channel."""
     n, c, h, w = shape
     whole = [t for t in (y, a, b) if t is not None and t.type != CONSTANT]
+    if lanes != LANES:
+        _in_blocks(op, shape, (y, a, b), shift, mode, saturate, parameters, lanes)
+        return
     if all(t.h == w * t.w for t in whole):
         h, w = 1, h * w
     fields = _Rows(y, a, b or constant(0), (n, c, h, w), OPS.index(op), mode, shift, saturate)
@@ -156,3 +161,33 @@ def rows(
     for name, array in zip(names, kept, strict=False):
         setattr(fields, name, array.ctypes.data)
     native.compiler_library().itg_bm_run_rows(ctypes.byref(fields))
+
+
+def _in_blocks(
+    op: str,
+    shape: Sequence[int],
+    tensors: tuple[Tensor, Tensor, Tensor | None],
+    shift: int,
+    mode: int,
+    saturate: bool,
+    parameters: Sequence[Array],
+    lanes: int,
+) -> None:
+    """Run the channels of each round over the lanes for themselves: C knows 64 lanes."""
+    n, c, h, w = shape
+    places = [t for t in tensors if t is not None and t.type != CONSTANT]
+    cuts = {0, c} | {k for t in places for k in range(-t.lane % lanes, c, lanes)}
+    ordered = sorted(cuts)
+    for first, last in pairwise(ordered):
+        parts = [t if t is None or t.type == CONSTANT else _from(t, first, lanes) for t in tensors]
+        y, a, b = parts
+        assert y is not None
+        assert a is not None
+        some = [p if p.size == 1 else p.reshape(-1)[first:last] for p in parameters]
+        rows(op, (n, last - first, h, w), y, a, b, shift, mode, saturate, some)
+
+
+def _from(t: Tensor, first: int, lanes: int) -> Tensor:
+    """A tensor from one of its channels on."""
+    block, lane = divmod(t.lane + first, lanes)
+    return Tensor(t.at + block * t.c, t.n, t.c, t.h, t.w, lane, t.type)

@@ -6,10 +6,11 @@ import numpy as np
 
 from intaglio.errors import Unsupported
 from intaglio.ir import Array
-from intaglio.npu.chips.bm1684x import arithmetic, native_units, numbers
+from intaglio.npu.chips.bm1684x import arithmetic, native_units, numbers, requantize
 from intaglio.npu.chips.bm1684x.arithmetic import Fields
-from intaglio.npu.chips.bm1684x.lanes import LANE, Memory, strides
+from intaglio.npu.chips.bm1684x.lanes import Memory
 from intaglio.npu.chips.bm1684x.numbers import FLOATS, I32
+from intaglio.npu.chips.bm1684x.variants import SG2260
 from intaglio.npu.chips.bm1684x.windows import BYTE, EXACT, Windows, input_of, per_channel
 
 DEPTHWISE, AVERAGE, DEPTHWISE_RELU, _, MAX = range(5)
@@ -23,7 +24,7 @@ def run(memory: Memory, f: Fields) -> None:
     taps = [(y, x) for y in range(kh) for x in range(kw)]
     if kind == MAX:
         found = windows.tap(0, 0)
-        if code in FLOATS:  # the search begins at the smallest finite number
+        if code in FLOATS and memory.chip is not SG2260:  # it begins at the smallest finite number
             found = np.maximum(found, np.finfo(found.dtype).min)
         for y, x in taps[1:]:
             found = np.maximum(found, windows.tap(y, x))
@@ -62,7 +63,13 @@ def run(memory: Memory, f: Fields) -> None:
     if code in FLOATS:
         arithmetic.store(memory, f, total, 1)
         return
-    by = -(f["opd2_addr"] & 0xFF) if kind == AVERAGE else signed_byte(f["res1_addr"])
+    if memory.chip.rounds:
+        if requantize.store_fused(memory, f, total):
+            return
+        total, signed = requantize.fused(memory, f, total.astype(np.int64)), f["res0_sign"]
+        by = 0
+    else:
+        by = -(f["opd2_addr"] & 0xFF) if kind == AVERAGE else signed_byte(f["res1_addr"])
     if by:
         total = numbers.shift(total.astype(np.int64), by, f["opd2_n_str"])
     if result != I32 or total.dtype != np.int32 or not signed:
@@ -86,7 +93,7 @@ def _pool_weights(memory: Memory, f: Fields, kind: int) -> Array:
         value = numbers.constant(f["opd1_addr"], code, f["opd1_sign"])
         return np.broadcast_to(value, (1, 1, kh, kw))
     shape, address = (1, c, kh, kw), f["opd1_addr"]
-    steps = strides(shape, code, 1, address // LANE)
+    steps = memory.strides(shape, code, 1, address)
     raw = memory.read(address, numbers.dtype(code, f["opd1_sign"]), shape, steps)
     return numbers.from_bits(raw, code)
 

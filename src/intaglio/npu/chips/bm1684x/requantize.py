@@ -8,17 +8,21 @@ from intaglio.errors import Unsupported
 from intaglio.ir import Array
 from intaglio.npu.chips.bm1684x import arithmetic, native_units, numbers
 from intaglio.npu.chips.bm1684x.arithmetic import Fields
-from intaglio.npu.chips.bm1684x.lanes import LANE, Memory, strides
+from intaglio.npu.chips.bm1684x.lanes import LANE, Memory
 from intaglio.npu.chips.bm1684x.numbers import F32, I32
 
 RQ0, RQ1, _, DQ0, DQ1 = range(5)
+# registers of chips that round in windowed commands; the first may hold an address instead
+MULTIPLIER_REGISTER, SHIFT_REGISTER, OFFSET_REGISTER = 6, 32, 33
+ZERO_REGISTER = 5  # the zero of weights
 
 
 def _parameters(memory: Memory, f: Fields, code: int, at: int) -> Array:
     """One number per channel; those of a channel lie side by side, `at` is the byte."""
     shape = 1, f["res0_c"], 1, 1
     address = f["opd1_addr"]
-    steps = strides(shape, code, 0, address // LANE)
+    step = memory.chip.scale_step // numbers.BYTES[code]
+    steps = step * memory.blocks(address, f["res0_c"]), step, 1, 1
     return memory.read(address + at, numbers.dtype(code, 1), shape, steps)
 
 
@@ -52,14 +56,81 @@ def _fast(memory: Memory, f: Fields, kind: int) -> bool:
             f[f"{name}_addr"],
             numbers.dtype(kind_, sign),
             shape,
-            strides(shape, kind_, 0, f[f"{name}_addr"] // LANE),
+            memory.strides(shape, kind_, 0, f[f"{name}_addr"]),
         )
         for name, kind_, sign in (("res0", code, signed), ("opd0", f["opd0_prec"], f["opd0_sign"]))
     )
     native_units.rows(
-        "rq0" if kind == RQ0 else "rq1", shape, y, a, mode=mode, parameters=parameters
+        "rq0" if kind == RQ0 else "rq1",
+        shape,
+        y,
+        a,
+        mode=mode,
+        parameters=parameters,
+        lanes=memory.lanes,
     )
     return True
+
+
+def fused(memory: Memory, f: Fields, x: Array) -> Array:
+    """What a windowed command does with its sums: ReLU, and rounding as RQ1 does."""
+    if f["relu"]:
+        x = np.maximum(x, 0)
+    if not f["rq"]:
+        return x
+    multiplier, by, zero = _fused_parameters(memory, f)
+    return numbers.shift(x.astype(np.int64) * multiplier, by, f["opd2_n_str"]) + zero
+
+
+def store_fused(memory: Memory, f: Fields, x: Array) -> bool:
+    """The same in C, with the result stored; False: its types or sizes need numpy."""
+    code, signed = f["res0_prec"], f["res0_sign"]
+    most = np.iinfo(np.int32).max
+    if not native_units.available() or not f["rq"] or f["opd2_n_str"] > 6:
+        return False
+    if code not in numbers.INTEGERS or (code == I32 and not signed):
+        return False
+    if x.dtype != np.int32 and (int(x.max()) > most or int(x.min()) < -most):
+        return False
+    parameters = _fused_parameters(memory, f)
+    if np.abs(parameters[1].astype(np.int64)).max() > numbers.MOST_SHIFT:
+        return False
+    n, c, h, w = shape = tuple(f[s] for s in arithmetic.SHAPE)
+    to = f["res0_addr"]
+    blocks, lane = memory.blocks(to, c), memory.lane_of(to)
+    plane = h * w * n
+    if blocks * plane * 4 > LANE:
+        return False
+    at = (blocks, memory.lanes, n, h, w), np.int32, memory.scratch.data, 0
+    sums = np.ndarray(*at, (plane * 4, LANE, h * w * 4, w * 4, 4)).transpose(2, 0, 1, 3, 4)
+    x = np.maximum(x, 0) if f["relu"] else x
+    first = 0
+    for block in range(blocks):
+        start = lane if not block else 0
+        count = min(memory.lanes - start, c - first)
+        sums[:, block, start : start + count] = x[:, first : first + count]
+        first += count
+    y = native_units.tensor(
+        memory, to, numbers.dtype(code, signed), shape, memory.strides(shape, code, 0, to)
+    )
+    given = memory.scratch.ctypes.data, h * w * 4, plane * 4, w * 4, 4, lane
+    a = native_units.Tensor(*given, native_units.TYPES[np.dtype(np.int32)])
+    mode = f["opd2_n_str"]
+    native_units.rows("rq1", shape, y, a, mode=mode, parameters=parameters, lanes=memory.lanes)
+    return True
+
+
+def _fused_parameters(memory: Memory, f: Fields) -> list[Array]:
+    """Multiplier, shift and zero of the rounding in a windowed command."""
+    at = memory.registers.get(MULTIPLIER_REGISTER, 0)
+    if f["opd5_const"]:
+        by = numbers.constant(memory.registers.get(SHIFT_REGISTER, 0), numbers.I8, 1)
+        zero = numbers.constant(memory.registers.get(OFFSET_REGISTER, 0), numbers.I16, 1)
+        return [numbers.constant(at, I32, 1), by, zero]
+    shape = 1, f["res0_c"], 1, 2
+    both = memory.read(at, numbers.dtype(I32, 1), shape, memory.strides(shape, I32, 1, at))
+    second = both[..., 1:]
+    return [both[..., :1], second.astype(np.int8), (second >> 16).astype(np.int16)]
 
 
 def _zeros(f: Fields, zero: Array) -> Array:
@@ -103,9 +174,11 @@ def run(memory: Memory, f: Fields) -> None:
         arithmetic.store(memory, f, numbers.saturate(y, code, signed), signed)
     elif kind == DQ0:
         if constant:
-            zero, scale = numbers.constant(one, I32, 1), numbers.constant(two, F32, 1)
+            first, second = (one, two) if memory.chip.zero_first else (two, one)
+            zero, scale = numbers.constant(first, I32, 1), numbers.constant(second, F32, 1)
         else:
-            zero, scale = _parameters(memory, f, I32, 0), _parameters(memory, f, F32, 4)
+            first, second = (0, 4) if memory.chip.zero_first else (4, 0)
+            zero, scale = _parameters(memory, f, I32, first), _parameters(memory, f, F32, second)
         arithmetic.store(memory, f, (x.astype(np.int64) - zero).astype(np.float32) * scale, 1)
     elif kind == DQ1:
         if constant:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -24,8 +24,11 @@ from intaglio.npu.chips.bm1684x import (
 from intaglio.npu.chips.bm1684x.bmodel import Bmodel, Group, Stage, Tensor
 from intaglio.npu.chips.bm1684x.commands import Command
 from intaglio.npu.chips.bm1684x.lanes import DDR_AT, Memory
+from intaglio.npu.chips.bm1684x.variants import BM1684X, VARIANTS
 
 MOST_DDR = 1 << 30  # bytes of a simulated file
+PART_BITS = 36  # the bits above name a part of DDR
+CHIP_NAMES = {"CV186X": "BM1688"}  # the same chip
 Run = Callable[[Memory, Mapping[str, int]], None]
 UNITS: dict[str, Run] = {
     **dict.fromkeys(("AR", "sAR"), arithmetic.run),
@@ -34,7 +37,7 @@ UNITS: dict[str, Run] = {
     **dict.fromkeys(("PorD", "sPorD"), pool.run),
     **dict.fromkeys(("MM", "sMM"), matmul.columns),
     **dict.fromkeys(("MM2", "sMM2"), matmul.lanes),
-    **dict.fromkeys(("TRANS&BC", "sTRANS&sBC"), move.run),
+    **dict.fromkeys(("TRANS&BC", "sTRANS&sBC", "CW&BC", "sCW&sBC"), move.run),
     **dict.fromkeys(("SG", "sSG"), move.gather),
     **dict.fromkeys(("SFU", "sSFU"), functions.run),
     "DMA_tensor": dma.tensor,
@@ -43,7 +46,9 @@ UNITS: dict[str, Run] = {
     "DMA_general": dma.general,
     "DMA_gather": dma.gather,
 }
-NOTHING = ("SYSID", "sDMA_sys")
+NOTHING = ("SYSID", "SYS", "sDMA_sys")
+NO_REGISTER = 127
+MOST_CORES = 8
 DTYPES = {
     0: np.float32,
     1: np.float16,
@@ -56,10 +61,11 @@ DTYPES = {
 }
 
 
-def execute(memory: Memory, command: Command, chip: str = "bm1684x") -> None:
+def execute(memory: Memory, command: Command) -> None:
     """Run one command; Unsupported where it is not simulated."""
     if command.name in NOTHING:
         return
+    chip = memory.chip.title.lower()
     form = commands.form_of(command, chip)
     unit = UNITS.get(command.name)
     if form is None or unit is None:
@@ -68,6 +74,8 @@ def execute(memory: Memory, command: Command, chip: str = "bm1684x") -> None:
         )
     fields = dict.fromkeys(form.names, 0) | dict(form.defaults) | command.fields
     fields |= {"cmd_type": form.type}
+    if command.engine == "dma":
+        _name_addresses(fields)
     where = f"command {command.number} of the {command.engine}, {command.name}"
     try:
         with np.errstate(all="ignore"):
@@ -79,48 +87,96 @@ def execute(memory: Memory, command: Command, chip: str = "bm1684x") -> None:
         raise BadFile(f"{where}: its fields do not fit together ({reason})") from None
 
 
+def _name_addresses(fields: dict[str, int]) -> None:
+    """The address fields by the names of BM1684X; the tables of the others have several."""
+    for side in ("src", "dst", "index"):
+        for low, high in (("l32", "h13"), ("h32", "l8")):
+            if f"{side}_start_addr_{high}" in fields:
+                fields[f"{side}_start_addr_l32"] = fields[f"{side}_start_addr_{low}"]
+                fields[f"{side}_start_addr_h8"] = fields[f"{side}_start_addr_{high}"]
+
+
+def write_registers(memory: Memory, f: Mapping[str, int]) -> None:
+    """SYS_TR_ACC: numbers for registers that later commands read."""
+    values = f["imm0"], f["imm1"] & 0xFFFFFFFF, f["imm1"] >> 32
+    for i, value in enumerate(values):
+        if f[f"reg_idx{i}"] != NO_REGISTER:
+            memory.registers[f[f"reg_idx{i}"]] = value
+
+
+UNITS["SYS_TR_ACC"] = write_registers
+
+
 class Machine:
     """A bmodel file and the memories of the chip that runs it."""
 
     def __init__(self, model: Bmodel):
-        if model.chip.lower() != "bm1684x":
+        chip = {v.title: v for v in VARIANTS.values()}.get(CHIP_NAMES.get(model.chip, model.chip))
+        if chip is None:
+            known = ", ".join(v.title for v in VARIANTS.values())
             raise Unsupported(
-                f"a file for {model.chip or 'no chip'} is not simulated; one for BM1684X is"
+                f"a file for {model.chip or 'no chip'} is not simulated; files for {known} are"
             )
         if not model.nets or not model.nets[0].stages:
             raise BadFile("bmodel: it has no network")
         net = model.nets[0]
-        self.stage = net.stages[0]
+        self.chip, self.stage = chip, net.stages[0]
         if self.stage.encrypted:
             raise Unsupported(f"the coefficients of '{net.name}' are encrypted")
-        self.memory = Memory(self._ddr_bytes())
-        self.memory.static[:] = static_tables.contents()
+        groups = [self._groups(s) for s in self.stage.subnets]
+        self.memory = Memory(self._ddr_parts(), chip)
+        self.memories = [self.memory.of_core(i) for i in range(max(map(len, groups), default=1))]
+        for memory in self.memories:
+            memory.static[:] = static_tables.contents(chip.name)
         data = np.frombuffer(self.stage.coefficients, np.uint8)
-        start = self.stage.address - DDR_AT
-        self.memory.ddr[start : start + len(data)] = data
-        self.programs = [
-            commands.decode(g.tiu, g.dma) for s in self.stage.subnets for g in self._groups(s)
+        self._bytes(self.stage.address, len(data))[:] = data
+        self.programs = [(core, part) for cores in groups for core, part in self._in_turn(cores)]
+
+    def _in_turn(self, cores: list[list[Group]]) -> Iterator[tuple[int, list[Command]]]:
+        """What cores run between barriers, one core after the other."""
+        name = self.chip.title.lower()
+        parts = [
+            commands.between_barriers([c for g in gs for c in commands.decode(g.tiu, g.dma, name)])
+            for gs in cores
         ]
+        if len(set(map(len, parts))) > 1:
+            counts = ", ".join(str(len(p) - 1) for p in parts)
+            raise BadFile(f"bmodel: its cores have {counts} barriers; all need as many")
+        for part in zip(*parts, strict=True):
+            yield from enumerate(part)
 
     @staticmethod
-    def _groups(subnet: bmodel.Subnet) -> list[Group]:
+    def _groups(subnet: bmodel.Subnet) -> list[list[Group]]:
+        """The commands of each core."""
         if subnet.mode or subnet.dynamic:
             kind = "the CPU" if subnet.mode else "the chip's firmware"
             raise Unsupported(f"a part of the network runs on {kind}; only commands are simulated")
-        return subnet.groups
+        if len(subnet.cores) > MOST_CORES:
+            raise BadFile(
+                f"bmodel: it runs on {len(subnet.cores)} cores; {MOST_CORES} are the most"
+            )
+        return subnet.cores or [subnet.groups]
 
-    def _ddr_bytes(self) -> int:
+    def _ddr_parts(self) -> list[tuple[int, int]]:
+        """First address and size of each part of DDR; parts have different highest bits."""
         s = self.stage
-        ends = [s.address + len(s.coefficients), s.neurons + s.neuron_bytes, sum(s.io)]
+        places = [(s.address, len(s.coefficients)), (s.neurons, s.neuron_bytes), s.io]
         for t in (*s.inputs, *s.outputs):
             _dtype(t)
-            ends.append(t.address + t.size)
+            places.append((t.address, t.size))
             if t.address < DDR_AT:
                 raise BadFile(f"bmodel: tensor '{t.name}' lies at {t.address:#x}, not in DDR")
-        size = max(ends) - DDR_AT
-        if s.address < DDR_AT or size > MOST_DDR:
+        if s.address < DDR_AT:
+            raise BadFile(f"bmodel: its coefficients lie at {s.address:#x}, not in DDR")
+        ends: dict[int, int] = {}
+        for at, size in places:
+            if at >= DDR_AT and size:
+                base = at >> PART_BITS << PART_BITS
+                base = DDR_AT if self.chip is BM1684X else base
+                ends[base] = max(ends.get(base, 0), at + size - base)
+        if (size := sum(ends.values())) > MOST_DDR:
             raise BadFile(f"bmodel: it needs {size} bytes of DDR; {MOST_DDR} are simulated")
-        return size
+        return list(ends.items())
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs for some inputs."""
@@ -130,17 +186,18 @@ class Machine:
             value = np.ascontiguousarray(feeds[t.name], _dtype(t))
             if value.size * value.itemsize != t.size:
                 raise BadInput(f"input '{t.name}' has shape {value.shape}; {t.shape} is needed")
-            self._bytes(t)[:] = value.reshape(-1).view(np.uint8)
-        for program in self.programs:
+            self._bytes(t.address, t.size)[:] = value.reshape(-1).view(np.uint8)
+        for core, program in self.programs:
             for command in program:
-                execute(self.memory, command)
+                execute(self.memories[core], command)
         return {
-            t.name: self._bytes(t).copy().view(_dtype(t)).reshape(t.shape)
+            t.name: self._bytes(t.address, t.size).copy().view(_dtype(t)).reshape(t.shape)
             for t in self.stage.outputs
         }
 
-    def _bytes(self, t: Tensor) -> Array:
-        return self.memory.ddr[t.address - DDR_AT : t.address - DDR_AT + t.size]
+    def _bytes(self, address: int, size: int) -> Array:
+        memory, offset = self.memory.find(address, size)
+        return memory[offset : offset + size]
 
 
 def _dtype(t: Tensor) -> np.dtype:

@@ -21,18 +21,18 @@ ERF = (  # Numerical Recipes' approximation of the complementary error function
 
 
 @cache
-def contents() -> Array:
-    """The bytes of static memory."""
+def contents(chip: str = "bm1684x") -> Array:
+    """The bytes of static memory; only that of BM1684X begins with powers of e."""
     memory = np.zeros(STATIC, np.uint8)
     at = 0
-    for values, room in _tables():
+    for values, room in list(_tables(chip == "sg2260"))[0 if chip == "bm1684x" else 1 :]:
         data = np.ascontiguousarray(values).view(np.uint8)
         memory[at : at + len(data)] = data
         at += -(-room // ALIGN) * ALIGN
     return memory
 
 
-def _tables() -> Iterator[tuple[Array, int]]:
+def _tables(longer: bool) -> Iterator[tuple[Array, int]]:
     """Each table and the bytes of its room."""
     turn = 2 * math.pi
     odd = [2 * k + 1 for k in range(64)]
@@ -45,6 +45,8 @@ def _tables() -> Iterator[tuple[Array, int]]:
     yield _f32([math.exp(k) for k in range(-103, 89)]), 1024
     for series in (exp, log, ERF):
         yield _f32(series), 4 * len(series)
+    if longer:  # its contents are unknown
+        yield np.zeros(0, np.float32), ALIGN
     yield np.arange(64, dtype=np.uint32), 256
     for series in (sine, cosine, arc, tangent):
         yield _f32(series), 4 * len(series)

@@ -8,7 +8,7 @@ from intaglio.errors import BadFile, Unsupported
 from intaglio.ir import Array
 from intaglio.npu.chips.bm1684x import arithmetic, numbers
 from intaglio.npu.chips.bm1684x.arithmetic import Fields
-from intaglio.npu.chips.bm1684x.lanes import LANE, MOST, Memory, strides
+from intaglio.npu.chips.bm1684x.lanes import MOST, Memory
 from intaglio.npu.chips.bm1684x.native_units import BEYOND
 
 BYTE = 256  # a byte, or the difference of two, is smaller
@@ -20,6 +20,7 @@ class Windows:
 
     def __init__(self, memory: Memory, f: Fields, x: Array):
         self.f = f
+        self.half_block = memory.chip.inputs_at_once // 2  # products of f16 added at once
         self.kernel = f["opd1_h"], f["opd1_w"]
         self.stride = f["res_op_y_str"], f["res_op_x_str"]
         self.dilation = f["opd1_y_ins0"] + 1, f["opd1_x_ins0"] + 1
@@ -74,7 +75,7 @@ class Windows:
             address,
             numbers.dtype(code, f["opd0_sign"]),
             shape,
-            strides(shape, code, 1, address // LANE),
+            memory.strides(shape, code, 1, address),
         )
         both = numbers.from_bits(raw, code)
         return both[..., :1], both[..., 1:]
@@ -116,6 +117,6 @@ def per_channel(memory: Memory, f: Fields, name: str, code: int, signed: int) ->
     if f[f"{name}_const"]:
         return numbers.constant(f[f"{name}_addr"], code, signed)
     shape, address = (1, f["res0_c"], 1, 1), f[f"{name}_addr"]
-    steps = strides(shape, code, 1, address // LANE)
+    steps = memory.strides(shape, code, 1, address)
     raw = memory.read(address, numbers.dtype(code, signed), shape, steps)
     return numbers.from_bits(raw, code)

@@ -1,0 +1,195 @@
+"""The predicted speed of a vendor's file, from the commands in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from intaglio.analysis.performance import LayerRow, Part, Performance
+from intaglio.ir import Graph, Node
+from intaglio.npu.metadata import describe
+from intaglio.npu.predict.cycles import constants
+from intaglio.npu.predict.engines import CPU, LayerText, Step, Timed
+from intaglio.targets import chip as chips
+from intaglio.targets.chip import Chip
+from intaglio.targets.host import nanoseconds
+
+ROOM = "intaglio.npu.chips"
+CHIP_NAMES = {"bm1690": "sg2260", "cv186x": "bm1688"}  # in files: ours
+
+
+def of_bmodel(data: bytes, clock: float | None = None, ddr: float | None = None) -> Performance:
+    """Predict the speed of a bmodel."""
+    bmodel, steps = _modules("bm1684x", "bmodel", "steps")
+    model = bmodel.read(data)
+    timed = steps.of_file(model, clock, ddr)
+    return performance(timed, _chip(model.chip))
+
+
+def of_cvimodel(data: bytes, clock: float | None = None, ddr: float | None = None) -> Performance:
+    """Predict the speed of a cvimodel."""
+    cvimodel, steps = _modules("cv18xx", "cvimodel", "steps")
+    model = cvimodel.read(data)
+    return performance(steps.of_file(model, clock, ddr), _chip(model.chip))
+
+
+def of_kmodel(data: bytes, clock: float | None = None, ddr: float | None = None) -> Performance:
+    """Predict the speed of a kmodel."""
+    compiler, timing = _modules("k210", "compile", "timing")
+    timed = timing.of_file(compiler.read(data), clock, ddr)
+    return performance(timed, chips.load("k210"))
+
+
+def of_graph(
+    graph: Graph, chip: Chip, clock: float | None = None, ddr: float | None = None
+) -> Performance:
+    """Compile a quantised graph into the chip's file, and predict its speed.
+
+    Unsupported if the file cannot hold the network. Ops before and after it run on the CPU.
+    """
+    made, timed = COMPILERS[chip.file](graph, chip, clock, ddr)
+    before = [n for n in made.lowered.before if isinstance(n, Node)]
+    after = [n for n, _ in made.lowered.after]
+    return performance(_around(timed, _on_cpu(before, chip), _on_cpu(after, chip)), chip)
+
+
+def _bmodel(graph: Graph, chip: Chip, clock: float | None, ddr: float | None) -> tuple[Any, Timed]:
+    compiler, steps, variants = _modules("bm1684x", "compile", "steps", "variants")
+    made = compiler.compile_bmodel(graph, chip)
+    layers = steps.described(describe(made.program)["layers"])
+    variant = variants.VARIANTS[chip.name]
+    return made, steps.of_commands(made.commands, layers, variant, clock, ddr)
+
+
+def _cvimodel(
+    graph: Graph, chip: Chip, clock: float | None, ddr: float | None
+) -> tuple[Any, Timed]:
+    compiler, commands, steps = _modules("cv18xx", "compile", "commands", "steps")
+    made = compiler.compile_cvimodel(graph, chip)
+    layers = [LayerText(x["op"], x["name"]) for x in describe(made.schedule)["layers"]]
+    return made, steps.of_commands(made.commands, layers, commands.CHIPS[chip.name], clock, ddr)
+
+
+def _kmodel(graph: Graph, chip: Chip, clock: float | None, ddr: float | None) -> tuple[Any, Timed]:
+    compiler, timing = _modules("k210", "compile", "timing")
+    made = compiler.compile_kmodel(graph)
+    return made, timing.of_file(made.model, clock, ddr)
+
+
+COMPILERS: dict[str, Callable[..., tuple[Any, Timed]]] = {
+    "bmodel": _bmodel,
+    "cvimodel": _cvimodel,
+    "kmodel": _kmodel,
+}
+READERS: dict[str, Callable[..., Performance]] = {
+    "bmodel": of_bmodel,
+    "cvimodel": of_cvimodel,
+    "kmodel": of_kmodel,
+}
+
+
+def performance(timed: Timed, chip: Chip) -> Performance:
+    """The report of a timeline of commands, with the time that the runtime takes to start it."""
+    start = LayerText("start", "start by the runtime", "")
+    timed, mhz = _around(timed, [(start, constants(chip)["start"])], []), timed.clock
+    result = Performance(
+        chip.name,
+        mhz,
+        timed.ddr,
+        timed.cores,
+        chip_cores=chip.cores,
+        source=timed.source,
+        notes=list(timed.notes),
+    )
+    spent, bounds = timed.spent()
+    for number, text in enumerate(timed.layers):
+        mine = [s for s in timed.steps if s.layer == number]
+        if mine:
+            row = _row(number, text, mine, spent[number], bounds[number], chip, mhz)
+            result.layers.append(row)
+    result.layers = [r for r in result.layers if r.microseconds or r.npu_cycles or r.ddr_cycles]
+    cpu = sum(r.microseconds for r in result.layers if r.unit == CPU)
+    result.milliseconds = timed.microseconds / 1e3
+    result.cpu_milliseconds = cpu / 1e3
+    result.npu_milliseconds = result.milliseconds - result.cpu_milliseconds
+    result.busy = [{k: [v] for k, v in timed.busy().items()}]
+    result.parts = [Part("npu0", 0.0, timed.microseconds)]
+    result.commands = timed
+    return result
+
+
+def _row(
+    number: int,
+    text: LayerText,
+    steps: list[Step],
+    microseconds: float,
+    bound: str,
+    chip: Chip,
+    mhz: float,
+) -> LayerRow:
+    on_cpu = all(s.engine == CPU for s in steps)
+    macs = sum(s.macs for s in steps)
+    computes = sum(s.microseconds for s in steps if not s.moves and s.engine != CPU) * mhz
+    moves = sum(s.microseconds for s in steps if s.moves) * mhz
+    known = chip.units["conv"].rate
+    peak = known.get(text.dtype, max(known.values()))
+    busy = max(microseconds * mhz, computes)
+    return LayerRow(
+        number,
+        "cpu0" if on_cpu else "npu0",
+        text.op,
+        text.name,
+        text.dtype,
+        CPU if on_cpu else "NPU",
+        text.inputs,
+        text.output,
+        moves,
+        computes,
+        0.0 if on_cpu else microseconds * mhz,
+        microseconds,
+        macs / (busy * peak) if busy else 0.0,
+        sum(s.bytes for s in steps),
+        0,
+        bound,
+        load=(1.0,),
+        layer=number,
+    )
+
+
+Extra = list[tuple[LayerText, float]]  # what runs on the CPU, and its microseconds
+
+
+def _on_cpu(nodes: Iterable[Node], chip: Chip) -> Extra:
+    """Ops of the CPU, with their estimated times."""
+    found = []
+    for node in nodes:
+        shape = "x".join(map(str, node.outputs[0].shape))
+        text = LayerText(node.op, node.origin or node.outputs[0].name, "", "", shape)
+        found.append((text, nanoseconds(node, chip.host) / 1e3))
+    return found
+
+
+def _around(timed: Timed, before: Extra, after: Extra) -> Timed:
+    """The timeline with steps of the CPU before and after it."""
+    layers = [*timed.layers, *(text for text, _ in (*before, *after))]
+    first, count = len(before), len(timed.layers)
+    steps = [Step(CPU, t.op, count + i, long) for i, (t, long) in enumerate(before)]
+    for s in timed.steps:
+        waits = s.waits + first if s.waits >= 0 else first - 1
+        steps.append(replace(s, waits=waits, also=tuple(k + first for k in s.also)))
+    last = max(range(len(timed.steps)), key=lambda i: timed.end[i], default=-1) + first
+    for i, (text, long) in enumerate(after):
+        steps.append(Step(CPU, text.op, count + first + i, long, 0.0, last))
+    figures = timed.source, timed.clock, timed.ddr, timed.notes
+    return Timed(steps, layers, *figures, cores=timed.cores)
+
+
+def _modules(room: str, *names: str) -> list[Any]:
+    return [import_module(f"{ROOM}.{room}.{name}") for name in names]
+
+
+def _chip(name: str) -> Chip:
+    lower = name.lower()
+    return chips.load(CHIP_NAMES.get(lower, lower))
