@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from intaglio.npu.layers import ChannelRange, FeatureMap, Layer
+from intaglio.npu.layers import RELAYOUT, ChannelRange, FeatureMap, Layer
 from intaglio.npu.tiling.tiles import Band, LayerGroup, TilingContext, tile_layers
 
 
@@ -71,6 +71,8 @@ def _maps(
     context: TilingContext, made: Layout, layers: Sequence[Layer], pinned: frozenset[FeatureMap]
 ) -> None:
     group = made.group
+    if layers[0].op == RELAYOUT:
+        return  # nothing of it is in SRAM
     many = group.tiles * group.images > 1
     for s, rows in made.rows.items():
         if s in pinned:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from intaglio import passes
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Value
+from intaglio.npu.chips.bm1684x.float_layers import FloatLayers
 from intaglio.npu.lowering.builder import integer, is_npu, scale_of
 from intaglio.npu.lowering.limits import UNITS
 from intaglio.ops.registry import REGISTRY
@@ -50,6 +51,10 @@ def lower(graph: Graph, target: Target) -> Lowered:
         raise Unsupported(
             f"{target.name}: no layer runs on the TPU: {'; '.join(reasons[:3]) or 'there is none'}"
         )
+    if _in_the_middle(stages, npu) and target.name == "bm1684x":
+        FloatLayers(graph).run()
+        stages = stages_of(list(graph.nodes()))
+        npu = [i for i, nodes in stages.items() if is_npu(nodes[0])]
     first = npu[0]
     _refuse_middle(target, stages, npu)
     for i in npu[1:]:
@@ -78,9 +83,14 @@ def _name(node: Node) -> str:
     return node.origin or node.outputs[0].name or node.op
 
 
+def _in_the_middle(stages: dict[int, list[Node]], npu: list[int]) -> list[Node]:
+    """Products on the TPU that read results of the CPU that depend on other layers."""
+    return [n for i in npu[1:] for n in stages[i] if REGISTRY[n.op].macs(n)]
+
+
 def _refuse_middle(target: Target, stages: dict[int, list[Node]], npu: list[int]) -> None:
     """Unsupported where ops on the CPU stand before products on the TPU."""
-    blocked = [n for i in npu[1:] for n in stages[i] if REGISTRY[n.op].macs(n)]
+    blocked = _in_the_middle(stages, npu)
     if not blocked:
         return
     last = max(i for i in npu if any(REGISTRY[n.op].macs(n) for n in stages[i]))
@@ -152,7 +162,7 @@ def _eltwise(node: Node) -> str | None:
 
 
 def _matmul(node: Node) -> str | None:
-    return "a product of two activations has no commands yet"
+    return None
 
 
 MAX_SHIFT = 16000

@@ -16,7 +16,7 @@ from intaglio.npu.weight_packing import TABLE_INPUT
 from intaglio.ops.registry import REGISTRY
 
 OFFSET = 128
-MOVES = ("npu.concat", "npu.slice", "npu.resize")
+MOVES = ("npu.concat", "npu.slice", "npu.resize", "npu.permute", "npu.join", "npu.cut")
 # attributes that hold the zero point of an input, by op and the input's index
 ZEROS = {
     ("npu.conv", 0): "x_zero",
@@ -29,6 +29,7 @@ ZEROS = {
     ("npu.matmul", 0): "a_zero",
     ("npu.matmul", 1): "b_zero",
     ("npu.lut", 0): "base",
+    ("npu.dequantize", 0): "x_zero",
 }
 
 
@@ -78,7 +79,8 @@ def _chosen(graph: Graph) -> set[Value]:
     ports = {find(v) for v in (*graph.inputs, *graph.outputs)}
     values = {v for n in nodes for v in n.outputs}
     mixed = {find(v) for v in values if v.dtype != "i8"}
-    kept = ports | mixed
+    fixed = {find(n.outputs[0]) for n in nodes if n.op == "npu.constant"}
+    kept = ports | mixed | fixed
     return {v for v in values if find(v) not in kept and gain.get(find(v), 0) > 0}
 
 
