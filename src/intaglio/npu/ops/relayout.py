@@ -16,7 +16,7 @@ from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.registry import op
 from intaglio.ops.windows import Ints
 
-RELAYOUTS = ("npu.permute", "npu.join", "npu.cut", "npu.constant")
+RELAYOUTS = ("npu.permute", "npu.join", "npu.cut", "npu.repeat", "npu.constant")
 BOX_AXES = 3  # axes of a box that one transfer moves
 
 
@@ -69,6 +69,19 @@ def cut(x: Array, *, first: int, count: int) -> Array:
     return np.ascontiguousarray(x[:, :, first : first + count])
 
 
+def _repeat_type(x: Value, *, count: int) -> Type:
+    _map(x)
+    if count < 1:
+        raise BadInput(f"each image is repeated {count} times; at least 1 is needed")
+    return Type(x.dtype, (x.shape[0] * count, *x.shape[1:]))
+
+
+@op(_repeat_type, name="npu.repeat")
+def repeat(x: Array, *, count: int) -> Array:
+    """Every image `count` times."""
+    return x.repeat(count, 0)
+
+
 def _constant_type(x: Value) -> Type:
     _map(x)
     return x.type
@@ -101,6 +114,11 @@ def boxes(node: Node) -> list[Box]:
         strides = _strides(shape)
         sizes = tuple(shape[p] for p in perm)
         found.append(Box(0, 0, 0, sizes, tuple(strides[p] for p in perm), _strides(sizes)))
+    elif node.op == "npu.repeat":
+        count = node.attrs["count"]
+        size, images = math.prod(out.shape[1:]), out.shape[0] // count
+        sizes = images, count, size
+        found.append(Box(0, 0, 0, sizes, (size, 0, 1), (count * size, size, 1)))
     elif node.op == "npu.constant":
         found.append(Box(0, 0, 0, (out.type.size,), (1,), (1,)))
     else:

@@ -106,7 +106,7 @@ def other_fields(layer: Layer, at: Cursor, c: Constants | None) -> dict[str, Any
     elif layer.op in ("arithmetic", "float_matmul"):
         fields["other"] = at.in_sram(layer.reads[1], *layer.rows(1, low, high))
     elif layer.op in ("layer_norm", "softmax"):
-        fields["table"] = at.layout.tables[layer.number].offset
+        fields |= {"table": at.layout.tables[layer.number].offset, "entries": 1}
         if len(layer.reads) > 1:
             fields["other"] = at.in_sram(layer.reads[1], *layer.rows(1, low, high))
     elif layer.op == "matmul":

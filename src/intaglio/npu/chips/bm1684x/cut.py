@@ -107,6 +107,10 @@ def _input(v: Value, inner: Value, taken: set[str]) -> Port:
     """An input of the file: a tensor of the model, or what the CPU makes of it."""
     scale, zero, name = 1.0, 0, v.name or inner.name
     node = v.producer
+    if node is not None and node.op == "reshape":
+        given = node.inputs[0]
+        assert given is not None
+        name, node = given.name or name, given.producer
     if node is not None and node.op == "quantize_linear":
         scale = float(scale_of(node.inputs[1]))  # type: ignore[arg-type]
         zero = integer(node.inputs[2] if len(node.inputs) > 2 else None)
@@ -126,6 +130,8 @@ def _output(v: Value, inner: Value, name: str, names: dict[Value, str]) -> Port:
         if reader.op == "dequantize_linear" and reader.inputs[0] is v:
             scale = float(scale_of(reader.inputs[1]))  # type: ignore[arg-type]
             zero = integer(reader.inputs[2] if len(reader.inputs) > 2 else None)
+            name = names.get(reader.outputs[0], name)
+        elif reader.op == "reshape":
             name = names.get(reader.outputs[0], name)
     return Port(name, inner.dtype, inner.shape, scale, zero)
 

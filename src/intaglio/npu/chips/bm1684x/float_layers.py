@@ -16,11 +16,14 @@ import numpy as np
 from intaglio import ops
 from intaglio.ir import Graph, Node, Value, constant
 from intaglio.npu.chips.bm1684x import float_ops
-from intaglio.npu.chips.bm1684x.views import as_map, on_tpu, root_of
+from intaglio.npu.chips.bm1684x.views import as_map, on_tpu, rank4, root_of
 from intaglio.npu.lowering.builder import LAYOUT_CHANGES, Refused, integer, is_npu, scale_of
 from intaglio.npu.ops import matmul
-from intaglio.npu.ops.relayout import cut, join
+from intaglio.npu.ops.relayout import cut, join, repeat
 from intaglio.passes.partition import images
+
+
+FIRST = ("layer_norm", "attention")  # ops that run on the chip wherever they stand
 
 
 class FloatLayers:
@@ -41,9 +44,19 @@ class FloatLayers:
                 continue
             elif is_npu(node):
                 self._layer(node)
-            elif any(on_tpu(v) for v in given) and not self._converted(node):
-                self.late.update(node.outputs)
+            elif node.op in FIRST or any(on_tpu(v) for v in given):
+                if not self._converted(node) and any(on_tpu(v) for v in given):
+                    self.late.update(node.outputs)
+        for v in list(self.graph.outputs):
+            self._output(v)
         self.graph.tidy()
+
+    def _output(self, v: Value) -> None:
+        """Give an output the order of elements that the model has."""
+        steps = root_of(v)[1]
+        if on_tpu(v) and any(kind == "transpose" for kind, _ in steps):
+            made = as_map(v, v.shape, tuple(range(v.type.rank)), rank4(v.shape))
+            self.graph.replace(v, ops.reshape(made, shape=v.shape))
 
     def _layer(self, node: Node) -> None:
         """Give a layer its operands as feature maps in DDR, where they are reshaped ones."""
@@ -59,7 +72,7 @@ class FloatLayers:
             return
         parameters = set(node.inputs) - set(images(node))
         for i, v in enumerate(node.inputs):
-            if v is None or v in parameters or v.data is not None or not on_tpu(v):
+            if v is None or v in parameters or v.data is not None:
                 continue
             if (moved := _same(v)) is not v:
                 self.graph.set_input(node, i, moved)
@@ -83,18 +96,8 @@ class FloatLayers:
 
 
 def _same(v: Value) -> Value:
-    """A feature map as it is, made on the chip."""
-    return as_map(v, v.shape, tuple(range(v.type.rank)), v.shape) if on_tpu(v) else v
-
-
-def _rank4(v: Value) -> tuple[int, int, int, int]:
-    """A feature map of some elements, for layers that work element by element."""
-    root, _ = root_of(v)
-    if root.type.rank == 4 and root.producer is not None and is_npu(root.producer):
-        n, c, h, w = root.shape
-        return n, c, h, w
-    *outer, last = v.shape or (1,)
-    return 1, last, math.prod(outer), 1
+    """A feature map as it is; reshapes and transposes before it run on the chip."""
+    return as_map(v, v.shape, tuple(range(v.type.rank)), v.shape)
 
 
 def _floats(*values: Value | None) -> None:
@@ -158,11 +161,13 @@ def _row_mask(mask: Value, scores: tuple[int, int, int, int]) -> Value:
     shape = (1,) * (4 - mask.type.rank) + mask.shape
     if mask.dtype != "f32" or mask.type.rank > 4 or shape[2] != 1 or on_tpu(mask):
         raise Refused(f"its mask is {mask.type}; f32 that is equal for all queries is possible")
-    if mask.data is not None:
-        wide = constant(np.broadcast_to(mask.data.reshape(shape), (b, h, 1, s)).copy())
-    else:
-        wide = ops.expand(ops.reshape(mask, shape=shape), shape=(b, h, 1, s))
-    return as_map(wide, (b * h, 1, s), (0, 1, 2), (b * h, 1, s, 1))
+    images = as_map(mask, shape, (0, 1, 2, 3), (shape[0] * shape[1], 1, s, 1))
+    if shape[3] != s or shape[1] not in (1, h) or shape[0] != b:
+        raise Refused(f"its mask is {mask.type}; one for all heads or each of them is possible")
+    if shape[1] == h:
+        return images
+    known = (u.outputs[0] for u in images.uses if u.op == "npu.repeat")
+    return next(known, None) or repeat(images, count=h)  # type: ignore[no-any-return]
 
 
 def _softmax(node: Node) -> Value:
@@ -207,7 +212,7 @@ def _elementwise(node: Node, operands: list[Value], make: Callable[..., Value]) 
         raise Refused("its operands have different shapes")
     axes = _inverse(root.shape, steps)
     if axes is None:
-        out = _rank4(lead)
+        out = rank4(lead.shape)
         flat = (math.prod(shape),)
         maps = [as_map(v, flat, (0,), out) for v in operands]
         return ops.reshape(make(*maps), shape=shape)  # type: ignore[no-any-return]

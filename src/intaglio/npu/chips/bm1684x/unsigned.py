@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from intaglio.ir import Array, Graph, Node, Value, constant
+from intaglio.npu.ops.relayout import RELAYOUTS
 from intaglio.npu.weight_packing import TABLE_INPUT
 from intaglio.ops.registry import REGISTRY
 
 OFFSET = 128
-MOVES = ("npu.concat", "npu.slice", "npu.resize", "npu.permute", "npu.join", "npu.cut")
+MOVES = ("npu.concat", "npu.slice", "npu.resize", *RELAYOUTS)
 # attributes that hold the zero point of an input, by op and the input's index
 ZEROS = {
     ("npu.conv", 0): "x_zero",

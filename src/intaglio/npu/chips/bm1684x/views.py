@@ -44,8 +44,7 @@ def as_map(v: Value, shape: Ints, perm: Ints, out: Ints) -> Value:
         moved = data.reshape(shape).transpose(perm).reshape(out)
         return constant_map(constant(moved.copy()))  # type: ignore[no-any-return]
     if root.producer is None or not is_npu(root.producer):
-        turned = ops.transpose(ops.reshape(v, shape=tuple(shape)), perm=tuple(perm))
-        return ops.reshape(turned, shape=tuple(out))  # type: ignore[no-any-return]
+        root = _input(root)
     axes: list[Axis] = [(root.type.size, 1)]
     found = _reshaped(axes, root.shape)
     assert found is not None
@@ -63,6 +62,22 @@ def as_map(v: Value, shape: Ints, perm: Ints, out: Ints) -> Value:
             assert found is not None
         axes, groups = found
     return _permuted(root, axes, tuple(out))
+
+
+def _input(v: Value) -> Value:
+    """A value of the CPU as a feature map, which becomes an input of the file."""
+    shape = rank4(v.shape)
+    if v.shape == shape:
+        return v
+    made = (u.outputs[0] for u in v.uses if u.op == "reshape" and u.outputs[0].shape == shape)
+    found = next(made, None)
+    return ops.reshape(v, shape=shape) if found is None else found  # type: ignore[no-any-return]
+
+
+def rank4(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """A feature map with the elements of a tensor of any rank, in the same order."""
+    n, c, h, w = (*(1,) * (4 - len(shape)), math.prod(shape[:-3]), *shape[-3:])[-4:]
+    return n, c, h, w
 
 
 def _applied(data: Array, steps: Sequence[Step]) -> Array:
@@ -122,4 +137,6 @@ def _permuted(x: Value, axes: Sequence[Axis], out: tuple[int, ...]) -> Value:
     order = sorted(range(len(merged)), key=lambda k: -merged[k][1])
     shape = tuple(merged[k][0] for k in order) or (1,)
     perm = tuple(order.index(k) for k in range(len(merged))) or (0,)
-    return permute(x, shape=shape, perm=perm, out=out)  # type: ignore[no-any-return]
+    attrs = {"shape": shape, "perm": perm, "out": out}
+    known = (u.outputs[0] for u in x.uses if u.op == "npu.permute" and u.attrs == attrs)
+    return next(known, None) or permute(x, **attrs)  # type: ignore[no-any-return]
