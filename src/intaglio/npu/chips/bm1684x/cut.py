@@ -51,12 +51,15 @@ def lower(graph: Graph, target: Target) -> Lowered:
         raise Unsupported(
             f"{target.name}: no layer runs on the TPU: {'; '.join(reasons[:3]) or 'there is none'}"
         )
-    if _in_the_middle(stages, npu) and target.name == "bm1684x":
-        FloatLayers(graph).run()
+    why: dict[Node, str] = {}
+    if _in_the_middle(stages, npu):
+        layers = FloatLayers(graph)
+        layers.run()
+        why = layers.why
         stages = stages_of(list(graph.nodes()))
         npu = [i for i, nodes in stages.items() if is_npu(nodes[0])]
     first = npu[0]
-    _refuse_middle(target, stages, npu)
+    _refuse_middle(target, stages, npu, why)
     for i in npu[1:]:
         for node in reversed(stages[i]):
             given_back(graph, node)
@@ -75,7 +78,7 @@ def lower(graph: Graph, target: Target) -> Lowered:
     body.output_names = [p.name for p in outputs]
     for v, port in zip(body.inputs, inputs, strict=True):
         v.name = port.name
-    words = [(n, target.why_not(n) or "it follows ops on the CPU") for n in after]
+    words = [(n, why.get(n) or target.why_not(n) or "it follows ops on the CPU") for n in after]
     return Lowered(body, inputs, outputs, before, words)
 
 
@@ -88,14 +91,17 @@ def _in_the_middle(stages: dict[int, list[Node]], npu: list[int]) -> list[Node]:
     return [n for i in npu[1:] for n in stages[i] if REGISTRY[n.op].macs(n)]
 
 
-def _refuse_middle(target: Target, stages: dict[int, list[Node]], npu: list[int]) -> None:
+def _refuse_middle(
+    target: Target, stages: dict[int, list[Node]], npu: list[int], why: dict[Node, str]
+) -> None:
     """Unsupported where ops on the CPU stand before products on the TPU."""
     blocked = _in_the_middle(stages, npu)
     if not blocked:
         return
     last = max(i for i in npu if any(REGISTRY[n.op].macs(n) for n in stages[i]))
     own = [n for i, nodes in stages.items() if npu[0] < i < last and i not in npu for n in nodes]
-    named = [f"{_name(n)} ({n.op}): {target.why_not(n) or 'no rule lowers it'}" for n in own]
+    reasons = [why.get(n) or target.why_not(n) or "no rule lowers it" for n in own]
+    named = [f"{_name(n)} ({n.op}): {r}" for n, r in zip(own, reasons, strict=True)]
     rest = f"; and {len(named) - NAMED} more" if len(named) > NAMED else ""
     raise Unsupported(
         f"{target.name}: {len(blocked)} products read results of ops that the TPU does not do: "
@@ -167,15 +173,10 @@ def _eltwise(node: Node) -> str | None:
     return _tables(node)
 
 
-def _matmul(node: Node) -> str | None:
-    return None
-
-
 MAX_SHIFT = 16000
 LIMITS = {
     "npu.conv": _tables,
     "npu.depthwise": _tables,
     "npu.eltwise": _eltwise,
     "npu.lut": _tables,
-    "npu.matmul": _matmul,
 }

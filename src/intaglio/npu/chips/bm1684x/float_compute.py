@@ -37,17 +37,36 @@ def matmul(work: Work) -> None:
     f, chip = work.fields, work.chip
     weights = local(f["other"], chip)
     rows = _ones(work) if f["a_zero"] else None
+    zero = f["b_zero"] if chip.weight_zeros else 0
+    columns = _column_sums(work, f["b_zero"]) if zero != f["b_zero"] else None
     for block in range(work.y.blocks):
         y, b = work.y.some_blocks(block, 1), weights.some_blocks(block, 1)
         acc = work.sums(y)
-        work.emit(tiu.conv(acc, work.x, b.address, POINT, 0, b.dtype, f["b_zero"]))
+        work.emit(tiu.conv(acc, work.x, b.address, POINT, 0, b.dtype, zero))
+        if columns is not None:
+            added = replace(columns, channels=y.channels)
+            work.emit(tiu.arithmetic(tiu.ADD, acc, acc, added))
         if rows is not None:
             ones, at = rows
             of_b = packed(chip, at, "i32", y.channels, 1, 1)
-            work.emit(tiu.conv(of_b, ones, b.address, POINT, 0, b.dtype, f["b_zero"]))
+            work.emit(tiu.conv(of_b, ones, b.address, POINT, 0, b.dtype, zero))
             work.emit(tiu.arithmetic(tiu.MUL, of_b, of_b, Const(-f["a_zero"], "i32")))
             work.emit(tiu.arithmetic(tiu.ADD, acc, acc, of_b))
         work.finish(y).sums(y, acc, float(f["factor"]))
+
+
+def _column_sums(work: Work, b_zero: int) -> Local:
+    """-b_zero times the sums of (a - a_zero) over k, in every lane."""
+    chip, y = work.chip, work.y
+    at = work.at + work.scratch.per_block * work.scratch.blocks
+    at += chip.blocks(work.x.channels) * chip.eu_bytes + chip.aligned(4)
+    sums = packed(chip, at, "i32", min(chip.lanes, y.channels), y.height, y.width)
+    work.emit(tiu.conv(sums, work.x, Const(1, "i8"), POINT, 0))
+    work.emit(tiu.arithmetic(tiu.MUL, sums, sums, Const(-b_zero, "i32")))
+    rest = b_zero * work.fields["a_zero"] * work.x.channels
+    if rest:
+        work.emit(tiu.arithmetic(tiu.ADD, sums, sums, Const(rest, "i32")))
+    return sums
 
 
 def _ones(work: Work) -> tuple[Local, int]:
@@ -199,7 +218,9 @@ def _total(work: Work, to: Local, x: Local) -> Local:
     while rows > 1:
         half = rows // 2
         last = _rows(x, 2 * half, 1)
-        work.emit(tiu.arithmetic(tiu.ADD, _rows(to, 0, half), _rows(x, 0, half), _rows(x, half, half)))
+        work.emit(
+            tiu.arithmetic(tiu.ADD, _rows(to, 0, half), _rows(x, 0, half), _rows(x, half, half))
+        )
         if rows % 2:
             work.emit(tiu.arithmetic(tiu.ADD, _rows(to, 0, 1), _rows(to, 0, 1), last))
         x, rows = to, half

@@ -51,5 +51,6 @@ def scratch(layer: Layer, rows: int, chip: Variant) -> tuple[int, int, int, int]
         case "matmul":  # sums of one block; ones, and the sums of the rows of b
             spare = Rounding.of(layer.attrs).scratch(rows * layer.dst.map.width, chip)
             ones = chip.blocks(layer.reads[0].channels) * chip.eu_bytes
-            return numbers, spare, ones + aligned(4), 1
+            columns = 0 if chip.weight_zeros else numbers
+            return numbers, spare, ones + aligned(4) + columns, 1
     return 0, 0, 0, 0

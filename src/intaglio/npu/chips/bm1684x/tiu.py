@@ -87,13 +87,13 @@ def _result(y: Local) -> Fields:
 def conv(
     y: Local,
     x: Local,
-    weights: int,
+    weights: int | Const,
     window: Window,
     padding: int,
     dtype: str = "i8",
     zero: int = 0,
 ) -> tuple[str, Fields]:
-    """i32 sums of a convolution; padding has the value `padding`, weights have a zero point."""
+    """i32 sums of a convolution; `weights` is their address, or one number for all."""
     assert y.regular
     fields = _result(y) | window.fields()
     fields |= {
@@ -110,8 +110,10 @@ def conv(
         "opd0_h": x.height,
         "opd0_w": x.width,
         "opd0_addr": x.address,
-        "opd1_addr": weights,
+        "opd1_addr": weights.bits if isinstance(weights, Const) else weights,
     }
+    if isinstance(weights, Const):
+        fields["opd1_const"] = 1
     if y.chip.signs_results:
         fields |= {"res0_sign": 1, "opd4_const": 1, "opd5_const": 1}
     if not x.regular:
@@ -122,10 +124,7 @@ def conv(
 
 def float_conv(y: Local, x: Local, weights: int | Const) -> tuple[str, Fields]:
     """Sums over channels of f32: `weights` is their address, or one number for all."""
-    name, fields = conv(y, x, 0, Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0)), 0)
-    one = isinstance(weights, Const)
-    fields |= {"opd1_const": int(one), "opd1_addr": weights.bits if one else weights}
-    return name, fields
+    return conv(y, x, weights, Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0)), 0)
 
 
 def series(y: Local, x: Local, coefficients: int, count: int) -> tuple[str, Fields]:
@@ -133,11 +132,7 @@ def series(y: Local, x: Local, coefficients: int, count: int) -> tuple[str, Fiel
     assert y.regular
     assert x.regular
     fields = _result(y) | {"tsk_eu_typ": SERIES, "opd0_prec": PRECISION[x.dtype]}
-    return "sSFU", fields | {
-        "opd0_addr": x.address,
-        "opd1_addr": coefficients,
-        "opd1_n": count,
-    }
+    return "sSFU", fields | {"opd0_addr": x.address, "opd1_addr": coefficients, "opd1_n": count}
 
 
 def reciprocal_root(y: Local, x: Local, steps: int) -> tuple[str, Fields]:

@@ -25,6 +25,7 @@ class Variant:
     high_bits: int = 8  # of an address behind its lower 32
     broadcast: str = "sCW&sBC"  # the command that copies a channel to all lanes
     waits: int = 0  # a bit of a dependency that says that there is one
+    weight_zeros: bool = False  # whether convolutions subtract a zero point from weights
     by_core: bool = False  # whether a file has its commands core by core
 
     def aligned(self, size: int) -> int:
@@ -51,6 +52,7 @@ BM1684X = Variant(
     coefficients=0x1_0000_0000,
     neurons=0,
     broadcast="sTRANS&sBC",
+    weight_zeros=True,
 )
 BM1688 = Variant(
     name="bm1688",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from intaglio import ops
 from intaglio.ir import Array, Value, constant
@@ -71,7 +72,7 @@ def _input(v: Value) -> Value:
         return v
     made = (u.outputs[0] for u in v.uses if u.op == "reshape" and u.outputs[0].shape == shape)
     found = next(made, None)
-    return ops.reshape(v, shape=shape) if found is None else found  # type: ignore[no-any-return]
+    return ops.reshape(v, shape=shape) if found is None else found
 
 
 def rank4(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
@@ -137,6 +138,6 @@ def _permuted(x: Value, axes: Sequence[Axis], out: tuple[int, ...]) -> Value:
     order = sorted(range(len(merged)), key=lambda k: -merged[k][1])
     shape = tuple(merged[k][0] for k in order) or (1,)
     perm = tuple(order.index(k) for k in range(len(merged))) or (0,)
-    attrs = {"shape": shape, "perm": perm, "out": out}
+    attrs: dict[str, Any] = {"shape": shape, "perm": perm, "out": out}
     known = (u.outputs[0] for u in x.uses if u.op == "npu.permute" and u.attrs == attrs)
-    return next(known, None) or permute(x, **attrs)  # type: ignore[no-any-return]
+    return next(known, None) or permute(x, **attrs)
