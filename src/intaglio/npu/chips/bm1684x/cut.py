@@ -100,6 +100,7 @@ def _refuse_middle(
         return
     last = max(i for i in npu if any(REGISTRY[n.op].macs(n) for n in stages[i]))
     own = [n for i, nodes in stages.items() if npu[0] < i < last and i not in npu for n in nodes]
+    own = [n for n in own if n in why] or own
     reasons = [why.get(n) or target.why_not(n) or "no rule lowers it" for n in own]
     named = [f"{_name(n)} ({n.op}): {r}" for n, r in zip(own, reasons, strict=True)]
     rest = f"; and {len(named) - NAMED} more" if len(named) > NAMED else ""

@@ -19,7 +19,7 @@ FIRST = ("layer_norm", "attention")  # ops that run on the chip wherever they st
 
 
 class FloatLayers:
-    """The conversion of a graph; `why` has the reason for each op that stays on the CPU."""
+    """The conversion of a graph; `why` has the ops that stay on the CPU, with special reasons."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -68,6 +68,7 @@ class FloatLayers:
     def _converted(self, node: Node) -> bool:
         found = CONVERSIONS.get(node.op)
         if found is None:
+            self.why[node] = ""
             return False
         try:
             made = found(node)
