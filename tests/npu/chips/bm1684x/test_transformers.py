@@ -55,6 +55,17 @@ def test_a_transformer_is_one_file(make):
     assert equal_in_simulator(made, feeds)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_int8_attention_stays_on_the_chip(seed):
+    made = compile_bmodel(transformers.int8_attention(seed), CHIP)
+    found = [n.op for n in made.graph.nodes()]
+    assert found.count("npu.matmul") == 2
+    assert found.count("npu.softmax") == 1
+    assert equal_in_simulator(
+        made, transformers.feeds_of(made.lowered, np.random.default_rng(seed))
+    )
+
+
 def test_the_file_of_a_vision_transformer_follows_the_float_model():
     graph = transformers.vision()
     made = compile_bmodel(transformers.quantized(graph, 8), CHIP)

@@ -177,6 +177,41 @@ def text(tokens: int = 20, width: int = 64, heads: int = 2, depth: int = 2) -> G
     return Graph([ids, mask], [y], ["features"])
 
 
+def int8_attention(seed: int, tokens: int = 33, width: int = 64, heads: int = 2) -> Graph:
+    """Attention whose two products are of int8, as files that are quantised already have it."""
+    rng = np.random.default_rng(seed)
+    size = width // heads
+
+    def number(low: float, high: float) -> Value:
+        return constant(np.float32(rng.uniform(low, high)))
+
+    def zero() -> Value:
+        return constant(np.int8(rng.choice([0, -128, 7])))
+
+    def product(a: Value, a_quant: list[Value], b: Value, b_quant: list[Value], y: list[Value]):
+        return ops.qlinear_matmul(a, *a_quant, b, *b_quant, *y)
+
+    def linear(x: Value, quant: list[Value], y: list[Value]) -> Value:
+        w = constant(rng.integers(-127, 128, (width, width)).astype(np.int8))
+        return product(x, quant, w, [number(0.005, 0.01), constant(np.int8(0))], y)
+
+    x = Value(Type("i8", (1, tokens, width)), "x")
+    of_x, of_y, of_z = ([number(0.02, 0.05), zero()] for _ in range(3))
+    parts = []
+    for perm in ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3)):
+        quant = [number(0.05, 0.1), zero()]
+        split = ops.reshape(linear(x, of_x, quant), shape=(1, tokens, heads, size))
+        parts.append((ops.transpose(split, perm=perm), quant))
+    of_scores, of_weights = [number(0.02, 0.05), zero()], [constant(np.float32(1 / 256)), zero()]
+    of_weights[1] = constant(np.int8(-128))
+    scores = product(*parts[0], *parts[1], of_scores)
+    weights = ops.softmax(ops.dequantize_linear(scores, *of_scores), axis=-1)
+    weights = ops.quantize_linear(weights, *of_weights, dtype="i8")
+    made = ops.transpose(product(weights, of_weights, *parts[2], of_y), perm=(0, 2, 1, 3))
+    result = linear(ops.reshape(made, shape=(1, tokens, width)), of_y, of_z)
+    return Graph([x], [result], ["y"])
+
+
 def samples(graph: Graph, count: int, seed: int = 0) -> list[dict[str, np.ndarray]]:
     """Random pictures, or sentences of different lengths."""
     rng = np.random.default_rng(seed)

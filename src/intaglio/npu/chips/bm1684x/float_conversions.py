@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from intaglio import ops
-from intaglio.ir import Node, Value, constant
+from intaglio.ir import Array, Node, Value, constant
 from intaglio.npu.chips.bm1684x import float_ops
 from intaglio.npu.chips.bm1684x.views import Step, as_map, on_tpu, rank4, root_of
 from intaglio.npu.lowering.builder import Refused, integer, scale_of
@@ -101,6 +101,33 @@ def _softmax(node: Node) -> Value:
     rows, last = math.prod(x.shape[:-1]), x.shape[-1]
     made = float_ops.softmax(as_map(x, (rows, last), (0, 1), (1, rows, last, 1)), scale=1.0)
     return ops.reshape(made, shape=x.shape)  # type: ignore[no-any-return]
+
+
+def _qlinear_softmax(node: Node) -> Value:
+    """Bytes to f32, softmax, and back; the table of exp tells the scale of the bytes."""
+    x, table, y_scale, y_zero = node.inputs
+    assert x is not None
+    assert table is not None
+    assert y_scale is not None
+    if table.data is None or node.attrs["axis"] % x.type.rank != x.type.rank - 1:
+        raise Refused(f"it is over axis {node.attrs['axis']} of {x.type}; the last one is possible")
+    _fixed(x)
+    rows, last = math.prod(x.shape[:-1]), x.shape[-1]
+    given = as_map(x, (rows, last), (0, 1), (1, rows, last, 1))
+    scale = _scale_of_table(table.data.astype(np.float64))
+    made = float_ops.softmax(float_ops.dequantize(given, scale=1.0, x_zero=0), scale=scale)
+    attrs: dict[str, Any] = {"scale": float(scale_of(y_scale)), "y_zero": integer(y_zero)}
+    made = float_ops.quantize(made, dtype=node.outputs[0].dtype, **attrs)
+    return ops.reshape(made, shape=x.shape)  # type: ignore[no-any-return]
+
+
+def _scale_of_table(table: Array) -> float:
+    """The scale s of a table of round(c * exp(-s * k)), from the entry that tells it best."""
+    steps = np.arange(1, len(table))
+    k = int(steps[np.argmax(table[1:] * steps)])
+    if table[k] < 1:
+        raise Refused("its table of exp is zero but for the first entry")
+    return float(np.float32(np.log(table[0] / table[k]) / k))
 
 
 def _matmul(node: Node) -> Value:
@@ -240,6 +267,7 @@ CONVERSIONS: dict[str, Callable[[Node], Value]] = {
     "layer_norm": _layer_norm,
     "attention": _attention,
     "softmax": _softmax,
+    "qlinear_softmax": _qlinear_softmax,
     "matmul": _matmul,
     "quantize_linear": _quantize,
     "dequantize_linear": _dequantize,
