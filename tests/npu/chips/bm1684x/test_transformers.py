@@ -66,6 +66,20 @@ def test_int8_attention_stays_on_the_chip(seed):
     )
 
 
+def test_long_sequences_are_computed_in_parts_of_the_queries(monkeypatch):
+    most = "intaglio.npu.chips.bm1684x.float_conversions.MOST_SCORES"
+    graph = transformers.quantized(transformers.text())
+    whole = compile_bmodel(graph, CHIP)
+    monkeypatch.setattr(most, 20 * 7)
+    parts = compile_bmodel(graph, CHIP)
+    images = [n.outputs[0].shape[0] for n in parts.graph.nodes() if n.op == "npu.softmax"]
+    assert images == [2 * 4] * 2
+    feeds = transformers.feeds_of(whole.lowered, np.random.default_rng(0))
+    assert equal_in_simulator(parts, feeds)
+    results = [list(intaglio.interpret(m.graph, feeds).values()) for m in (whole, parts)]
+    assert np.array_equal(results[0][0], results[1][0])
+
+
 def test_the_file_of_a_vision_transformer_follows_the_float_model():
     graph = transformers.vision()
     made = compile_bmodel(transformers.quantized(graph, 8), CHIP)

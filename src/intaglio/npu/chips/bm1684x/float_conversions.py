@@ -18,6 +18,8 @@ from intaglio.npu.chips.bm1684x.views import Step, as_map, on_tpu, rank4, root_o
 from intaglio.npu.lowering.builder import Refused, integer, scale_of
 from intaglio.npu.ops.relayout import cut, join, repeat
 
+MOST_SCORES = 300_000  # of an image of attention: with their softmax they take 2.4 MB
+
 
 def _floats(*values: Value | None) -> None:
     for v in values:
@@ -69,16 +71,29 @@ def _attention(node: Node) -> Value:
         raise Refused("it has a soft cap or shared heads; equal heads without a cap are possible")
     (b, h, t, d), s, e = q.shape, k.shape[2], v.shape[3]
     n = b * h
-    scores = float_ops.float_matmul(
-        as_map(k, (n, s, d), (0, 2, 1), (n, d, s, 1)), as_map(q, (n, t, d), (0, 1, 2), (n, t, d, 1))
-    )
-    added = [] if mask is None else [_row_mask(mask, (b, h, t, s))]
+    parts = _query_parts(t, s)
+    keys = as_map(k, (n, s, d), (0, 2, 1), (n, d, s, 1))
+    values = as_map(v, (n, s, e), (0, 1, 2), (n, s, e, 1))
+    if parts > 1:  # of queries, each an image of its own
+        keys, values = (repeat(x, count=parts) for x in (keys, values))
+    queries = as_map(q, (n, t, d), (0, 1, 2), (n * parts, t // parts, d, 1))
+    scores = float_ops.float_matmul(keys, queries)
+    added = [] if mask is None else [_row_mask(mask, (b, h, t, s), parts)]
     weights = float_ops.softmax(scores, *added, scale=float(node.attrs["scale"]))
-    made = float_ops.float_matmul(as_map(v, (n, s, e), (0, 1, 2), (n, s, e, 1)), weights)
+    made = float_ops.float_matmul(values, weights)
     return ops.reshape(made, shape=node.outputs[0].shape)  # type: ignore[no-any-return]
 
 
-def _row_mask(mask: Value, scores: tuple[int, int, int, int]) -> Value:
+def _query_parts(queries: int, keys: int) -> int:
+    """The least number of equal parts of queries whose scores fit in local memory."""
+    return next(
+        p
+        for p in range(1, queries + 1)
+        if queries % p == 0 and (queries // p * keys <= MOST_SCORES or p == queries)
+    )
+
+
+def _row_mask(mask: Value, scores: tuple[int, int, int, int], parts: int) -> Value:
     """A mask that is the same for all queries, as a feature map of one channel."""
     b, h, _, s = scores
     shape = (1,) * (4 - mask.type.rank) + mask.shape
@@ -87,10 +102,13 @@ def _row_mask(mask: Value, scores: tuple[int, int, int, int]) -> Value:
     if shape[3] != s or shape[1] not in (1, h) or shape[0] != b:
         raise Refused(f"its mask is {mask.type}; one for all heads or each of them is possible")
     images = as_map(mask, shape, (0, 1, 2, 3), (shape[0] * shape[1], 1, s, 1))
-    if shape[1] == h:
+    count = parts if shape[1] == h else h * parts
+    if count == 1:
         return images
-    known = (u.outputs[0] for u in images.uses if u.op == "npu.repeat")
-    return next(known, None) or repeat(images, count=h)
+    known = (
+        u.outputs[0] for u in images.uses if u.op == "npu.repeat" and u.attrs["count"] == count
+    )
+    return next(known, None) or repeat(images, count=count)
 
 
 def _softmax(node: Node) -> Value:
