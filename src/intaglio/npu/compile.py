@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from intaglio import progress
+from intaglio import dtypes, progress
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node
 from intaglio.npu.chip_layout import ChipLayout
@@ -49,6 +49,9 @@ def _moved(fields: dict[str, object], near: int) -> int:
     src, dst = fields["src"], fields["dst"]
     assert isinstance(src, Feature)
     assert isinstance(dst, Feature)
+    if "sram" not in (src.space, dst.space):  # a copy within DDR, which reads and writes
+        item = dtypes.TABLE[dst.dtype].numpy.itemsize
+        return 2 * dst.channels * dst.height * dst.width * item
     f = dst if src.space == "sram" else src
     blocks = -(-(f.first + f.channels) // f.c2)
     line = f.width * f.pixel

@@ -12,12 +12,18 @@ from typing import Any
 from intaglio import dtypes
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Value
+from intaglio.npu.ops.relayout import RELAYOUTS
 from intaglio.passes.schedule import best_order
 from intaglio.targets.chip import Chip
 
 WINDOWED = ("npu.conv", "npu.depthwise", "npu.pool")
 PRODUCTS = ("npu.conv", "npu.depthwise")
-KINDS = ["conv", "depthwise", "pool", "eltwise", "lut", "resize", "depth_to_space", "matmul"]
+MATMULS = ("matmul", "float_matmul")
+# kinds of layers, which are the names of their instructions; encoders of real chips have the last
+KINDS = ("conv", "depthwise", "pool", "eltwise", "lut", "resize", "depth_to_space", "matmul")
+FLOAT_KINDS = ("float_matmul", "layer_norm", "softmax", "arithmetic", "quantize", "dequantize")
+NOT_IN_PLACE = ("npu.slice", *RELAYOUTS)  # ops whose results are never parts of a concat
+RELAYOUT = "relayout"  # moves whole maps in DDR; a group of its own
 
 
 @dataclass(eq=False, slots=True)
@@ -112,8 +118,10 @@ class Layer:
         if self.op in ("resize", "depth_to_space"):
             top, step = self.first[0], self.factor[0]
             return (low + top) // step, (high + top - 1) // step + 1
-        if self.op == "matmul":
+        if self.op in MATMULS:
             return (low, high) if k == 0 else (0, height)
+        if self.op in ("softmax", RELAYOUT):
+            return 0, height
         if k or self.op not in ("conv", "depthwise", "pool"):
             return low, high
         reach = (self.kernel[0] - 1) * self.dilation[0] + 1
@@ -126,7 +134,7 @@ class Layer:
 
     def macs(self, rows: int) -> int:
         """Multiply-accumulates for `rows` rows of the result of one image."""
-        if not self.is_product and self.op != "matmul":
+        if not self.is_product and self.op not in MATMULS:
             return 0
         deep = self.reads[0].channels if self.op != "depthwise" else 1
         return (
@@ -170,7 +178,9 @@ class _Builder:
             self.add(node)
         for slot, v in enumerate(self.body.outputs):
             place = self.at[v]
-            if place.map.input_slot >= 0:  # an input that is an output: no layer would write it
+            moved = any(k.dst.map is place.map and k.op == RELAYOUT for k in self.layers)
+            # no layer would write an input that is an output
+            if place.map.input_slot >= 0 or (moved and place.channels < place.map.channels):
                 place = self.copied(place, v)
             place.map.output_ranges.append((slot, place.first, place.channels))
         return Network(self.layers, list(self.body.inputs), list(self.body.outputs), self.maps)
@@ -196,7 +206,7 @@ class _Builder:
                 assert v is not None
                 aligned = first % self.c2(out) == 0
                 used_once = list(node.inputs).count(v) == 1 and v not in self.planned
-                if aligned and used_once and v.producer and v.producer.op != "npu.slice":
+                if aligned and used_once and v.producer and v.producer.op not in NOT_IN_PLACE:
                     self.planned[v] = (out, first)
                 first += v.shape[1]
 
@@ -223,6 +233,11 @@ class _Builder:
         place = self.at[v]
         return self.copied(place, v) if whole_blocks and not place.aligned else place
 
+    def whole(self, v: Value) -> ChannelRange:
+        """The channel range of an operand that has a map of its own; copied first if it has not."""
+        place = self.at[v]
+        return place if place.channels == place.map.channels else self.copied(place, v)
+
     def copied(self, place: ChannelRange, v: Value) -> ChannelRange:
         store = self.new_map(v)
         new = ChannelRange(store, 0, place.channels)
@@ -248,7 +263,11 @@ class _Builder:
             first = inside.first + node.attrs["first"]
             self.at[out] = ChannelRange(inside.map, first, node.attrs["count"])
             return
-        if kind not in KINDS:
+        if node.op in RELAYOUTS:
+            whole = [self.whole(v) for v in node.inputs if v is not None and v.data is None]
+            self.layer(RELAYOUT, name, whole, self.place(out), node=node)
+            return
+        if kind not in (*KINDS, *FLOAT_KINDS):
             raise Unsupported(f"npu: {node.op} '{name}' has no instruction")
         x = node.inputs[0]
         assert x is not None
@@ -257,10 +276,8 @@ class _Builder:
         if node.op in PRODUCTS and (r := node.inputs[4]) is not None:
             reads.append(self.read(r))
             rest["residual"] = 1
-        if kind in ("eltwise", "matmul"):
-            other = node.inputs[1]
-            assert other is not None
-            reads.append(self.read(other))
+        if kind in ("eltwise", "arithmetic", "softmax", *MATMULS):
+            reads += [self.read(v) for v in node.inputs[1:2] if v is not None]
         if node.op in WINDOWED:
             weights = node.inputs[1] if node.op in PRODUCTS else None
             kernel = weights.shape[2:] if weights is not None else node.attrs["kernel"]

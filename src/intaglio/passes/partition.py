@@ -28,6 +28,8 @@ PARAMETERS = {
     "npu.depthwise": (1, 2, 3, 5),
     "npu.eltwise": (2,),
     "npu.lut": (1,),
+    "npu.layer_norm": (1, 2),
+    "npu.constant": (0,),
 }
 LAUNCH = 20_000.0  # nanoseconds to start a program and wait for its end
 

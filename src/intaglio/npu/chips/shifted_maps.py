@@ -13,10 +13,11 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.ir import Array, Graph, Node, Value, constant
+from intaglio.npu.ops.relayout import RELAYOUTS
 from intaglio.npu.weight_packing import TABLE_INPUT
 from intaglio.ops.registry import REGISTRY
 
-MOVES = ("npu.concat", "npu.slice", "npu.resize", "npu.depth_to_space")
+MOVES = ("npu.concat", "npu.slice", "npu.resize", "npu.depth_to_space", *RELAYOUTS)
 # attributes that hold the zero point of an input, by op and the input's index
 ZEROS = {
     ("npu.conv", 0): "x_zero",
@@ -29,6 +30,7 @@ ZEROS = {
     ("npu.matmul", 0): "a_zero",
     ("npu.matmul", 1): "b_zero",
     ("npu.lut", 0): "base",
+    ("npu.dequantize", 0): "x_zero",
 }
 
 

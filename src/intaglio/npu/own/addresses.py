@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from intaglio import dtypes
 from intaglio.npu.layers import ChannelRange, FeatureMap, Layer
+from intaglio.npu.ops.relayout import BOX_AXES, Box
 from intaglio.npu.own.isa import Feature
 from intaglio.npu.tiling.pinning import MemoryPlan
 from intaglio.npu.tiling.placement import Layout
@@ -68,6 +70,16 @@ class Cursor:
         at += r.first // fm.c2 * plane + low * fm.row
         return _blocked("internal", at, r, high - low, plane, fm.row)
 
+    def whole_in_ddr(self, fm: FeatureMap) -> Feature:
+        """All images of a map that lies in DDR as plain N x C x H x W."""
+        if fm.input_slot >= 0:
+            return Feature("input", 0, fm.dtype, 1, 1, 1, 1, 1, 1, 1, slot=fm.input_slot)
+        return Feature("internal", self.plan.spilled[fm], fm.dtype, 1, 1, 1, 1, 1, 1, 1)
+
+    def whole_in_output(self, fm: FeatureMap, slot: int) -> Feature:
+        """The same of a map that is an output."""
+        return Feature("output", 0, fm.dtype, 1, 1, 1, 1, 1, 1, 1, slot=slot)
+
     def in_output(
         self,
         fm: FeatureMap,
@@ -97,6 +109,23 @@ def _nchw(
     row = fm.width * fm.item
     size, strides = (channels, rows, fm.width), (fm.height * row, row, fm.item)
     return Feature(space, row_number * row, fm.dtype, *size, 1, *strides, slot=slot)
+
+
+def transfer_of(box: Box, source: Feature, target: Feature) -> dict[str, Feature]:
+    """The two sides of a copy of a box of whole maps."""
+    item = dtypes.TABLE[target.dtype].numpy.itemsize
+    more = BOX_AXES - len(box.sizes)
+    channels, height, width = (*(1,) * more, *box.sizes)
+    result = {}
+    for name, f, offset, strides in (
+        ("src", source, box.source, box.source_strides),
+        ("dst", target, box.target, box.target_strides),
+    ):
+        plane, row, pixel = (n * item for n in (*(0,) * more, *strides))
+        at = f.offset + offset * item
+        sizes = channels, height, width
+        result[name] = Feature(f.space, at, f.dtype, *sizes, 1, plane, row, pixel, slot=f.slot)
+    return result
 
 
 def broadcast(f: Feature, over: Feature) -> Feature:

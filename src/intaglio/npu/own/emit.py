@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from intaglio.npu.layers import ChannelRange, FeatureMap, Layer
-from intaglio.npu.own.addresses import Cursor
+from intaglio.npu.layers import RELAYOUT, ChannelRange, FeatureMap, Layer
+from intaglio.npu.ops.relayout import boxes
+from intaglio.npu.own.addresses import Cursor, transfer_of
 from intaglio.npu.own.fields import (
     chunk_channels,
     convolution_fields,
@@ -68,6 +69,10 @@ class Emitter:
     def group(self, bands: Bands) -> None:
         """The bands of a group that one core computes."""
         group = self.at.layout.group
+        if self.context.layers[group.first].op == RELAYOUT:
+            self.at.move(0, bands[0])
+            self.relayout(self.context.layers[group.first])
+            return
         if not group.streams_weights:
             for k in group.numbers:
                 self.load_table(k)
@@ -128,6 +133,27 @@ class Emitter:
                 if blocks and blocks[0].first == k:
                     self.load_chunk(ahead, 0, 0)
             self.layer(k, loaded=True)
+
+    def relayout(self, layer: Layer) -> None:
+        """Copies of boxes within DDR: from a map or a constant to a map, and to outputs."""
+        node, fm = layer.node, layer.dst.map
+        assert node is not None
+        maps = iter(layer.reads)
+        sources: list[Feature] = []
+        for v in node.inputs:
+            assert v is not None
+            if v.data is None:
+                sources.append(self.at.whole_in_ddr(next(maps).map))
+                continue
+            offset, _ = self.add_weights(v.data.tobytes())
+            sources.append(Feature("weights", offset, v.dtype, 1, 1, 1, 1, 1, 1, 1))
+        targets = [self.at.whole_in_output(fm, slot) for slot, _, _ in fm.output_ranges]
+        if fm in self.plan.spilled:
+            targets.append(self.at.whole_in_ddr(fm))
+        for box in boxes(node):
+            for to in targets:
+                fields = transfer_of(box, sources[box.operand], to)
+                self.emit("store", fields, layer.number)
 
     # ---- feature maps ---------------------------------------------------------------------------
     def load_maps(self, maps: Iterable[FeatureMap]) -> None:

@@ -104,6 +104,12 @@ def other_fields(layer: Layer, at: Cursor, c: Constants | None) -> dict[str, Any
     elif layer.op == "resize":
         phase = low - layer.rows(0, low, high)[0] * layer.factor[0]
         fields |= {"factor": layer.factor, "phase": (phase, 0)}
+    elif layer.op in ("arithmetic", "float_matmul"):
+        fields["other"] = at.in_sram(layer.reads[1], *layer.rows(1, low, high))
+    elif layer.op in ("layer_norm", "softmax"):
+        fields |= {"table": at.layout.tables[layer.number].offset, "entries": 1}
+        if len(layer.reads) > 1:
+            fields["other"] = at.in_sram(layer.reads[1], *layer.rows(1, low, high))
     elif layer.op == "matmul":
         fields["other"] = at.in_sram(layer.reads[1], *layer.rows(1, low, high))
         fields |= {n: a[n] for n in ("a_zero", "b_zero", "factor", *ROUNDING)}

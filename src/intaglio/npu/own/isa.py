@@ -171,6 +171,10 @@ OPS = {name: _record(fields) for name, (_, fields) in _FIELDS.items()}
 CODES = {name: i + 1 for i, name in enumerate(OPS)}
 NAMES = {i: name for name, i in CODES.items()}
 QUEUE = {name: queue for name, (queue, _) in _FIELDS.items()}
+# Instructions of layers that only encoders of real chips have: they have no record.
+QUEUE |= dict.fromkeys(
+    ("float_matmul", "layer_norm", "softmax", "arithmetic", "quantize", "dequantize"), "compute"
+)
 
 
 @dataclass(slots=True)

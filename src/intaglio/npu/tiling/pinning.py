@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from intaglio.npu.layers import FeatureMap, Network
+from intaglio.npu.layers import RELAYOUT, FeatureMap, Network
 from intaglio.npu.tiling.placement import Block, Layout, layout, pack, reads_whole_bands
 from intaglio.npu.tiling.search import attempt, cheapest
 from intaglio.npu.tiling.tiles import (
@@ -80,6 +80,8 @@ def _pin(context: TilingContext, layouts: list[Layout]) -> dict[FeatureMap, int]
             group_of[context.writers[s][-1]]
         }
         if s.output_ranges or not later:  # outputs are written to DDR in any case
+            continue
+        if any(context.layers[k].op == RELAYOUT for k in context.users[s]):
             continue
         saved = ddr_bytes_written(s, False, s.height) * s.images
         saved += len(later) * ddr_bytes_read(s, s.channels, s.height) * s.images

@@ -6,7 +6,7 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from intaglio.npu.layers import ChannelRange, FeatureMap
+from intaglio.npu.layers import RELAYOUT, ChannelRange, FeatureMap
 from intaglio.npu.tiling.tiles import Band, Edges, LayerGroup, TilingContext, tile_layers
 
 
@@ -71,6 +71,8 @@ def _maps(
     context: TilingContext, made: Layout, edges: Edges, pinned: frozenset[FeatureMap]
 ) -> None:
     group = made.group
+    if context.layers[group.first].op == RELAYOUT:
+        return  # nothing of it is in SRAM
     many = group.tiles * group.images > 1
     for s, rows in made.rows.items():
         if s in pinned:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from intaglio import progress
 from intaglio.errors import Unsupported
-from intaglio.npu.layers import Network
+from intaglio.npu.layers import RELAYOUT, Network
 from intaglio.npu.tiling.placement import Layout, layout, pack, reads_whole_bands
 from intaglio.npu.tiling.tiles import (
     LayerGroup,
@@ -67,6 +67,8 @@ def cheapest(context: TilingContext, first: int, last: int) -> LayerGroup | None
     images = layers[0].dst.map.images
     if any(layer.dst.map.images != images for layer in layers):
         return None  # bands run image by image
+    if len(layers) > 1 and any(layer.op == RELAYOUT for layer in layers):
+        return None  # these run in DDR
     live_out = tile_layers(context, first, last, 1).edges.live_out
     most = min(s.height for s in live_out)  # every band makes at least one row of each result
     whole = last - first > MAX_TILED_LAYERS

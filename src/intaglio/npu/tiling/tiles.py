@@ -90,7 +90,7 @@ class TilingContext:
         layer = self.layers[k]
         if (exact := self.chip_layout.cycles(layer, rows, self.chip)) is not None:
             return exact
-        dtype = layer.reads[0].map.dtype
+        dtype = (layer.reads or [layer.dst])[0].map.dtype
         unit = self.chip.units.get(layer.op)
         rate = unit.rate.get(dtype, 16.0) if unit else 16.0
         c = self.constants[k]

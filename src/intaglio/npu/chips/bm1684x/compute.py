@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 
@@ -235,7 +235,7 @@ def eltwise(work: Work) -> None:
     other = _small(local(f["other"], work.chip), layer)
     add = layer.attrs["kind"] == "add"
     if other.channels == 1 < work.y.channels:
-        other = _all_lanes(work, other)
+        other = all_lanes(work, other)
     same = (other.height, other.width) == (work.y.height, work.y.width)
     for first, count in work.passes(work.x, *([other] if same else [])):
         y, a = work.y.some_blocks(first, count), work.x.some_blocks(first, count)
@@ -266,7 +266,7 @@ def _small(other: Local, layer: Layer) -> Local:
     return other
 
 
-def _all_lanes(work: Work, x: Local) -> Local:
+def all_lanes(work: Work, x: Local) -> Local:
     """A map of one channel, copied to every lane; all blocks share it."""
     at = work.at + work.scratch.per_block * work.scratch.blocks
     copy = packed(x.chip, at, x.dtype, min(x.chip.lanes, work.y.channels), x.height, x.width)
@@ -334,7 +334,12 @@ COMPUTE: dict[str, Callable[[Work], None]] = {
 
 
 def compute(
-    given: Instruction, layer: Layer, constants: Constants | None, emit: Emit, chip: Variant
+    given: Instruction,
+    layer: Layer,
+    constants: Constants | None,
+    emit: Emit,
+    chip: Variant,
+    more: Mapping[str, Callable[[Work], None]],
 ) -> None:
-    """Write the commands of an instruction of the compute queue."""
-    COMPUTE[given.op](Work(given, layer, constants, emit, chip))
+    """Write the commands of an instruction of the compute queue; `more` are other modules'."""
+    {**COMPUTE, **more}[given.op](Work(given, layer, constants, emit, chip))

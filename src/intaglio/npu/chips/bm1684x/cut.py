@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from intaglio import passes
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Value
+from intaglio.npu.chips.bm1684x.float_layers import FloatLayers
 from intaglio.npu.lowering.builder import integer, is_npu, scale_of
 from intaglio.npu.lowering.limits import UNITS
 from intaglio.ops.registry import REGISTRY
@@ -50,8 +51,15 @@ def lower(graph: Graph, target: Target) -> Lowered:
         raise Unsupported(
             f"{target.name}: no layer runs on the TPU: {'; '.join(reasons[:3]) or 'there is none'}"
         )
+    why: dict[Node, str] = {}
+    if _in_the_middle(stages, npu):
+        layers = FloatLayers(graph)
+        layers.run()
+        why = layers.why
+        stages = stages_of(list(graph.nodes()))
+        npu = [i for i, nodes in stages.items() if is_npu(nodes[0])]
     first = npu[0]
-    _refuse_middle(target, stages, npu)
+    _refuse_middle(target, stages, npu, why)
     for i in npu[1:]:
         for node in reversed(stages[i]):
             given_back(graph, node)
@@ -70,7 +78,7 @@ def lower(graph: Graph, target: Target) -> Lowered:
     body.output_names = [p.name for p in outputs]
     for v, port in zip(body.inputs, inputs, strict=True):
         v.name = port.name
-    words = [(n, target.why_not(n) or "it follows ops on the CPU") for n in after]
+    words = [(n, why.get(n) or target.why_not(n) or "it follows ops on the CPU") for n in after]
     return Lowered(body, inputs, outputs, before, words)
 
 
@@ -78,14 +86,23 @@ def _name(node: Node) -> str:
     return node.origin or node.outputs[0].name or node.op
 
 
-def _refuse_middle(target: Target, stages: dict[int, list[Node]], npu: list[int]) -> None:
+def _in_the_middle(stages: dict[int, list[Node]], npu: list[int]) -> list[Node]:
+    """Products on the TPU that read results of the CPU that depend on other layers."""
+    return [n for i in npu[1:] for n in stages[i] if REGISTRY[n.op].macs(n)]
+
+
+def _refuse_middle(
+    target: Target, stages: dict[int, list[Node]], npu: list[int], why: dict[Node, str]
+) -> None:
     """Unsupported where ops on the CPU stand before products on the TPU."""
-    blocked = [n for i in npu[1:] for n in stages[i] if REGISTRY[n.op].macs(n)]
+    blocked = _in_the_middle(stages, npu)
     if not blocked:
         return
     last = max(i for i in npu if any(REGISTRY[n.op].macs(n) for n in stages[i]))
     own = [n for i, nodes in stages.items() if npu[0] < i < last and i not in npu for n in nodes]
-    named = [f"{_name(n)} ({n.op}): {target.why_not(n) or 'no rule lowers it'}" for n in own]
+    own = [n for n in own if n in why] or own
+    reasons = [why.get(n) or target.why_not(n) or "no rule lowers it" for n in own]
+    named = [f"{_name(n)} ({n.op}): {r}" for n, r in zip(own, reasons, strict=True)]
     rest = f"; and {len(named) - NAMED} more" if len(named) > NAMED else ""
     raise Unsupported(
         f"{target.name}: {len(blocked)} products read results of ops that the TPU does not do: "
@@ -97,6 +114,10 @@ def _input(v: Value, inner: Value, taken: set[str]) -> Port:
     """An input of the file: a tensor of the model, or what the CPU makes of it."""
     scale, zero, name = 1.0, 0, v.name or inner.name
     node = v.producer
+    if node is not None and node.op == "reshape":
+        given = node.inputs[0]
+        assert given is not None
+        name, node = given.name or name, given.producer
     if node is not None and node.op == "quantize_linear":
         scale = float(scale_of(node.inputs[1]))  # type: ignore[arg-type]
         zero = integer(node.inputs[2] if len(node.inputs) > 2 else None)
@@ -116,6 +137,8 @@ def _output(v: Value, inner: Value, name: str, names: dict[Value, str]) -> Port:
         if reader.op == "dequantize_linear" and reader.inputs[0] is v:
             scale = float(scale_of(reader.inputs[1]))  # type: ignore[arg-type]
             zero = integer(reader.inputs[2] if len(reader.inputs) > 2 else None)
+            name = names.get(reader.outputs[0], name)
+        elif reader.op == "reshape":
             name = names.get(reader.outputs[0], name)
     return Port(name, inner.dtype, inner.shape, scale, zero)
 
@@ -151,15 +174,10 @@ def _eltwise(node: Node) -> str | None:
     return _tables(node)
 
 
-def _matmul(node: Node) -> str | None:
-    return "a product of two activations has no commands yet"
-
-
 MAX_SHIFT = 16000
 LIMITS = {
     "npu.conv": _tables,
     "npu.depthwise": _tables,
     "npu.eltwise": _eltwise,
     "npu.lut": _tables,
-    "npu.matmul": _matmul,
 }

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from intaglio.npu.chips.bm1684x import commands, tiu
 from intaglio.npu.chips.bm1684x.commands import Command
 from intaglio.npu.chips.bm1684x.compute import compute
+from intaglio.npu.chips.bm1684x.float_compute import FLOAT_COMPUTE
 from intaglio.npu.chips.bm1684x.transfers import Addresses, move
 from intaglio.npu.compile import Compiled
 from intaglio.npu.own.isa import Instruction
@@ -67,7 +68,8 @@ class Encoder:
             self.depends = max(needs)
             layer = self.made.net.layers[given.layer]
             constants = self.made.context.constants[given.layer]
-            compute(given, layer, constants, self.add_tiu, self.addresses.chip)
+            chip = self.addresses.chip
+            compute(given, layer, constants, self.add_tiu, chip, FLOAT_COMPUTE)
             self.ends["compute"].append(self.count["tiu"])
         else:
             self.depends = self.ends["compute"][computed]

@@ -12,6 +12,7 @@ import numpy as np
 
 from intaglio.ir import Array
 from intaglio.npu.chip_layout import ChipLayout
+from intaglio.npu.chips.bm1684x import float_layout
 from intaglio.npu.chips.bm1684x.rounding import Rounding, lanes_of
 from intaglio.npu.chips.bm1684x.variants import BM1684X, Variant
 from intaglio.npu.layers import Layer
@@ -114,7 +115,7 @@ class BmLayout(ChipLayout):
     def constants(self, layer: Layer, chip: Chip) -> Constants | None:
         node = layer.node
         table = node.inputs[TABLE_INPUT[layer.op]] if node and layer.op in TABLE_INPUT else None
-        raw, entries = b"", 0
+        raw, entries = float_layout.table(layer, self.variant), 0
         if table is not None and table.data is not None:
             entries = len(table.data)
             raw = rounding(layer, entries).table(table.data).tobytes()
@@ -174,6 +175,11 @@ class Scratch:
         pixels = rows * fm.width
         partial = rows < fm.height
         sums = spare = source = 0
+        if layer.op in float_layout.OPS:
+            sums, spare, source, at_once = float_layout.scratch(layer, rows, chip)
+            many = chip.blocks(layer.dst.channels)
+            most = max(1, min(many, MAX_PASS // max(sums + spare, 1)))
+            return cls(sums, spare, source, at_once or most)
         if layer.op in ("conv", "depthwise", "eltwise") or (
             layer.op == "pool" and layer.attrs["kind"] == "avg"
         ):

@@ -14,11 +14,12 @@ BITS = {"i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "f32": 32}
 STRIDED = 3  # layout code of operands that have strides; 0: regular ones
 SHARED_TABLE = 4  # layout code of a table that all blocks of channels share
 # kinds of sAR
-MUL, ADD, SUB, MAX, MIN, CAST, SATURATING_ADD, COPY = 0, 2, 3, 4, 5, 14, 15, 19
+MUL, ADD, SUB, MAX, MIN, DIVIDE, CAST, SATURATING_ADD, COPY = 0, 2, 3, 4, 5, 12, 14, 15, 19
 # kinds of sPorD
 DEPTHWISE, AVERAGE, LARGEST = 0, 1, 4
 # kinds of sRQ&sDQ
 REQUANTIZE, DEQUANTIZE = 0, 3
+SERIES, RECIPROCAL_ROOT = 13, 17  # kinds of sSFU
 GATHER = 5  # kind of sSG: each element is an index into the table of its lane
 LANE_BROADCAST = 3  # kind of the command that copies between lanes
 
@@ -83,31 +84,75 @@ def _result(y: Local) -> Fields:
     }
 
 
-def conv(y: Local, x: Local, weights: int, window: Window, padding: int) -> tuple[str, Fields]:
-    """i32 sums of a convolution; padding has the value `padding`."""
+def conv(
+    y: Local,
+    x: Local,
+    weights: int | Const,
+    window: Window,
+    padding: int,
+    dtype: str = "i8",
+    zero: int = 0,
+) -> tuple[str, Fields]:
+    """i32 sums of a convolution; `weights` is their address, or one number for all."""
     assert y.regular
     fields = _result(y) | window.fields()
     fields |= {
         "tsk_eu_typ": 0,
         "opd0_prec": PRECISION[x.dtype],
         "opd0_sign": _sign(x.dtype),
-        "opd1_sign": 1,
-        "opd2_sign": 1,
+        "opd1_sign": _sign(dtype),
+        "opd2_sign": _sign(dtype),
         "opd2_const": 1,  # the zero point of the weights
+        "opd2_addr": zero & 0xFF,
         "opd3_const": 1,
         "opd3_addr": padding & 0xFF,
         "opd0_c": x.channels,
         "opd0_h": x.height,
         "opd0_w": x.width,
         "opd0_addr": x.address,
-        "opd1_addr": weights,
+        "opd1_addr": weights.bits if isinstance(weights, Const) else weights,
     }
+    if isinstance(weights, Const):
+        fields["opd1_const"] = 1
     if y.chip.signs_results:
         fields |= {"res0_sign": 1, "opd4_const": 1, "opd5_const": 1}
     if not x.regular:
         fields["opd0_str"] = STRIDED
         fields |= {f"opd0_{axis}_str": n for axis, n in x.strides().items()}
     return "sCONV", fields
+
+
+def float_conv(y: Local, x: Local, weights: int | Const) -> tuple[str, Fields]:
+    """Sums over channels of f32: `weights` is their address, or one number for all."""
+    return conv(y, x, weights, Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0)), 0)
+
+
+def series(y: Local, x: Local, coefficients: int, count: int) -> tuple[str, Fields]:
+    """c0 + x * (c1 + x * (c2 ...)) of f32; every lane has the coefficients."""
+    assert y.regular
+    assert x.regular
+    fields = _result(y) | {"tsk_eu_typ": SERIES, "opd0_prec": PRECISION[x.dtype]}
+    return "sSFU", fields | {"opd0_addr": x.address, "opd1_addr": coefficients, "opd1_n": count}
+
+
+def reciprocal_root(y: Local, x: Local, steps: int) -> tuple[str, Fields]:
+    """1 / sqrt(x) of f32 by some steps of Newton's method."""
+    assert y.regular
+    assert x.regular
+    fields = _result(y) | {"tsk_eu_typ": RECIPROCAL_ROOT, "opd0_prec": PRECISION[x.dtype]}
+    return "sSFU", fields | {"opd0_addr": x.address, "opd2_n_str": steps - 1}
+
+
+def divide(y: Local, a: Const, b: Local, steps: int) -> tuple[str, Fields]:
+    """a / b of f32."""
+    fields = _result(y) | {"tsk_eu_typ": DIVIDE, "tsk_opd_num": 2, "opd2_n_str": steps - 1}
+    for name, one in (("res0", y), ("opd1", b)):
+        if not one.regular:
+            fields[f"{name}_str"] = STRIDED
+            fields |= {f"{name}_{axis}_str": n for axis, n in one.strides().items()}
+    fields |= {"opd0_const": 1, "opd0_addr": a.bits, "opd0_prec": PRECISION[a.dtype]}
+    fields |= {"opd1_addr": b.address, "opd1_prec": PRECISION[b.dtype]}
+    return "sAR", fields | {"opd0_sign": 1, "opd1_sign": 1}
 
 
 def windowed(

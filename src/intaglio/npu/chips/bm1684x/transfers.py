@@ -41,7 +41,7 @@ class Side:
 def move(given: Instruction, addresses: Addresses) -> tuple[str, Fields]:
     """The command of a load, a store or a copy between lanes."""
     src, dst = given.fields["src"], given.fields["dst"]
-    if src.space == "weights":
+    if src.space == "weights" and dst.space == "sram":
         return _constants(src, dst, addresses)
     item = dtypes.TABLE[dst.dtype].numpy.itemsize
     sizes = dst.channels, dst.height, dst.width

@@ -41,5 +41,6 @@ def _chosen(graph: Graph) -> set[Value]:
     ports = {find(v) for v in (*graph.inputs, *graph.outputs)}
     values = {v for n in nodes for v in n.outputs}
     mixed = {find(v) for v in values if v.dtype != "i8"}
-    kept = ports | mixed
+    fixed = {find(n.outputs[0]) for n in nodes if n.op == "npu.constant"}
+    kept = ports | mixed | fixed
     return {v for v in values if find(v) not in kept and gain.get(find(v), 0) > 0}

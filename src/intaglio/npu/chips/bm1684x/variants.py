@@ -30,6 +30,7 @@ class Variant:
     waits: int = 0  # a bit of a dependency that says that there is one
     first_message: int = 0  # of two numbers that barriers of several cores use in turn
     message_bits: int = 8  # of a message in a DMA command; how many are expected follows
+    weight_zeros: bool = False  # whether convolutions subtract a zero point from weights
     by_core: bool = False  # whether a file has its commands core by core
 
     def aligned(self, size: int) -> int:
@@ -59,6 +60,7 @@ BM1684X = Variant(
     l2=0x1000_0000,
     l2_bytes=2 << 20,
     broadcast="sTRANS&sBC",
+    weight_zeros=True,
 )
 BM1688 = Variant(
     name="bm1688",
