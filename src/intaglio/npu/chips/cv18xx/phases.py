@@ -78,6 +78,11 @@ def _ordered(x: Value, order: Array) -> Value:
         constants = [_rows(v, order) for v in maker.inputs[1:4]]
         again = conv.node(maker.inputs[0], *constants, **maker.attrs, origin=maker.origin)
         return again.outputs[0]
+    return selected(x, order)
+
+
+def selected(x: Value, order: Array, origin: str = "") -> Value:
+    """Channels `order` of a map, by a convolution with weights of 0 and 1; -1: zeros."""
     low, high = dtypes.limits(x.dtype)
     weights = np.zeros((len(order), x.shape[1], 1, 1), np.int8)
     weights[np.nonzero(order >= 0)[0], order[order >= 0]] = 1
@@ -93,6 +98,7 @@ def _ordered(x: Value, order: Array) -> Value:
         low=low,
         high=high,
         dtype=x.dtype,
+        origin=origin,
     )
     return made.outputs[0]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from intaglio import dtypes
-from intaglio.ir import Graph, Node, Value, constant
-from intaglio.npu.ops import conv
+from intaglio.ir import Graph, Value
+from intaglio.npu.chips.cv18xx.phases import selected
 
 
 def repeat_single_channels(graph: Graph) -> None:
@@ -22,25 +21,5 @@ def repeat_single_channels(graph: Graph) -> None:
         if b.shape[1] == many:
             continue
         if (b, many) not in repeated:
-            repeated[b, many] = _repeated(b, many, node)
+            repeated[b, many] = selected(b, np.zeros(many, np.int64), node.origin)
         graph.set_input(node, 1, repeated[b, many])
-
-
-def _repeated(x: Value, many: int, node: Node) -> Value:
-    """Weights of 1: the same numbers in `many` channels."""
-    low, high = dtypes.limits(x.dtype)
-    made = conv.node(
-        x,
-        constant(np.ones((many, 1, 1, 1), np.int8)),
-        constant(np.ones(many, np.float32)),
-        constant(np.zeros(many, np.int32)),
-        stride=(1, 1),
-        pad=(0, 0, 0, 0),
-        dilation=(1, 1),
-        x_zero=0,
-        low=low,
-        high=high,
-        dtype=x.dtype,
-        origin=node.origin,
-    )
-    return made.outputs[0]
