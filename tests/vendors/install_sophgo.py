@@ -1,7 +1,8 @@
 """Runs in the vendors' Python 3.10: installs tpu_mlir, whose runtime simulates Sophgo's chips.
 
 The wheel brings old copies of system libraries, which newer systems cannot start with, and asks for
-PyTorch, which only its importer needs: the copies are removed, and an empty module stands for it.
+PyTorch, which only its importer of PyTorch needs: the copies are removed, and a module with empty
+classes stands for it.
 """
 
 import importlib.util
@@ -16,6 +17,16 @@ NEEDED = (
     "opencv-python-headless<4.12 tqdm plotly graphviz pycocotools scikit-image psutil pyyaml "
     "flatbuffers filelock transformers<4.50 onnxruntime_extensions onnxsim==0.4.36"
 )
+TORCH = """class Tensor: ...
+
+
+class autograd:
+    class Function: ...
+
+
+class nn:
+    class Module: ...
+"""
 OLD_LIBRARIES = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libz.so.1", "liblzma.so.5")
 
 
@@ -32,7 +43,7 @@ def main():
         (packages / "tpu_mlir" / "lib" / "third_party" / name).unlink(missing_ok=True)
     if importlib.util.find_spec("torch") is None:
         (packages / "torch").mkdir()
-        (packages / "torch" / "__init__.py").write_text("class Tensor: ...\n")
+        (packages / "torch" / "__init__.py").write_text(TORCH)
 
 
 main()
