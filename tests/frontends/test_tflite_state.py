@@ -317,17 +317,22 @@ def test_rnn(sequence):
     agrees(data, *[[floats(*shape, scale=0.3)] for _ in range(STEPS)])
 
 
-def test_a_state_of_an_unknown_element_type_is_refused():
+@pytest.mark.parametrize("which", [18, 19])  # the output, the cell
+def test_a_state_of_an_unknown_element_type_is_refused(which):
     """Found by mutated files: the type's number was looked up as if it were known."""
     tensors = [
         T((BATCH, TIME, INPUTS)),
-        *(T(data=floats(HIDDEN, INPUTS)) for _ in range(8)),
-        T((BATCH, HIDDEN), resource=True),
+        *(T(data=floats(HIDDEN, INPUTS)) for _ in range(4)),
+        *(T(data=floats(HIDDEN, HIDDEN)) for _ in range(4)),
+        T((BATCH, HIDDEN), variable=True),
         T((BATCH, TIME, HIDDEN)),
+        T((BATCH, HIDDEN), resource=True),
+        T(data=floats(HIDDEN)),
     ]
-    ins = [*range(9), -1, -1, -1, *[1] * 4, -1, -1, 9, 9]
+    states = [11 if i == which else 9 for i in (18, 19)]
+    ins = [*range(9), -1, -1, -1, *[12] * 4, -1, -1, *states]
     layer = op("UNIDIRECTIONAL_SEQUENCE_LSTM", ins, [10], "UnidirectionalSequenceLSTMOptions")
-    with pytest.raises(BadInput, match=r"operand 18 is of resource; .* needs numbers"):
+    with pytest.raises(BadInput, match=f"operand {which} is of resource; .* needs numbers"):
         load_tflite(model(tensors, [layer], [0], [10]))
 
 

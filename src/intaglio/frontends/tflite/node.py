@@ -131,10 +131,9 @@ class TfliteNode:
 
     def state(self, i: int) -> State:
         """Operand `i`, a state that the op updates."""
-        index = self.op.inputs[i] if i < len(self.op.inputs) else -1
-        if index < 0:
+        if self.tensor(i) is None:
             raise BadInput(f"operand {i}, a state, is missing; the op needs it")
-        return self.scope.state(index)
+        return self.scope.state(self.op.inputs[i])
 
     def operands(self) -> list[Value]:
         return [self.required(i) for i in range(len(self.inputs))]
