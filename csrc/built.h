@@ -32,3 +32,8 @@
 #else
 #define ITG_BUILT_avx512vbmi(fn) NULL
 #endif
+#ifdef ITG_BUILD_neon
+#define ITG_BUILT_neon(fn) fn
+#else
+#define ITG_BUILT_neon(fn) NULL
+#endif

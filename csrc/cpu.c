@@ -16,6 +16,8 @@ static uint32_t cpu_isa(void) {
         bits |= ITG_ISA_avx512vbmi;
     }
   }
+#elif defined(__aarch64__)
+  bits |= ITG_ISA_neon;  // part of the architecture
 #endif
   return bits;
 }
@@ -36,6 +38,9 @@ static uint32_t built_isa(void) {
 #endif
 #ifdef ITG_BUILD_avx512vbmi
   bits |= ITG_ISA_avx512vbmi;
+#endif
+#ifdef ITG_BUILD_neon
+  bits |= ITG_ISA_neon;
 #endif
   return bits;
 }

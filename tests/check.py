@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
+from tests import emulated
 
 import intaglio
 import intaglio.targets.cpu  # registers the cpu.* ops
@@ -50,10 +52,23 @@ def _check_package(
     outputs = REGISTRY[op].node(*values, **attrs).outputs
     names = [f"out{i}" for i in range(len(outputs))]
     graph = Graph([v for v in values if v is not None], outputs, names, op)
+    for name in filter(None, os.environ.get("INTAGLIO_EMULATE", "").split(",")):
+        _check_emulated(name, graph, [a for a in ins if a is not None], want, tolerance)
     with intaglio.open(intaglio.compile(graph, level=0).bytes, threads=2) as session:
         made = session.run({v.name: a for v, a in zip(values, ins, strict=True) if v is not None})
     for (name, g), w in zip(made.items(), want, strict=True):
         compare(g, w, f"{op} {name} compiled", tolerance)
+
+
+def _check_emulated(
+    machine: str, graph: Graph, feeds: list[np.ndarray], want: Any, tolerance: float | None
+) -> None:
+    """Run the graph on a machine that is emulated (tests/emulated.py)."""
+    package = intaglio.compile(graph, level=0, isa=emulated.MACHINES[machine].isa).bytes
+    got = emulated.run(machine, package, feeds, len(want))
+    for g, w in zip(got, want, strict=True):
+        w = np.asarray(w)
+        compare(np.frombuffer(g, w.dtype).reshape(w.shape), w, f"{graph.name} {machine}", tolerance)
 
 
 def compare(got: np.ndarray, want: np.ndarray, what: str, tolerance: float | None = None) -> None:

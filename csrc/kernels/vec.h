@@ -22,6 +22,7 @@
 //   16-bit floats   vload_f16 vload_bf16 vstore_f16 convert; vsome_bf16(p, n) vkeep_bf16(p, n, v)
 //                   vsome_f16 vkeep_f16 load and store the first n <= VL, rounded half to even
 //   vloadm vstorem  masks from and to bool bytes
+//   ITG_VECTORS     defined where VL > 1
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -35,6 +36,7 @@ typedef __m512 vf;
 typedef __m512i vi;
 typedef __mmask16 vm;
 enum { VL = 16 };
+#define ITG_VECTORS
 #define vfirst(n) ((vm)((1u << (n)) - 1))  // the first n < VL lanes
 #define vload(p) _mm512_loadu_ps(p)
 #define vstore(p, v) _mm512_storeu_ps(p, v)
@@ -101,6 +103,7 @@ typedef __m256 vf;
 typedef __m256i vi;
 typedef __m256 vm;
 enum { VL = 8 };
+#define ITG_VECTORS
 static inline vm vfirst(int64_t n) {  // all bits of the first n lanes
   return _mm256_castsi256_ps(
       _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)));
@@ -185,6 +188,8 @@ static inline void vstorem(uint8_t *p, vm m) {
   __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(ones), _mm256_extracti128_si256(ones, 1));
   _mm_storel_epi64((__m128i *)p, _mm_packus_epi16(half, half));
 }
+#elif defined(ISA_neon)
+#include "vec_neon.h"
 #else
 typedef float vf;
 typedef uint32_t vi;  // unsigned, so that wrapping is defined
@@ -278,7 +283,7 @@ static inline void vkeep_f16(uint16_t *p, int64_t n, vf v) {
   if (n >= VL) vstore_f16(p, v);
   else _mm256_mask_storeu_epi16(p, vfirst(n), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
-#elif defined(ISA_avx2)
+#elif defined(ITG_VECTORS)
 static inline vf vsome_f16(const uint16_t *p, int64_t n) {
   if (n >= VL) return vload_f16(p);
   uint16_t t[VL] = {0};
@@ -298,9 +303,13 @@ static inline vf vsome_bf16(const uint16_t *p, int64_t n) {
 }
 static inline void vkeep_bf16(uint16_t *p, int64_t n, vf v) {
   const vi r = vround_bf16(v);
-  const __m128i h = _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
   uint16_t t[VL];
+#if defined(ISA_avx2)
+  const __m128i h = _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
   _mm_storeu_si128((__m128i *)(n >= VL ? p : t), h);
+#else
+  vst1_u16(n >= VL ? p : t, vmovn_u32(r));
+#endif
   if (n < VL) memcpy(p, t, (size_t)n * sizeof *t);
 }
 #else
@@ -350,13 +359,13 @@ static inline vf vldexp(
 #endif
 
 // a * b + c, in one rounding where there is an instruction for that and in two where there is none.
-#if defined(ISA_avx512) || defined(ISA_avx2)
+#ifdef ITG_VECTORS
 #define vmadd vfma
 #else
 #define vmadd(a, b, c) ((a) * (b) + (c))
 #endif
 
-#if defined(ISA_avx512) || defined(ISA_avx2)
+#ifdef ITG_VECTORS
 static inline vf vlost(vf a, vf b, vf p) { return vfma(a, b, vneg(p)); }
 #else  // by halves, whose products are exact
 static inline vf vlost(vf a, vf b, vf p) {

@@ -46,7 +46,9 @@ typedef union itg_block {
 // become its largest value (saturate), or inf or NaN.
 typedef void itg_widen_fn(void *wide, const void *from, uint8_t dtype, int64_t n);
 typedef void itg_narrow_fn(void *to, const void *wide, uint8_t dtype, int64_t n, bool saturate);
-itg_widen_fn itg_block_widen_scalar, itg_block_widen_avx2, itg_block_widen_avx512;
-itg_narrow_fn itg_block_narrow_scalar, itg_block_narrow_avx2, itg_block_narrow_avx512;
+itg_widen_fn itg_block_widen_scalar, itg_block_widen_avx2, itg_block_widen_avx512,
+    itg_block_widen_neon;
+itg_narrow_fn itg_block_narrow_scalar, itg_block_narrow_avx2, itg_block_narrow_avx512,
+    itg_block_narrow_neon;
 #define itg_widen ITG_NAME(block, widen, ISA)
 #define itg_narrow ITG_NAME(block, narrow, ISA)

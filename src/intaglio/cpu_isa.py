@@ -25,9 +25,13 @@ _FEATURES = {
     "avx512": {"vnni": 4, "bf16": 8, "vbmi": 16 | 4},  # kernels for VBMI use VNNI too
     "neon": {"dotprod": 512},
 }
-LEVELS = ("scalar", "avx2", "avx512")  # that the compiler packs weights for
-NAMES = ("scalar", "avx2", "avx512", "avx512-vnni", "avx512-bf16", "avx512-vnni-vbmi")
-EXAMPLES = "scalar, avx2, avx512, and avx512 with features: avx512-vnni, avx512-vnni-bf16-vbmi"
+LEVELS = ("scalar", "avx2", "avx512", "neon")  # that the compiler packs weights for
+NAMES = ("scalar", "avx2", "avx512", "avx512-vnni", "avx512-bf16", "avx512-vnni-vbmi", "neon")
+WITH_FEATURES = ("avx512",)  # levels that have kernels for their features
+EXAMPLES = (
+    "scalar, avx2, avx512, avx512 with features (avx512-vnni, avx512-vnni-bf16-vbmi), "
+    "and neon for 64-bit ARM"
+)
 
 
 def bits_of(name: str) -> int:
@@ -35,7 +39,7 @@ def bits_of(name: str) -> int:
     level, *features = name.split("-")
     if level not in LEVELS and not features and level.startswith("avx512"):
         level, features = "avx512", [level.removeprefix("avx512")]
-    known = _FEATURES.get(level, {})
+    known = _FEATURES[level] if level in WITH_FEATURES else {}
     if level not in LEVELS or any(f not in known for f in features):
         raise BadInput(f"no instruction set is called '{name}'; known are {EXAMPLES}")
     bits = _LEVELS[level]

@@ -20,6 +20,16 @@
 #define KEEP(x) __asm__("" : "+v"(x))
 #define permute(v, index) _mm256_permutevar8x32_ps(v, index)
 #define lane_numbers() _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)
+#elif defined(ISA_neon)
+#define KEEP(x) __asm__("" : "+w"(x))
+static inline vf permute(vf v, vi index) {  // bytes 4 i to 4 i + 3 of lane i
+  const uint32x4_t bytes = vmlaq_n_u32(viset(0x03020100), index, 0x04040404);
+  return vreinterpretq_f32_u8(vqtbl1q_u8(vreinterpretq_u8_f32(v), vreinterpretq_u8_u32(bytes)));
+}
+static inline vi lane_numbers(void) {
+  static const uint32_t lane[4] = {0, 1, 2, 3};
+  return vld1q_u32(lane);
+}
 #else
 #define KEEP(x)
 #define permute(v, index) (v)
@@ -128,7 +138,7 @@ INLINE void pixels(const task *t, const strip *s, int64_t c, const int P, const 
   }
 #define EACH(D, SIDE) D(4, 1, SIDE) D(7, 1, SIDE) D(4, 2, SIDE) D(7, 2, SIDE)
 EACH(STRIP, 0)
-#if defined(ISA_avx512) || defined(ISA_avx2)
+#ifdef ITG_VECTORS
 EACH(STRIP, 1)
 #endif
 
@@ -138,7 +148,7 @@ static strip_fn strip_for(const itg_grouped *g, bool full) {
   static const strip_fn fns[2][2][2] = {
       // [SIDE][stride 2][full strip]
       {{strip_4_1_0, strip_7_1_0}, {strip_4_2_0, strip_7_2_0}},
-#if defined(ISA_avx512) || defined(ISA_avx2)
+#ifdef ITG_VECTORS
       {{strip_4_1_1, strip_7_1_1}, {strip_4_2_1, strip_7_2_1}},
 #endif
   };

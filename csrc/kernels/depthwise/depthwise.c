@@ -6,6 +6,8 @@
 
 #if defined(ISA_avx512) || defined(ISA_avx2)
 #define KEEP(x) __asm__("" : "+v"(x))  // keeps it in a register; GCC would load it for every use
+#elif defined(ISA_neon)
+#define KEEP(x) __asm__("" : "+w"(x))
 #else
 #define KEEP(x)
 #endif
@@ -148,7 +150,7 @@ INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const in
 #if defined(ISA_avx512)
 #define EACH_VECTOR(fn, task, what, ...) \
   for (; c < to; c += VL) fn(task, what, c, to - c < VL ? to - c : VL, __VA_ARGS__);
-#elif defined(ISA_avx2)
+#elif defined(ITG_VECTORS)
 #define EACH_VECTOR(fn, task, what, ...)                            \
   for (; c + VL <= to; c += VL) fn(task, what, c, VL, __VA_ARGS__); \
   if (c < to) fn(task, what, c, to - c, __VA_ARGS__);
@@ -298,7 +300,7 @@ ITG_FN(depthwise, ITG_ELEMENT) {
   if (rows >= 8 * (int64_t)parts) itg_share(rows, 1, part, parts, &row, &end);
   else itg_share(t.channels, VL < 16 ? 16 : VL, part, parts, &from, &to);
   if (!itg_count(&type)) return NULL;
-#if defined(ISA_avx512) || defined(ISA_avx2)
+#ifdef ITG_VECTORS
   if (goes_down(&t)) {
     run_down(&t, row, end, from, to);
     return NULL;

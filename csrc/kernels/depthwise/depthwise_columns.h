@@ -6,10 +6,10 @@
 #pragma once
 #if defined(ISA_avx512)
 enum { DOWN = 7 };
-#elif defined(ISA_avx2)
+#elif defined(ITG_VECTORS)
 enum { DOWN = 3 };
 #endif
-#if defined(ISA_avx512) || defined(ISA_avx2)
+#ifdef ITG_VECTORS
 typedef struct descent {
   int64_t image;  // offset of the first input pixel in the first input line
   int64_t out;    // offset of the first output pixel

@@ -18,6 +18,13 @@ enum { LANES = 4, ROWS = 4 };
 #define dstore(p, v) _mm256_storeu_pd(p, v)
 #define dset(x) _mm256_set1_pd(x)
 #define dfma(a, b, c) _mm256_fmadd_pd(a, b, c)
+#elif defined(ISA_neon)
+typedef float64x2_t vd;
+enum { LANES = 2, ROWS = 4 };
+#define dload(p) vld1q_f64(p)
+#define dstore(p, v) vst1q_f64(p, v)
+#define dset(x) vdupq_n_f64(x)
+#define dfma(a, b, c) vfmaq_f64(c, a, b)
 #else
 typedef double vd;
 enum { LANES = 1, ROWS = 4 };

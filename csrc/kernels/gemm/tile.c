@@ -2,13 +2,13 @@
 // columns: sum[m][v] holds row m, vector v of the columns, and stays in a register over all of k.
 // In each step along k the N vectors of weights are loaded once (y[v]) and the row's input is
 // broadcast (x): N + M loads for M * N multiply-adds. AVX-512: up to 7 x 4 = 28 sums, 4 registers
-// left; AVX2: 6 rows x 2 vectors of one panel.
+// left; AVX2: 6 rows x 2 vectors of one panel; NEON: 6 rows x 4.
 #include <string.h>
 
 #include "tile.h"
 #include "vec.h"
 
-#if defined(ISA_avx512) || defined(ISA_avx2)
+#ifdef ITG_VECTORS
 typedef vf lanes;
 enum { LANES = VL };
 #define lanes_load(p) vload(p)
@@ -36,7 +36,7 @@ enum {
 };
 
 // Load or store the first n of LANES floats. Other lanes are loaded as 0 and not stored.
-#if defined(ISA_avx512) || defined(ISA_avx2)
+#ifdef ITG_VECTORS
 INLINE lanes get(const float *p, int64_t n) {
   return n >= LANES ? vload(p) : n > 0 ? vloadn(p, n) : vset(0.f);
 }
@@ -166,7 +166,7 @@ static __attribute__((noinline)) void activate(const itg_rows *rows, int64_t col
 
 // Loads of packed weights as f32.
 #if defined(ITG_HALF)
-#if defined(ISA_avx512) || defined(ISA_avx2)
+#ifdef ITG_VECTORS
 #define some_f16 vsome_f16
 #else
 INLINE lanes some_f16(const uint16_t *p, int64_t n) {
@@ -293,7 +293,7 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
 #define EACH_ROWS(T, V, H) \
   T(1, V, H) T(2, V, H) T(3, V, H) T(4, V, H) T(5, V, H) T(6, V, H) T(7, V, H)
 #define EACH(T, H) EACH_ROWS(T, 1, H) EACH_ROWS(T, 2, H) EACH_ROWS(T, 3, H) EACH_ROWS(T, 4, H)
-#elif defined(ISA_avx2)
+#elif defined(ITG_VECTORS)
 #define EACH(T, H) \
   T(1, 1, H) T(2, 1, H) T(3, 1, H) T(4, 1, H) T(5, 1, H) T(6, 1, H) T(1, 2, H) T(1, 3, H) T(1, 4, H)
 #else

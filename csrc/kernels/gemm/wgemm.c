@@ -32,6 +32,16 @@ INLINE vi pairs(const uint8_t *p) {
   return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
 }
 INLINE vf nibble(vi v) { return vitof(visub(viand(v, viset(15)), viset(8))); }
+#elif defined(ISA_neon)
+INLINE vi pairs(const uint8_t *p) {
+  uint32_t four;
+  memcpy(&four, p, sizeof four);
+  return vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four)))));
+}
+INLINE vf from_bytes(const uint8_t *p) {  // the sign goes to the top and comes back
+  return vitof(visar(vishl(pairs(p), 24), 24));
+}
+INLINE vf nibble(vi v) { return vitof(visub(viand(v, viset(15)), viset(8))); }
 #else
 INLINE vf from_bytes(const uint8_t *p) { return (float)*(const int8_t *)p; }
 INLINE vi pairs(const uint8_t *p) { return *p; }

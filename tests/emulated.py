@@ -1,0 +1,88 @@
+"""Packages that run on another machine's instruction set, in an emulator.
+
+The runtime is built by a cross compiler into a folder of its own; its test program run_cases stays
+open, takes packages and inputs and gives outputs. `machines()` says which machines can be emulated
+here, and `why_not(name)` what is missing for one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import shutil
+import struct
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tests.fuzz_package import build
+
+ROOT = Path(__file__).parents[1]
+REFUSED = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine to emulate: the compiler's toolchain file, the emulator, what has to be there."""
+
+    isa: str
+    toolchain: str
+    command: tuple[str, ...]
+    needs: tuple[str, ...]
+    packages: str
+
+
+MACHINES = {
+    "aarch64": Machine(
+        "neon",
+        "aarch64-linux-gnu.cmake",
+        ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"),
+        ("aarch64-linux-gnu-gcc", "qemu-aarch64"),
+        "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user",
+    )
+}
+
+
+def why_not(name: str) -> str | None:
+    """What keeps a machine from being emulated here; None if nothing does."""
+    absent = [tool for tool in MACHINES[name].needs if not shutil.which(tool)]
+    packages = MACHINES[name].packages
+    return f"no {absent[0]}; apt-get install {packages}" if absent else None
+
+
+@functools.cache
+def built(name: str) -> Path:
+    """The folder of the cross build, without optimisation of kernels: bits are what is compared."""
+    folder = ROOT / f"build-{name}"
+    file = ROOT / "cmake/toolchains" / MACHINES[name].toolchain
+    quick = ("-DINTAGLIO_COMPILER=OFF", "-DINTAGLIO_KERNEL_LEVEL=-O1")
+    build(folder, f"-DCMAKE_TOOLCHAIN_FILE={file}", *quick, targets=("run_cases",))
+    return folder
+
+
+@functools.cache
+def _process(name: str) -> subprocess.Popen[bytes]:
+    command = [*MACHINES[name].command, str(built(name) / "run_cases")]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    atexit.register(process.kill)
+    return process
+
+
+def run(name: str, package: bytes, inputs: Sequence[np.ndarray], outputs: int = 1) -> list[bytes]:
+    """The outputs of a package on the emulated machine, as bytes."""
+    process = _process(name)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for data in (package, *(np.ascontiguousarray(a).tobytes() for a in inputs)):
+        process.stdin.write(struct.pack("<Q", len(data)) + data)
+    process.stdin.flush()
+    found: list[bytes] = []
+    for _ in range(outputs):
+        (size,) = struct.unpack("<Q", process.stdout.read(8))
+        if size == REFUSED:
+            (size,) = struct.unpack("<Q", process.stdout.read(8))
+            raise RuntimeError(process.stdout.read(size).decode())
+        found.append(process.stdout.read(size))
+    return found
