@@ -20,7 +20,10 @@ from tests.onnx_conformance import (
 )
 
 
-@pytest.mark.parametrize(("engine", "share"), [("interpreter", 0.98), ("native", 0.95)])
+@pytest.mark.parametrize(
+    ("engine", "share"),
+    [pytest.param("interpreter", 0.98, marks=pytest.mark.slow), ("native", 0.95)],
+)
 def test_share_of_node_tests_that_pass(engine: str, share: float) -> None:
     if why := missing(engine):
         pytest.skip(why)

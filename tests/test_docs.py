@@ -403,6 +403,7 @@ def test_api_reference_is_complete():
 
 
 # ---- the site ----
+@pytest.mark.slow
 def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path):
     """Strict: a broken link, anchor or docstring reference fails. Pages work without a network."""
     pytest.importorskip("mkdocs")

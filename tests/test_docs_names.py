@@ -16,6 +16,7 @@ from tests.test_docs import NAMES, ROOT
 
 import intaglio
 from intaglio.cli import COMMANDS, cli
+from intaglio.compat.conformance import facades
 from intaglio.compile_options import OPTION_NAMES
 from intaglio.frontends.preprocess import OPTIONS as PREPROCESSING
 from intaglio.quant import Options
@@ -40,13 +41,28 @@ def options_of_modules() -> set[str]:
     return {o for p in files for o in re.findall(r'"(--[a-z][\w-]*)"', p.read_text())}
 
 
-OTHER_TOOLS = {"--oneline", "--config", "--prefix", "--install", "--build", "--cflags", "--libs"}
+def options_of_vendors() -> set[str]:
+    """Options of the vendors' command lines that `intaglio compat` runs."""
+    return {n for c in facades()["sophgo"].commands for o in c.options for n in o.names}
+
+
+OTHER_TOOLS = {
+    "--all",
+    "--oneline",
+    "--config",
+    "--prefix",
+    "--install",
+    "--build",
+    "--cflags",
+    "--libs",
+}
 
 
 @pytest.mark.parametrize("name", CURRENT)
 def test_options(name: str):
     shown = set(re.findall(r"(?<![\w-])(--[a-z][\w-]*)", text_of(name)))
-    unknown = shown - options_of_commands() - options_of_modules() - OTHER_TOOLS
+    known = options_of_commands() | options_of_modules() | options_of_vendors() | OTHER_TOOLS
+    unknown = shown - known
     assert not unknown, f"{name}: no command has {', '.join(sorted(unknown))}"
 
 

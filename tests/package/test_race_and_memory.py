@@ -32,6 +32,7 @@ def run(*command: object, isa: str = "scalar", seconds: int = 200, **options: st
     return done.stdout.decode()
 
 
+@pytest.mark.slow  # a build of its own
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc and its sanitizers")
 def test_no_data_race(tmp_path):
     """Plain C without optimisation: every instruction set shares the work in the same way."""
