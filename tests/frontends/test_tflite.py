@@ -261,3 +261,10 @@ def test_damaged_files_are_refused_or_read_but_never_crash():
         except IntaglioError:
             refused += 1
     assert refused > 50
+
+
+def test_names_with_line_breaks_stay_on_one_line():
+    """Found by mutated files: a name with a line break gave an error of two lines."""
+    tensors = [T((1, 4), name="x\n\0y"), T((1, 4), name="z")]
+    graph = load_tflite(model(tensors, [op("ABS", [0], [1])], [0], [1]))
+    assert [v.name for v in graph.inputs] == ["x??y"]

@@ -272,7 +272,9 @@ class _Reader:
 
 
 def _text(raw: bytes | None) -> str:
-    return (raw or b"").decode("utf-8", "replace")
+    """A name of the file; what a line of text cannot show is a question mark."""
+    text = (raw or b"").decode("utf-8", "replace")
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _array(raw: Array, dtype: str, shape: tuple[int, ...], name: str) -> Array:
