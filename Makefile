@@ -1,6 +1,7 @@
 # make demo      compile and run a small network, end to end
-# make test      everything that a fresh clone can test (about ten minutes at most)
-# make test-all  the slow tests too, three minutes more; some read the models in ../shared (or INTAGLIO_SHARED),
+# make test      everything that a fresh clone can test but for the next (about thirteen minutes, four of them builds)
+# make test-sanitized  the C tests and changed files on a library with AddressSanitizer and UBSan: three minutes
+# make test-all  all of these and the slow tests; some read the models in ../shared (or INTAGLIO_SHARED),
 #                some want torch, which the environment of `make bench` has, or TensorFlow;
 #                then all fuzzers with new seeds for an hour (FUZZ_MINUTES=60)
 # make test-vendors  files for real chips in the vendors' own simulators, which it installs apart from ours: they need
@@ -25,15 +26,18 @@ TOOLS  := $(if $(and $(CMAKE),$(NINJA)),,$(VENV)/tools)
 MAKEFLAGS += -j2  # the compiler works while pip waits for the network
 unexport MAKEFLAGS  # Ninja takes as many cores as there are
 
-.PHONY: demo test test-all test-vendors bench lint wheel docs site build clean
+.PHONY: demo test test-sanitized test-all test-vendors bench lint wheel docs site build clean
 
 demo: $(VENV)/base build
 	$(BIN)/python examples/digits/demo.py
 
-test test-all: ISAS := all  # tests compare the kernels of all instruction sets
+test test-sanitized test-all: ISAS := all  # tests compare the kernels of all instruction sets
 
 test: $(VENV)/dev build
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not sanitized"
+
+test-sanitized: $(VENV)/dev build
+	$(BIN)/python -m pytest -m "not slow and sanitized"
 
 test-all: $(VENV)/dev build
 	$(BIN)/python -m pytest -n 2

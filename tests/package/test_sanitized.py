@@ -17,7 +17,10 @@ from tests.package.samples import SAMPLES
 from intaglio import BadFile
 from intaglio.package.read import sections
 
-pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc and its sanitizers")
+pytestmark = [
+    pytest.mark.sanitized,
+    pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc and its sanitizers"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -77,6 +77,7 @@ def test_disassembly(built, tmp_path):
     assert facts["code_bytes"] == built.arrays()[0].size
 
 
+@pytest.mark.sanitized
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc and its sanitizers")
 def test_mutated_programs(tmp_path):
     assert fuzz.fuzz(500, seed=3, keep=tmp_path) == []
