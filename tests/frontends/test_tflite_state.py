@@ -188,6 +188,7 @@ def integer_lstm(
     cell: float = 2.0**-12,
     hidden: float = 1 / 128,
     step: float = 1 / 128,
+    scaled: bool = True,
 ) -> bytes:
     """i8 inputs, weights and outputs with zero points, i16 cells; batch 2."""
     tensors: list[T] = []
@@ -221,7 +222,7 @@ def integer_lstm(
     ]
     ins += gap + [words(3000, 2.0**-12) for _ in gates] if normed else [-1] * 4
     y = add(T((BATCH, TIME, out), np.int8, scale=hidden, zero=-21))
-    inside = [add(T((0,), np.int16, scale=2.0**-12)) for _ in range(4)]
+    inside = [add(T((0,), np.int16, scale=2.0**-12 if scaled else None)) for _ in range(4)]
     inside.append(add(T((0,), np.int8, scale=hidden, zero=-21)))
     layer = Op(
         "UNIDIRECTIONAL_SEQUENCE_LSTM",
@@ -315,6 +316,12 @@ def test_rnn(sequence):
         tensors, [op(name, [0, 1, 2, 3, 4], [5], table, FusedActivationFunction=1)], [0], [5]
     )
     agrees(data, *[[floats(*shape, scale=0.3)] for _ in range(STEPS)])
+
+
+def test_an_integer_lstm_needs_the_scales_of_its_gates():
+    """Found by mutated files: a missing scale was an assertion."""
+    with pytest.raises(BadInput, match="is not quantised; all tensors of an integer LSTM must be"):
+        load_tflite(integer_lstm(normed=True, scaled=False))
 
 
 @pytest.mark.parametrize("which", [18, 19])  # the output, the cell

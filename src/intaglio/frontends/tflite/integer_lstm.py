@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from intaglio import dtypes, ops
+from intaglio.errors import BadInput
 from intaglio.frontends.tflite.file import Tensor
 from intaglio.frontends.tflite.fixed_point import HIGH, LOW, sigmoid_table, tanh_table
 from intaglio.frontends.tflite.integer_arithmetic import clamped, divided_by_power, multiplied
@@ -78,7 +79,7 @@ class IntegerLstm(LstmLayer):
     def _unit(self, k: int) -> np.float32:
         """The unit of the input of gate k; the file has that of a layer norm's input."""
         inside = self.n.op.intermediates
-        if not self.normed or k >= len(inside):
+        if not self.normed or k >= len(inside) or inside[k] < 0:
             return GATE
         return np.float32(_quant(self.n.tensors[inside[k]]).scale[0])
 
@@ -202,7 +203,8 @@ def _quantized(n: TfliteNode, i: int) -> Tensor:
 
 
 def _quant(t: Tensor) -> Quant:
-    assert t.quant is not None
+    if t.quant is None:
+        raise BadInput(f"'{t.name}' is not quantised; all tensors of an integer LSTM must be")
     return t.quant
 
 
