@@ -1,6 +1,6 @@
-// Vector operations of f32 kernels, one block per instruction set. Included by sources that are
-// compiled once per ISA. `vf` holds VL floats, `vi` VL 32-bit integers; a mask `vm` comes from a
-// comparison and goes to vselect.
+// Vector operations of f32 kernels, one block per instruction set; that of NEON is vec_neon.h.
+// Included by sources that are compiled once per ISA. `vf` holds VL floats, `vi` VL 32-bit
+// integers; a mask `vm` comes from a comparison and goes to vselect.
 //
 //   loads, stores   vload vstore; vloadn vstoren touch the first n < VL lanes (other lanes read 0);
 //                   vfirst(n) is their mask
