@@ -224,6 +224,8 @@ class _Source:
         from intaglio.analysis import vendor_performance
 
         assert self.vendor is not None
+        if self.vendor is vendor_files.RKNN:
+            vendor_files.RKNN.functions().refuse(self.path)
         if what.recompiles or self.by_layer or self.as_vendor or target or what.core_mask:
             raise BadInput(
                 f"a {self.vendor.name} is compiled already; only --clock and --ddr change it"

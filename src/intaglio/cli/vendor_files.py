@@ -54,6 +54,9 @@ FILES = {
     )
 }
 
+# Read only, and by the first bytes: packages may have this ending, too.
+RKNN = VendorFile(".rknn", "", "rknn", b"RKNN", "")
+
 
 def kind_of(path: str | None) -> VendorFile | None:
     """The kind of vendor's file that a path names; None: it names none."""
@@ -71,7 +74,7 @@ def find(path: str) -> VendorFile | None:
             start = file.read(4)
     except OSError:
         return None
-    return next((f for f in FILES.values() if f.magic == start), None)
+    return next((f for f in (*FILES.values(), RKNN) if f.magic == start), None)
 
 
 def output_path(model: str, given: str | None, kind: VendorFile) -> Path:

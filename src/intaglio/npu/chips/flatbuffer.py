@@ -1,8 +1,8 @@
 """FlatBuffers by a schema in plain words: `read` gives dicts and lists, `write` takes them.
 
 A schema names tables and structs; each lists `field:type` in the order of the ids. Types are u8,
-bool, i32, u32, i64, u64, f32, str, a table or struct of the schema, and [any of these]. An absent
-field reads as 0, "", None (table, struct) or []; a default other than 0 is written
+bool, i32, u32, i64, u64, f32, str, bytes, a table or struct of the schema, and [any of these]. An
+absent field reads as 0, "", None (table, struct) or []; a default other than 0 is written
 `field:type=value`.
 """
 
@@ -89,6 +89,8 @@ class _Reader:
             return self.vector(kind[1:-1], self.offset(at), depth) if at else []
         if kind == "str":
             return self.text(self.offset(at)) if at else ""
+        if kind == "bytes":
+            return self.blob(self.offset(at)) if at else b""
         if kind in NUMBERS:
             return self.numbers(NUMBERS[kind], at)[0] if at else type_of(kind)(field.default)
         if not at:
@@ -102,8 +104,11 @@ class _Reader:
         return {f.name: v for f, v in zip(self.schema.structs[kind], values, strict=True)}
 
     def text(self, at: int) -> str:
+        return self.blob(at).decode("utf-8", "replace")
+
+    def blob(self, at: int) -> bytes:
         count = int(self.numbers("I", at)[0])
-        return bytes(self.numbers(f"{count}s", at + 4)[0]).decode("utf-8", "replace")
+        return bytes(self.numbers(f"{count}s", at + 4)[0])
 
     def vector(self, kind: str, at: int, depth: int) -> list[Any]:
         count = int(self.numbers("I", at)[0])
@@ -189,10 +194,10 @@ class _Writer:
     def fill(self, later: list[tuple[int, str, Any]]) -> None:
         """Append what the offsets point to."""
         for where, kind, value in later:
-            if kind == "str":
+            if kind in ("str", "bytes"):
                 self.align(4)
                 self.point(where)
-                text = value.encode()
+                text = value.encode() if kind == "str" else value
                 self.out += struct.pack("<I", len(text)) + text + b"\0"
             elif kind[0] == "[":
                 self.vector(where, kind[1:-1], value)
