@@ -4,8 +4,8 @@
 # make test-all  all of these and the slow tests; some read the models in ../shared (or INTAGLIO_SHARED),
 #                some want torch, which the environment of `make bench` has, or TensorFlow;
 #                then all fuzzers with new seeds for an hour (FUZZ_MINUTES=60)
-# make test-vendors  files for real chips in the vendors' own simulators, which it installs apart from ours: they need
-#                Python 3.10 (PYTHON310=path); skipped with the reason where that is not there
+# make test-vendors  files for real chips in the vendors' own simulators, which it installs apart from ours: those of
+#                Sophgo and Canaan need Python 3.10 (PYTHON310=path); skipped with the reason where that is not there
 # make bench     speed, start-up and memory, beside the peers (which it installs, apart from ours): 45 minutes,
 #                and half an hour more the first time; BENCH="--quick" for a few models only: 10 minutes, and 5;
 #                BENCH="--float" without int8, BENCH="--accuracy" with what int8 costs: hours
@@ -18,6 +18,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PEERS  := .venv-bench
 VENDORS := .venv-vendors
+ROCKCHIP := .venv-rknn
 PYTHON ?= python3
 # CMake and Ninja of the system, where they are there and new enough; else from PyPI
 CMAKE  := $(shell printf '3.20\n%s\n' "$$(cmake --version 2>/dev/null | sed -n '1s/.* //p')" | sort -CV && command -v cmake)
@@ -45,16 +46,21 @@ test-all: $(VENV)/dev build
 
 PYTHON310 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10.*/bin/python3.10) $(shell command -v python3.10))
 
-test-vendors: $(VENV)/dev build
+test-vendors: $(VENV)/dev $(ROCKCHIP)/rknn build
 	@if ! "$(PYTHON310)" -c "import sys; sys.exit(sys.version_info[:2] != (3, 10))" 2>/dev/null; then \
-	  echo "skipped: the vendors' wheels need Python 3.10; give it as PYTHON310=path"; \
+	  echo "skipped: the wheels of Sophgo and Canaan need Python 3.10; give it as PYTHON310=path"; \
 	else \
 	  test -e $(VENDORS)/nncase || { "$(PYTHON310)" -m venv $(VENDORS) && \
 	    $(VENDORS)/bin/pip install -q --disable-pip-version-check "nncase==1.9.0.20230322" "numpy==1.24.*" && \
 	    touch $(VENDORS)/nncase; } && \
-	  { test -e $(VENDORS)/tpu_mlir || { $(VENDORS)/bin/python tests/vendors/install_sophgo.py && touch $(VENDORS)/tpu_mlir; }; } && \
-	  $(BIN)/python -m pytest tests/vendors; \
+	  { test -e $(VENDORS)/tpu_mlir || { $(VENDORS)/bin/python tests/vendors/install_sophgo.py && touch $(VENDORS)/tpu_mlir; }; }; \
 	fi
+	$(BIN)/python -m pytest tests/vendors
+
+$(ROCKCHIP)/rknn:
+	$(PYTHON) -m venv $(ROCKCHIP)
+	$(ROCKCHIP)/bin/python tests/vendors/install_rockchip.py
+	@touch $@
 
 bench: $(PEERS)/peers build
 	$(PEERS)/bin/python -m benchmarks $(BENCH)

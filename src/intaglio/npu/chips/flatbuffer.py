@@ -3,7 +3,7 @@
 A schema names tables and structs; each lists `field:type` in the order of the ids. Types are u8,
 bool, i32, u32, i64, u64, f32, str, bytes, a table or struct of the schema, and [any of these]. An
 absent field reads as 0, "", None (table, struct) or []; a default other than 0 is written
-`field:type=value`.
+`field:type=value`. `field:Table?kind=2` is read only if the field `kind` before it is 2 (a union).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Field:
     name: str
     type: str
     default: float = 0
+    only_if: tuple[str, int] | None = None  # a field before it, and the value that it must have
 
 
 class Schema:
@@ -47,6 +48,11 @@ def _fields(text: str) -> list[Field]:
     fields = []
     for item in text.split():
         name, kind = item.split(":")
+        kind, _, condition = kind.partition("?")
+        if condition:
+            tag, _, value = condition.partition("=")
+            fields.append(Field(name, kind, only_if=(tag, int(value))))
+            continue
         kind, _, default = kind.partition("=")
         fields.append(Field(name, kind, float(default) if default else 0))
     return fields
@@ -80,6 +86,8 @@ class _Reader:
         for i, field in enumerate(self.schema.tables[kind]):
             where = 4 + 2 * i
             offset = int(self.numbers("H", vtable + where)[0]) if where + 2 <= size else 0
+            if field.only_if and values[field.only_if[0]] != field.only_if[1]:
+                offset = 0
             values[field.name] = self.field(field, at + offset if offset else 0, depth)
         return values
 

@@ -48,6 +48,16 @@ class Tensor:
     data: bytes = b""  # of a constant
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How a kernel moves over its input."""
+
+    kernel: tuple[int, ...]  # height, width
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]  # top, left, bottom, right
+    dilations: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class Operator:
     """A layer; `tasks` counts those for one core, then for each of two, of three cores."""
@@ -58,6 +68,7 @@ class Operator:
     inputs: list[str]
     outputs: list[str]
     tasks: list[int]
+    window: Window | None = None  # of a convolution
 
 
 @dataclass(slots=True)
@@ -227,7 +238,10 @@ def _operator(row: dict[str, Any], tensors: list[dict[str, Any]]) -> Operator:
             raise BadFile(f"rknn: '{name}' names tensor {index}; there are {len(tensors)}")
     inputs, outputs = ([tensors[i]["name"] for i in row[k]] for k in ("inputs", "outputs"))
     on_npu = row["device"] == NPU
-    return Operator(row["kind"], row["name"], on_npu, inputs, outputs, row["tasks"])
+    window = None
+    if found := row.get("window"):
+        window = Window(*(tuple(found[k]) for k in ("kernel", "strides", "pads", "dilations")))
+    return Operator(row["kind"], row["name"], on_npu, inputs, outputs, row["tasks"], window)
 
 
 def _tasks(data: bytes, commands: bytes) -> list[Task]:

@@ -18,8 +18,9 @@ FULL = Schema(
         "Tensor": "dtype:u8 layout:u8 kind:u8 stored:[u32] shape:[u32] name:str method:str "
         "type:str minimum:[f32] maximum:[f32] scale:[f32] zero:[i32] bytes:u32 offset:u32 _14:u32 "
         "_15:u32 _16:u32 _17:u32 blob:u32",
-        "Operator": "_0:u8 kind:str name:str device:u8 inputs:[u32] outputs:[u32] _6:u8 _7:u8 "
-        "_8:u32 attributes:bytes tasks:[u32]",
+        "Operator": "_0:u8 kind:str name:str device:u8 inputs:[u32] outputs:[u32] _6:u8 "
+        "details:u8 window:Window?details=1 attributes:bytes tasks:[u32]",
+        "Window": "auto_pad:str dilations:[u32] _2:u32 kernel:[u32] pads:[u32] strides:[u32]",
         "Relocation": "tensor:str places:[Place] cores:[u32]",
     },
     {"Place": "offset:u32 word:u32"},

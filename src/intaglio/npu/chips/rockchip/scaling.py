@@ -1,0 +1,51 @@
+"""How sums of 32 bits become bytes on Rockchip's NPU: two products, each rounded half to even."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from intaglio.errors import BadInput
+from intaglio.ir import Array
+
+CHANNEL_BITS = 14  # behind the point of a channel's multiplier
+SCALE_BITS = 15  # of the scale of all channels
+
+
+def factors(scales: Array) -> tuple[Array, int, int]:
+    """Multipliers of the channels, and the scale and shift of all, for these real factors."""
+    largest = float(np.max(scales))
+    if not 0 < largest < 1 << CHANNEL_BITS or not np.isfinite(scales).all():
+        raise BadInput(f"rockchip: the largest factor of a layer is {largest}; it must be above 0")
+    multipliers = np.rint(scales / largest * (1 << CHANNEL_BITS)).astype(np.int32)
+    _, exponent = np.frexp(np.float32(largest))
+    shift = SCALE_BITS - int(exponent)
+    scale = int(np.rint(largest * 2.0**shift))
+    if scale >> SCALE_BITS:
+        scale, shift = scale >> 1, shift - 1
+    return multipliers, scale, shift
+
+
+def half_even(values: Array, shift: int) -> Array:
+    """Shift right, rounding halves to the even neighbour."""
+    if not shift:
+        return values
+    odd = values >> shift & 1
+    return values + (1 << shift - 1) - 1 + odd >> shift
+
+
+def to_bytes(
+    sums: Array,
+    multipliers: Array,
+    scale: int,
+    shift: int,
+    zero: int,
+    relu: bool = False,
+    limit: int = 0,
+) -> Array:
+    """Bytes of sums [channels, ...] that have their bias."""
+    wide = multipliers.astype(np.int64).reshape(-1, *[1] * (sums.ndim - 1))
+    scaled = half_even(sums.astype(np.int64) * wide, CHANNEL_BITS)
+    if relu or limit:
+        scaled = np.clip(scaled, 0, limit or None)
+    result = half_even(scaled * scale, shift) + zero
+    return np.clip(result, -128, 127).astype(np.int8)

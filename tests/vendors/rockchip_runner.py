@@ -1,0 +1,30 @@
+"""Runs in the environment of RKNN-Toolkit2: compiles one-layer models and simulates them.
+
+rockchip_runner.py TARGET FOLDER: for every NAME.onnx with NAME.npy in the folder, writes NAME.rknn
+and NAME.out.npy, the vendor's simulated output.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from rknn.api import RKNN
+
+
+def main(target, folder):
+    for model in sorted(Path(folder).glob("*.onnx")):
+        data = model.with_suffix(".npy")
+        listed = model.with_suffix(".txt")
+        listed.write_text(f"{data}\n")
+        rknn = RKNN(verbose=False)
+        rknn.config(target_platform=target)
+        assert rknn.load_onnx(str(model)) == 0
+        assert rknn.build(do_quantization=True, dataset=str(listed)) == 0
+        assert rknn.export_rknn(str(model.with_suffix(".rknn"))) == 0
+        assert rknn.init_runtime() == 0
+        (output,) = rknn.inference([np.load(data)], data_format=["nchw"])
+        np.save(model.with_suffix(".out.npy"), output)
+        rknn.release()
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,242 @@
+"""Our commands for the RK3588 beside those of RKNN-Toolkit2, and its commands in our simulator."""
+
+import os
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tests.npu.chips.rockchip import layers
+
+from intaglio.npu.chips.rockchip import packing, scaling
+from intaglio.npu.chips.rockchip.convolution import (
+    ATOM,
+    MOST_KERNEL_BYTES,
+    Convolution,
+    encode,
+    entry_channels,
+    round_up,
+)
+from intaglio.npu.chips.rockchip.rknn_file import read
+from intaglio.npu.chips.rockchip.simulate import Machine, placed
+
+PYTHON = os.environ.get("INTAGLIO_RKNN") or ".venv-rknn/bin/python"
+RUNNER = Path(__file__).parent / "rockchip_runner.py"
+SECONDS = 1800
+COUNT = 25  # of each kind
+KINDS = ("conv", "depthwise", "pointwise", "picture")
+BY_CHOICE = {("CNA", 0x1010)}  # how many rows are read before the first sum
+ADDRESSES = {0x1070, 0x1110, 0x4020, 0x5020}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not Path(PYTHON).exists(),
+        reason="RKNN-Toolkit2 is not here; `make test-vendors` installs it, INTAGLIO_RKNN names it",
+    ),
+]
+
+
+@dataclass
+class Layer:
+    """A model of one convolution, what the vendor made of it, and the floats it was made from."""
+
+    name: str
+    conv: Convolution
+    weights: np.ndarray
+    bias: np.ndarray
+    folder: Path
+
+    @property
+    def file(self):
+        return read((self.folder / f"{self.name}.rknn").read_bytes())
+
+
+def draw(kind, chance):
+    """A random convolution whose weights the unit takes in one pass."""
+    side = int(chance.choice([7, 8, 13, 14, 16, 28, 30, 56, 80, 112]))
+    size = (side, int(chance.choice([side, side, side, 7, 14, 20, 40])))
+    kernel, stride = int(chance.choice([1, 3, 3, 3, 5, 7])), int(chance.choice([1, 1, 2]))
+    inputs = int(chance.choice([16, 17, 20, 32, 33, 48, 64, 96, 128, 256]))
+    outputs = int(chance.choice([16, 20, 24, 32, 33, 48, 64, 128, 256]))
+    if kind == "depthwise":
+        kernel = int(chance.choice([3, 5]))
+        inputs = outputs = int(chance.choice([8, 16, 24, 32, 40, 64, 96, 144, 192, 384]))
+    elif kind == "pointwise":
+        kernel = stride = 1
+        inputs = int(chance.choice([16, 24, 32, 64, 96, 160, 320, 512]))
+        outputs = int(chance.choice([16, 24, 32, 64, 96, 128, 320, 1000]))
+    elif kind == "picture":
+        inputs, outputs = int(chance.choice([1, 3, 4])), int(chance.choice([16, 32, 64]))
+        kernel, size = int(chance.choice([3, 5, 7])), (int(chance.choice([32, 64, 96, 224])),) * 2
+    if inputs * size[0] * size[1] > 600_000:
+        size = (14, 14)
+    while kind != "depthwise" and kernel**2 * round_up(inputs, 16) > MOST_KERNEL_BYTES:
+        kernel -= 2
+    pad = int(chance.choice([0, kernel // 2])) if min(size) >= kernel else kernel // 2
+    edges = (pad,) * 4
+    return Convolution(
+        inputs, *size, outputs, (kernel,) * 2, (stride,) * 2, edges, depthwise=kind == "depthwise"
+    )
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Layers of each kind, compiled and simulated by the vendor's tool."""
+    folder = tmp_path_factory.mktemp("rknn")
+    chance = np.random.default_rng(28)
+    made = []
+    for kind in KINDS:
+        for number in range(COUNT):
+            made.append(write(f"{kind}{number}", draw(kind, chance), chance, folder))
+    command = [PYTHON, RUNNER, "rk3588", folder]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=folder)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return made
+
+
+def write(name, conv, chance, folder):
+    groups = conv.channels if conv.depthwise else 1
+    shape = (conv.outputs, conv.channels // groups, *conv.kernel)
+    weights = (chance.normal(size=shape) * 0.1).astype(np.float32)
+    bias = chance.normal(size=conv.outputs).astype(np.float32)
+    made = Layer(name, conv, weights, bias, folder)
+    attributes = {"pads": conv.pads, "strides": conv.strides, "group": groups}
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["y"], **attributes)]
+    ports = (
+        ("x", (conv.channels, conv.height, conv.width)),
+        ("y", (conv.outputs, conv.out_height, conv.out_width)),
+    )
+    inputs, outputs = (
+        [helper.make_tensor_value_info(port, TensorProto.FLOAT, [1, *dims])] for port, dims in ports
+    )
+    held = [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(bias, "b")]
+    graph = helper.make_graph(nodes, "one", inputs, outputs, held)
+    opset = helper.make_opsetid("", 13)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[opset], ir_version=8), folder / f"{name}.onnx"
+    )
+    data = chance.normal(size=(1, *ports[0][1])).astype(np.float32)
+    np.save(folder / f"{name}.npy", data)
+    return made
+
+
+def one_core(file):
+    """The tasks of the first list: those for one core."""
+    return file.tasks[: sum(o.tasks[0] for o in file.operators if o.tasks)]
+
+
+def quantized(made, file):
+    """Weights as the vendor quantises them, their zero points, and numbers of the channels."""
+    flat = made.weights.reshape(made.conv.outputs, -1).astype(np.float64)
+    low, high = np.minimum(flat.min(1), 0), np.maximum(flat.max(1), 0)
+    scales = (high - low) / 255
+    zeros = np.rint(-128 - low / scales)
+    values = np.clip(np.rint(flat / scales[:, None] + zeros[:, None]), -128, 127)
+    x, y = file.tensor("x"), file.tensor("y")
+    sums = (values - zeros[:, None]).sum(1)
+    bias = np.rint(made.bias / (x.scale * scales)) - x.zero * sums
+    factors = scaling.factors(x.scale * scales / y.scale)
+    shaped = values.reshape(made.weights.shape).astype(np.int8)
+    return shaped, zeros.astype(np.int32), bias.astype(np.int64), factors
+
+
+def test_registers_are_the_vendors_word_for_word(compiled):
+    different = []
+    for made in compiled:
+        file = made.file
+        x, y = file.tensor("x"), file.tensor("y")
+        *_, (_, scale, shift) = quantized(made, file)
+        numbers = {"zero_in": x.zero, "zero_out": y.zero, "scale": scale, "shift": shift}
+        ours = encode(replace(made.conv, **numbers))
+        theirs = one_core(file)
+        assert len(ours) == len(theirs), made.name
+        for task, vendor in zip(ours, theirs, strict=True):
+            mine = {(w.block, w.register): w.value for w in task.words}
+            for word in vendor.words:
+                place = word.block, word.register
+                if word.target == 0 or word.block == "PC" or word.register in ADDRESSES:
+                    continue
+                if place not in BY_CHOICE and mine[place] != word.value:
+                    different.append((made.name, place, mine[place], word.value))
+    assert not different, different[:10]
+
+
+def test_addresses_lie_where_the_vendors_do(compiled):
+    names = {"x": "input", "w": "weights", "b": "channels", "y": "output"}
+    for made in compiled:
+        file = made.file
+        places = {w: (r.tensor, offset) for r in file.relocations for offset, w in r.places}
+        for task, vendor in zip(encode(made.conv), one_core(file), strict=True):
+            mine = {task.words[i].register: place for i, place in task.addresses.items()}
+            for index, word in enumerate(vendor.words):
+                tensor, offset = places.get(vendor.offset // 8 + index, ("", 0))
+                if tensor in names:
+                    assert mine[word.register] == (names[tensor], offset), made.name
+
+
+def test_packed_weights_are_the_vendors(compiled):
+    """Byte for byte but where quantising in floats of 32 or 64 bits rounds another way."""
+    rounded = 0
+    for made in compiled:
+        file = made.file
+        values, zeros, bias, (multipliers, _, _) = quantized(made, file)
+        packed = packing.weights(values, zeros)
+        if made.conv.depthwise:
+            held = entry_channels(made.conv.channels)
+            packed = packing.depthwise_weights(values, zeros, held)
+        theirs = np.frombuffer(file.tensor("w").data, np.int8)
+        off = np.abs(np.frombuffer(packed, np.int8).astype(int) - theirs)
+        assert off.max() <= 1, made.name
+        assert (off > 0).mean() < 1e-3, made.name
+        rounded += bool(off.any())
+        count = round_up(made.conv.outputs, made.conv.out_block)
+        table = packing.channels(bias, zeros, multipliers, count)
+        assert len(table) == len(file.tensor("b").data), made.name
+        mine, theirs = (
+            np.frombuffer(b, "<i2").reshape(-1, 32) for b in (table, file.tensor("b").data)
+        )
+        np.testing.assert_array_equal(mine[:, 16:24], theirs[:, 16:24])  # zero points
+        assert np.abs(mine[:, 24:].astype(int) - theirs[:, 24:]).max() <= 1  # multipliers
+    assert rounded <= len(compiled) // 8
+
+
+def test_vendors_commands_in_our_simulator(compiled):
+    """Within one step of the vendor's own simulator, which works on the graph."""
+    for made in compiled:
+        file, conv = made.file, made.conv
+        x, y = file.tensor("x"), file.tensor("y")
+        data = np.load(made.folder / f"{made.name}.npy")[0]
+        values = np.clip(np.rint(data / x.scale) + x.zero, -128, 127).astype(np.int8)
+        surface = conv.out_surface
+        picture = values.transpose(1, 2, 0).tobytes()
+        parts = {
+            "x": picture if conv.picture else layers.block(values),
+            "w": file.tensor("w").data,
+            "b": file.tensor("b").data,
+            "y": bytes(round_up(conv.outputs, ATOM) * surface),
+        }
+        starts, memory = {}, b""
+        for name, content in parts.items():
+            starts[name] = len(memory)
+            memory += content + bytes(-len(content) % 64)
+        machine = Machine(np.frombuffer(bytearray(memory), np.int8))
+        found = {w: (r.tensor, offset) for r in file.relocations for offset, w in r.places}
+        for task in one_core(file):
+            places = {}
+            for i in range(len(task.words)):
+                tensor, offset = found.get(task.offset // 8 + i, ("", 0))
+                if tensor in starts:
+                    places[i] = starts[tensor] + offset
+            machine.run(placed(task.words, places))
+        out = machine.memory[starts["y"] :][: len(parts["y"])].reshape(-1, surface, ATOM)
+        height, width = conv.out_height, conv.out_width
+        pixels = out[:, : height * width].transpose(0, 2, 1).reshape(-1, height, width)
+        real = np.load(made.folder / f"{made.name}.out.npy")[0]
+        wanted = np.rint(real / y.scale) + y.zero
+        off = np.abs(pixels[: conv.outputs] - wanted)
+        assert off.max() <= 1, made.name
+        assert (off > 0).mean() < 0.01, made.name
