@@ -8,7 +8,6 @@ import numpy as np
 from tests.frontends.tf_build import GraphDef, Kind, saved_model
 from tests.frontends.tflite_build import G, T, models, op
 from tests.frontends.torch_build import Object, exported, script
-from tests.npu.chips.rockchip import rknn_samples
 
 F32 = Kind("float32")
 SCRIPT = """class Net(Module):
@@ -54,7 +53,6 @@ def write_tflite(folder: Path) -> None:
     (folder / "keywords.tflite").write_bytes(models([G(kinds, steps, [0], [3])]))
     image = [T((1, 224, 224, 3), name="input"), T((1, 224, 224, 3))]
     encode = {"encode": (0, {"input": 0}, {"features": 1})}
-    (folder / "vendor.rknn").write_bytes(rknn_samples.tables())
     (folder / "model.tflite").write_bytes(
         models([G(image, [op("RELU", [0], [1])], [0], [1])], encode)
     )

@@ -28,6 +28,7 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from tests.npu.chips.rockchip import rknn_samples
 
 import intaglio
 from intaglio.cli import cli
@@ -277,6 +278,8 @@ def test_blocks(
         from tests.docs_models import write_models
 
         write_models(tmp_path)
+    if name == "docs/boards/rk3588.md":
+        (tmp_path / "vendor.rknn").write_bytes(rknn_samples.tables())
     for part in ("examples", "csrc", "build"):
         (tmp_path / part).symlink_to(ROOT / part)
     monkeypatch.chdir(tmp_path)

@@ -82,7 +82,7 @@ class _Reader:
             raise BadFile(f"{self.what}: tables are nested more than {DEEPEST} deep")
         vtable = at - int(self.numbers("i", at)[0])
         size = int(self.numbers("H", vtable)[0])
-        values = {}
+        values: dict[str, Any] = {}
         for i, field in enumerate(self.schema.tables[kind]):
             where = 4 + 2 * i
             offset = int(self.numbers("H", vtable + where)[0]) if where + 2 <= size else 0

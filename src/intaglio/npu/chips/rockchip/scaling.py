@@ -30,7 +30,8 @@ def half_even(values: Array, shift: int) -> Array:
     if not shift:
         return values
     odd = values >> shift & 1
-    return values + (1 << shift - 1) - 1 + odd >> shift
+    rounded: Array = values + (1 << shift - 1) - 1 + odd >> shift
+    return rounded
 
 
 def to_bytes(
@@ -48,4 +49,5 @@ def to_bytes(
     if relu or limit:
         scaled = np.clip(scaled, 0, limit or None)
     result = half_even(scaled * scale, shift) + zero
-    return np.clip(result, -128, 127).astype(np.int8)
+    clamped: Array = np.clip(result, -128, 127).astype(np.int8)
+    return clamped

@@ -213,8 +213,8 @@ class _Convolution:
             for start in range(0, inputs, 32):
                 ins = min(32, inputs - start)
                 size = ky * kx * outs * ins
-                block = flat[at : at + size].reshape(ky, kx, outs, ins)
-                result[first : first + outs, start : start + ins] = block.transpose(2, 3, 0, 1)
+                part = flat[at : at + size].reshape(ky, kx, outs, ins)
+                result[first : first + outs, start : start + ins] = part.transpose(2, 3, 0, 1)
                 at += size
         return result[: self.outputs, : self.channels]
 
