@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 from rknn.api import RKNN
 
 
@@ -18,11 +19,14 @@ def main(target, folder):
         listed.write_text(f"{data}\n")
         rknn = RKNN(verbose=False)
         rknn.config(target_platform=target)
-        assert rknn.load_onnx(str(model)) == 0
+        values = np.load(data)
+        ports = [port.name for port in onnx.load(str(model)).graph.input]
+        sizes = [list(values.shape)]  # a model may leave the batch open
+        assert rknn.load_onnx(str(model), inputs=ports, input_size_list=sizes) == 0
         assert rknn.build(do_quantization=True, dataset=str(listed)) == 0
         assert rknn.export_rknn(str(model.with_suffix(".rknn"))) == 0
         assert rknn.init_runtime() == 0
-        (output,) = rknn.inference([np.load(data)], data_format=["nchw"])
+        (output,) = rknn.inference([values], data_format=["nchw"])
         np.save(model.with_suffix(".out.npy"), output)
         rknn.release()
 

@@ -10,15 +10,18 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tests.npu.chips.rockchip import layers
+from tests.shared_models import SHARED
 
 from intaglio.npu.chips.rockchip import packing, scaling
 from intaglio.npu.chips.rockchip.convolution import (
     ATOM,
     MOST_KERNEL_BYTES,
+    Added,
     Convolution,
     encode,
     entry_channels,
     round_up,
+    surface_pixels,
 )
 from intaglio.npu.chips.rockchip.rknn_file import read
 from intaglio.npu.chips.rockchip.simulate import Machine, placed
@@ -30,6 +33,7 @@ COUNT = 25  # of each kind
 KINDS = ("conv", "depthwise", "pointwise", "picture")
 BY_CHOICE = {("CNA", 0x1010)}  # how many rows are read before the first sum
 ADDRESSES = {0x1070, 0x1110, 0x4020, 0x5020}
+MORE_ADDRESSES = ADDRESSES | {0x5018, 0x5038}
 
 pytestmark = [
     pytest.mark.slow,
@@ -240,3 +244,99 @@ def test_vendors_commands_in_our_simulator(compiled):
         off = np.abs(pixels[: conv.outputs] - wanted)
         assert off.max() <= 1, made.name
         assert (off > 0).mean() < 0.01, made.name
+
+
+def test_layers_of_mobilenetv2_are_the_vendors(tmp_path):
+    """All convolutions of a whole network, ten of them with an addition; then the network runs."""
+    model = SHARED / "models/onnx/mobilenet_v2_fp32.onnx"
+    if not model.exists():
+        pytest.skip(f"{model} is not here")
+    (tmp_path / "net.onnx").symlink_to(model)
+    data = np.random.default_rng(0).normal(size=(1, 3, 224, 224)).astype(np.float32)
+    np.save(tmp_path / "net.npy", data)
+    command = [PYTHON, RUNNER, "rk3588", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    file = read((tmp_path / "net.rknn").read_bytes())
+    tensors = {t.name: t for t in file.tensors}
+    starts, first = [], 0
+    for operator in file.operators:
+        starts.append(first)
+        first += operator.tasks[0] if operator.tasks else 0
+    compared = 0
+    for operator, start in zip(file.operators, starts, strict=True):
+        if not operator.window:
+            continue
+        theirs = file.tasks[start : start + operator.tasks[0]]
+        ours = encode(of_operator(operator, tensors, theirs[0]))
+        assert len(ours) == len(theirs), operator.name
+        for task, vendor in zip(ours, theirs, strict=True):
+            mine = {(w.block, w.register): w.value for w in task.words}
+            for word in vendor.words:
+                place = word.block, word.register
+                if word.target and word.block != "PC" and word.register not in MORE_ADDRESSES:
+                    assert place in BY_CHOICE or mine[place] == word.value, (operator.name, word)
+        compared += 1
+    assert compared == 54
+    found, last = whole(file, data)
+    real = np.load(tmp_path / "net.out.npy").ravel()
+    wanted = np.rint(real / last.scale) + last.zero
+    assert np.corrcoef(found, wanted)[0, 1] > 0.999
+    assert found.argmax() == wanted.argmax()
+
+
+def of_operator(operator, tensors, task):
+    """The convolution of an operator; scales and limits that depend on floats are the vendor's."""
+    x, weights = (tensors[name] for name in operator.inputs[:2])
+    y = tensors[operator.outputs[0]]
+    numbers = {w.register: w.value for w in task.words}
+    window = operator.window
+    scale, shift = numbers[0x4084], numbers[0x4088]
+    added = None
+    if operator.kind == "ConvAdd":
+        other = tensors[operator.inputs[3]]
+        added = Added(other.zero, *scaling.mantissa(other.scale / y.scale / (scale / 2**shift)))
+    return Convolution(
+        *x.shape[1:],
+        y.shape[1],
+        window.kernel,
+        window.strides,
+        window.pads,
+        window.dilations,
+        depthwise=weights.shape[0] == 1,
+        zero_in=x.zero,
+        zero_out=y.zero,
+        scale=scale,
+        shift=shift,
+        limit=numbers[0x406C],
+        added=added,
+        in_surface=0 if x.kind == "input" else surface_pixels(*x.shape[2:]),
+    )
+
+
+def whole(file, data):
+    """The bytes of a network's last layer, by the vendor's commands, and its tensor."""
+    memory = bytearray(file.internal_bytes + 4096)
+    starts = {}
+    for tensor in file.tensors:
+        starts[tensor.name] = tensor.offset
+        if tensor.kind == "constant":
+            starts[tensor.name] = len(memory)
+            memory += tensor.data + bytes(-len(tensor.data) % 64)
+    x = next(t for t in file.tensors if t.kind == "input")
+    values = np.clip(np.rint(data / x.scale) + x.zero, -128, 127).astype(np.int8)[0]
+    picture = values.transpose(1, 2, 0).tobytes()
+    memory[starts[x.name] : starts[x.name] + len(picture)] = picture
+    machine = Machine(np.frombuffer(memory, np.int8))
+    found = {w: (r.tensor, offset) for r in file.relocations for offset, w in r.places}
+    for task in one_core(file):
+        first = task.offset // 8
+        places = {
+            i: starts[found[first + i][0]] + found[first + i][1]
+            for i in range(len(task.words))
+            if first + i in found
+        }
+        machine.run(placed(task.words, places))
+    name = [o for o in file.operators if o.on_npu][-1].outputs[0]
+    last = file.tensor(name)
+    return machine.memory[starts[name] :][: last.shape[1]].astype(int), last

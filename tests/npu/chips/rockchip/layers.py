@@ -7,15 +7,16 @@ from intaglio.npu.chips.rockchip.convolution import ATOM, encode, entry_channels
 from intaglio.npu.chips.rockchip.simulate import Machine, placed
 
 
-def block(values):
-    """Bytes of a map [channels, height, width] in blocks of 16 channels."""
+def block(values, surface=0):
+    """Bytes of a map [channels, height, width] in blocks of 16 channels and `surface` pixels."""
     channels, height, width = values.shape
-    padded = np.zeros((round_up(channels, ATOM), height, width), np.int8)
-    padded[:channels] = values
-    return padded.reshape(-1, ATOM, height, width).transpose(0, 2, 3, 1).tobytes()
+    pixels = height * width
+    padded = np.zeros((round_up(channels, ATOM), max(surface, pixels)), np.int8)
+    padded[:channels, :pixels] = values.reshape(channels, pixels)
+    return padded.reshape(-1, ATOM, padded.shape[1]).transpose(0, 2, 1).tobytes()
 
 
-def run(conv, data, weights, zeros, bias, multipliers):
+def run(conv, data, weights, zeros, bias, multipliers, added=None):
     """The output of our commands in our simulator."""
     held = entry_channels(conv.channels)
     packed = packing.weights(weights, zeros)
@@ -31,6 +32,8 @@ def run(conv, data, weights, zeros, bias, multipliers):
         ),
         "output": bytes(round_up(conv.outputs, ATOM) * surface),
     }
+    if conv.added:
+        parts["added"] = block(added, surface)
     starts, memory = {}, b""
     for name, content in parts.items():
         starts[name] = len(memory)
@@ -45,24 +48,28 @@ def run(conv, data, weights, zeros, bias, multipliers):
     return pixels[: conv.outputs]
 
 
-def meaning(conv, data, weights, zeros, bias, multipliers):
+def meaning(conv, data, weights, zeros, bias, multipliers, added=None):
     """The same by plain sums over the padded input."""
     top, left, bottom, right = conv.pads
     edges = ((0, 0), (top, bottom), (left, right))
     padded = np.pad(data, edges, constant_values=conv.zero_in).astype(np.int64)
     real = weights.astype(np.int64) - zeros.reshape(-1, 1, 1, 1)
-    sums = np.empty((conv.outputs, conv.out_height, conv.out_width), np.int64)
-    (sy, sx), (dy, dx), (ry, rx) = conv.strides, conv.dilations, conv.reach
-    for y in range(conv.out_height):
-        for x in range(conv.out_width):
-            window = padded[:, y * sy : y * sy + ry : dy, x * sx : x * sx + rx : dx]
-            if conv.depthwise:
-                sums[:, y, x] = (window * real[:, 0]).sum((1, 2))
-            else:
-                sums[:, y, x] = np.tensordot(real, window, 3)
+    sums = np.zeros((conv.outputs, conv.out_height, conv.out_width), np.int64)
+    (sy, sx), (dy, dx) = conv.strides, conv.dilations
+    ends = (conv.out_height - 1) * sy + 1, (conv.out_width - 1) * sx + 1
+    for ky, kx in np.ndindex(*conv.kernel):
+        rows, columns = (
+            slice(k * d, k * d + end, step)
+            for k, d, end, step in zip((ky, kx), (dy, dx), ends, (sy, sx), strict=True)
+        )
+        window, tap = padded[:, rows, columns], real[:, :, ky, kx]
+        sums += window * tap[:, :, None] if conv.depthwise else np.tensordot(tap, window, 1)
     sums += bias.reshape(-1, 1, 1)
-    ends = {"relu": conv.relu, "limit": conv.limit}
-    return scaling.to_bytes(sums, multipliers, conv.scale, conv.shift, conv.zero_out, **ends)
+    how = {"relu": conv.relu, "limit": conv.limit}
+    if conv.added:
+        wide = (added.astype(np.int64) - conv.added.zero) * conv.added.scale
+        how["added"] = scaling.half_even(wide, conv.added.shift)
+    return scaling.to_bytes(sums, multipliers, conv.scale, conv.shift, conv.zero_out, **how)
 
 
 def random_numbers(conv, seed):

@@ -8,7 +8,7 @@ from tests.npu.chips.rockchip import layers
 
 from intaglio.errors import BadFile, Unsupported
 from intaglio.npu.chips.rockchip import scaling
-from intaglio.npu.chips.rockchip.convolution import Convolution, encode, split, why_not
+from intaglio.npu.chips.rockchip.convolution import Added, Convolution, encode, split, why_not
 from intaglio.npu.chips.rockchip.simulate import Machine, placed
 from intaglio.npu.chips.rockchip.words import Word
 
@@ -27,7 +27,13 @@ CASES = {
         192, 40, 60, 192, (3, 3), (2, 2), (1, 1, 1, 1), depthwise=True, **SCALED
     ),
 }
-TASKS = {"rows": 2, "channels": 2}
+TASKS = {"rows": 2, "channels": 2, "added in rows": 2}
+ADDED = {
+    "added": Convolution(20, 7, 7, 40, (1, 1), added=Added(-5, 17000, 5), **SCALED),
+    "added in rows": Convolution(
+        64, 40, 200, 24, (3, 3), pads=(1, 1, 1, 1), added=Added(9, 30000, 6), **SCALED
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -38,6 +44,18 @@ def test_commands_give_the_sums(name):
     found, wanted = layers.run(conv, *numbers), layers.meaning(conv, *numbers)
     assert len(np.unique(wanted)) > 8
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_a_second_map_is_added(name):
+    conv = ADDED[name]
+    numbers = layers.random_numbers(conv, 4)
+    shape = conv.outputs, conv.out_height, conv.out_width
+    added = np.random.default_rng(1).integers(-128, 128, shape).astype(np.int8)
+    assert len(encode(conv)) == TASKS.get(name, 1)
+    found, wanted = layers.run(conv, *numbers, added), layers.meaning(conv, *numbers, added)
+    np.testing.assert_array_equal(found, wanted)
+    assert (wanted != layers.meaning(conv, *numbers, 0 * added)).mean() > 0.3
 
 
 def test_registers_of_a_layer():

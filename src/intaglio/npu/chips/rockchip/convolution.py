@@ -22,8 +22,18 @@ PICTURE_CHANNELS = 4  # inputs of up to these are read as pictures: channels las
 PICTURE_BYTES = {1: 4, 3: 16, 4: 16}  # of a pixel of a picture in the buffer
 MOST_KERNEL_BYTES = 3072  # of one output channel
 STREAMED_KERNELS = 64  # that the buffer holds while weights are read again for every task
+ALONE, ADDS = 0x383, 0x904202C0  # EW_CFG: no second map, or a map of bytes that is added
 CONVOLUTION_BLOCKS = 0x1D  # CNA, CORE, DPU and DPU_RDMA
 LARGEST = {"width": 2047, "height": 2047, "channels": 8191, "kernel": 31, "stride": 7, "pad": 15}
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A second map of the output's shape that is added to the scaled sums before the last scale."""
+
+    zero: int
+    scale: int  # with `shift`: from its bytes to units of the scaled sums
+    shift: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,7 @@ class Convolution:
     shift: int = 14
     relu: bool = False
     limit: int = 0  # of a relu with an upper end, in units of the scaled sums; 0: none
+    added: Added | None = None
     in_surface: int = 0  # pixels from one block of channels to the next; 0: height * width
 
     @property
@@ -246,6 +257,10 @@ def _task(conv: Convolution, rows: Rows, banks: int, reuse: bool, first_channel:
         ),
         0x5020: ("channels", first_channel * CHANNEL_BYTES),
     }
+    if conv.added:
+        row = rows.out_first * conv.out_width * ATOM
+        addresses[0x5018] = ("added", row)
+        addresses[0x5038] = ("added", row + conv.out_surface * ATOM)
     for index, word in enumerate(task.words):
         if word.register in addresses:
             task.addresses[index] = addresses[word.register]
@@ -362,9 +377,7 @@ def _bytes(conv: Convolution, rows: Rows) -> list[tuple[str, int, int]]:
         ("DPU", 0x4064, 0),
         ("DPU", 0x4068, 0),
         ("DPU", 0x406C, conv.limit),
-        ("DPU", 0x4070, 0x383),  # no second operand
-        ("DPU", 0x4074, 0),
-        ("DPU", 0x4078, 1),
+        *_operand(conv.added),
         ("DPU", 0x407C, 0),
         ("DPU", 0x4080, conv.zero_out & 0xFFFFFFFF),
         ("DPU", 0x4084, conv.scale),
@@ -376,8 +389,24 @@ def _bytes(conv: Convolution, rows: Rows) -> list[tuple[str, int, int]]:
     ]
 
 
+def _operand(added: Added | None) -> list[tuple[str, int, int]]:
+    if added is None:
+        return [("DPU", 0x4070, ALONE), ("DPU", 0x4074, 0), ("DPU", 0x4078, 1)]
+    return [
+        ("DPU", 0x4070, ADDS),
+        ("DPU", 0x4074, -added.zero & 0xFFFFFFFF),
+        ("DPU", 0x4078, added.shift << 16 | added.scale),
+    ]
+
+
 def _reads(conv: Convolution, rows: Rows) -> list[tuple[str, int, int]]:
-    """What the DPU reads: bias, zero point and multiplier of each channel."""
+    """What the DPU reads: bias, zero point and multiplier of each channel, and a second map.
+
+    Two readers take turns at the blocks of channels of that map: each skips the other's block.
+    """
+    surface = conv.out_surface * ATOM
+    skipped = 2 * surface - rows.out_count * conv.out_width * ATOM if conv.added else 0
+    mode = 0x7D00 if conv.added else 0x7816 if conv.depthwise else 0x7810
     return [
         ("DPU_RDMA", 0x500C, conv.out_width - 1),
         ("DPU_RDMA", 0x5010, rows.out_count - 1),
@@ -385,10 +414,13 @@ def _reads(conv: Convolution, rows: Rows) -> list[tuple[str, int, int]]:
         ("DPU_RDMA", 0x5018, 0),
         ("DPU_RDMA", 0x501C, 0xE),
         *(("DPU_RDMA", register, 0) for register in (0x5020, 0x5028, 0x502C)),
-        ("DPU_RDMA", 0x5034, 1),
-        *(("DPU_RDMA", register, 0) for register in (0x5038, 0x5040)),
-        ("DPU_RDMA", 0x5044, 0x7816 if conv.depthwise else 0x7810),
-        *(("DPU_RDMA", register, 0) for register in (0x5048, 0x504C, 0x5064)),
+        ("DPU_RDMA", 0x5034, 0x40000004 if conv.added else 1),
+        ("DPU_RDMA", 0x5038, 0),
+        ("DPU_RDMA", 0x5040, surface if conv.added else 0),
+        ("DPU_RDMA", 0x5044, mode),
+        ("DPU_RDMA", 0x5048, 0),
+        ("DPU_RDMA", 0x504C, skipped),
+        ("DPU_RDMA", 0x5064, 0),
         ("DPU_RDMA", 0x5068, 0x1010101),
-        ("DPU_RDMA", 0x506C, 0),
+        ("DPU_RDMA", 0x506C, skipped),
     ]

@@ -14,15 +14,18 @@ SCALE_BITS = 15  # of the scale of all channels
 def factors(scales: Array) -> tuple[Array, int, int]:
     """Multipliers of the channels, and the scale and shift of all, for these real factors."""
     largest = float(np.max(scales))
-    if not 0 < largest < 1 << CHANNEL_BITS or not np.isfinite(scales).all():
-        raise BadInput(f"rockchip: the largest factor of a layer is {largest}; it must be above 0")
     multipliers = np.rint(scales / largest * (1 << CHANNEL_BITS)).astype(np.int32)
-    _, exponent = np.frexp(np.float32(largest))
+    return multipliers, *mantissa(largest)
+
+
+def mantissa(factor: float) -> tuple[int, int]:
+    """A scale of 15 bits and a shift to the right that multiply by a factor."""
+    if not 0 < factor < 1 << CHANNEL_BITS:
+        raise BadInput(f"rockchip: a layer scales by {factor}; it must lie between 0 and 16384")
+    _, exponent = np.frexp(np.float32(factor))
     shift = SCALE_BITS - int(exponent)
-    scale = int(np.rint(largest * 2.0**shift))
-    if scale >> SCALE_BITS:
-        scale, shift = scale >> 1, shift - 1
-    return multipliers, scale, shift
+    scale = int(np.rint(factor * 2.0**shift))
+    return (scale >> 1, shift - 1) if scale >> SCALE_BITS else (scale, shift)
 
 
 def half_even(values: Array, shift: int) -> Array:
@@ -42,12 +45,15 @@ def to_bytes(
     zero: int,
     relu: bool = False,
     limit: int = 0,
+    added: Array | None = None,
 ) -> Array:
-    """Bytes of sums [channels, ...] that have their bias."""
+    """Bytes of sums [channels, ...] that have their bias; `added`: in units of the scaled sums."""
     wide = multipliers.astype(np.int64).reshape(-1, *[1] * (sums.ndim - 1))
     scaled = half_even(sums.astype(np.int64) * wide, CHANNEL_BITS)
     if relu or limit:
         scaled = np.clip(scaled, 0, limit or None)
+    if added is not None:
+        scaled = scaled + added
     result = half_even(scaled * scale, shift) + zero
     clamped: Array = np.clip(result, -128, 127).astype(np.int8)
     return clamped

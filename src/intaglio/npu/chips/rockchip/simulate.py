@@ -14,6 +14,8 @@ from intaglio.errors import BadFile, Unsupported
 from intaglio.ir import Array
 from intaglio.npu.chips.rockchip import scaling
 from intaglio.npu.chips.rockchip.convolution import (
+    ADDS,
+    ALONE,
     ATOM,
     BANK_BYTES,
     BANK_ENTRIES,
@@ -28,7 +30,6 @@ from intaglio.npu.chips.rockchip.registers import registers
 from intaglio.npu.chips.rockchip.words import ENABLE, NUMBERS, Word
 
 INPUT, WEIGHTS, CHANNELS, OUTPUT = 0x1070, 0x1110, 0x5020, 0x4020  # registers that hold addresses
-NO_SECOND_OPERAND = 0x383  # EW_CFG
 PER_CHANNEL = 0x20140  # BS_CFG: bias and multiplier from memory
 MULTIPLIER_BITS = 0xE01  # BS_MUL_CFG
 RELU, CLIPPED, PLAIN = 0x12, 0x92, 0x53  # BN_CFG
@@ -66,8 +67,9 @@ class _Convolution:
         self.picture = mode["ARGB_IN"] != 0
         if mode["IN_PRECISION"] or mode["PROC_PRECISION"]:
             raise Unsupported("rockchip: only int8 convolutions are simulated")
-        if self.get("DPU", 0x4070) != NO_SECOND_OPERAND:
-            raise Unsupported("rockchip: a second operand is not simulated")
+        self.adds = self.get("DPU", 0x4070) == ADDS
+        if self.get("DPU", 0x4070) not in (ALONE, ADDS):
+            raise Unsupported(f"rockchip: register EW_CFG is {self.get('DPU', 0x4070):#x}")
         expected = {0x4040: PER_CHANNEL, 0x4048: MULTIPLIER_BITS}
         for register, value in expected.items():
             if self.get("DPU", register) != value:
@@ -143,9 +145,32 @@ class _Convolution:
         zero = int(np.int32(np.uint32(self.get("DPU", 0x4080))))
         scale, shift = self.get("DPU", 0x4084), self.get("DPU", 0x4088)
         result = scaling.to_bytes(
-            sums, multipliers, scale, shift, zero, relu=kind == RELU, limit=limit
+            sums,
+            multipliers,
+            scale,
+            shift,
+            zero,
+            relu=kind == RELU,
+            limit=limit,
+            added=self._added() if self.adds else None,
         )
         self._write(result)
+
+    def _added(self) -> Array:
+        """The second map in units of the scaled sums: two readers take turns at its blocks."""
+        height, width = self.out
+        size = height * width * ATOM
+        readers = ((0x5018, 0x504C), (0x5038, 0x506C))
+        blocks = []
+        for number in range(-(-self.outputs // ATOM)):
+            base, skipped = (self.get("DPU_RDMA", r) for r in readers[number % 2])
+            part = self.slice(base + number // 2 * (size + skipped), size)
+            blocks.append(part.reshape(height, width, ATOM).transpose(2, 0, 1))
+        offset = int(np.int32(np.uint32(self.get("DPU", 0x4074))))
+        factor = self.fields("DPU", 0x4078)
+        values = np.concatenate(blocks)[: self.outputs].astype(np.int64) + offset
+        wide = values * factor["EW_OP_CVT_SCALE"]
+        return scaling.half_even(wide, factor["EW_OP_CVT_SHIFT"])
 
     def _channels(self) -> tuple[Array, Array, Array]:
         """Zero points of weights, biases and multipliers of the outputs."""
