@@ -199,6 +199,25 @@ EACH_HALF(HALF_ROWS)
 enum { WIDEST = 2 };
 #define EACH(T) T(1, 1) T(2, 1) T(4, 1) T(6, 1) T(8, 1) T(1, 2) T(2, 2) T(4, 2) T(6, 2) T(8, 2)
 #define EACH_HALF(T)
+#else
+enum { WIDEST = 1 };
+#define EACH(T) T(1, 1) T(2, 1) T(3, 1) T(4, 1) T(5, 1) T(6, 1)
+#define EACH_HALF(T)
+#endif
+EACH(ROWS)
+
+// Chooses the number of rows per tile with the least cost for n rows.
+static rows_fn rows_of(int64_t n, int64_t panels, method how) {
+#define ENTRY(M, V) [PAIRS][V - 1][M] = pairs_##M##x##V, [FOURS][V - 1][M] = fours_##M##x##V,
+#define HALF_ENTRY(M, V) [HALF][V - 1][M] = half_##M##x##V,
+  static const rows_fn all[3][WIDEST][9] = {EACH(ENTRY) EACH_HALF(HALF_ENTRY)};
+  int64_t best = 1, least = INT64_MAX;
+  for (int64_t m = 1; m <= 8 && m <= n; m++) {
+    const int64_t cost = (n + m - 1) / m * (m * panels + 2);
+    if (all[how][panels - 1][m] && cost <= least) best = m, least = cost;
+  }
+  return all[how][panels - 1][best];
+}
 #elif defined(ISA_rvv)
 #include "qrvv.h"
 enum { WIDEST = 1 };
@@ -237,7 +256,8 @@ INLINE void multiply_rows(const int M, const method METHOD, const product *all) 
   static void fours_##M(const product *p) { multiply_rows(M, FOURS, p); }
 ROWS(1)
 ROWS(2)
-ROWS(3) ROWS(4) ROWS(5)
+ROWS(3)
+ROWS(4) ROWS(5)
 
     static rows_fn rows_of(int64_t n, int64_t panels, method how) {
   (void)panels;
@@ -245,25 +265,6 @@ ROWS(3) ROWS(4) ROWS(5)
                                           {fours_1, fours_2, fours_3, fours_4, fours_5}};
   const int64_t tiles = (n + QR_ROWS - 1) / QR_ROWS;
   return all[how == FOURS][(n + tiles - 1) / tiles - 1];
-}
-#else
-enum { WIDEST = 1 };
-#define EACH(T) T(1, 1) T(2, 1) T(3, 1) T(4, 1) T(5, 1) T(6, 1)
-#define EACH_HALF(T)
-#endif
-EACH(ROWS)
-
-// Chooses the number of rows per tile with the least cost for n rows.
-static rows_fn rows_of(int64_t n, int64_t panels, method how) {
-#define ENTRY(M, V) [PAIRS][V - 1][M] = pairs_##M##x##V, [FOURS][V - 1][M] = fours_##M##x##V,
-#define HALF_ENTRY(M, V) [HALF][V - 1][M] = half_##M##x##V,
-  static const rows_fn all[3][WIDEST][9] = {EACH(ENTRY) EACH_HALF(HALF_ENTRY)};
-  int64_t best = 1, least = INT64_MAX;
-  for (int64_t m = 1; m <= 8 && m <= n; m++) {
-    const int64_t cost = (n + m - 1) / m * (m * panels + 2);
-    if (all[how][panels - 1][m] && cost <= least) best = m, least = cost;
-  }
-  return all[how][panels - 1][best];
 }
 #else
 enum { WIDEST = 1 };
