@@ -21,7 +21,14 @@ BITS = {
     "armv7": 65536,
 }
 # Level -> its bits with those that it implies, and its features in the same way.
-_LEVELS = {"armv7": 65536, "rvv": 4096, "neon": 256, "avx512": 3, "avx2": 1, "scalar": 0}  # most capable first
+_LEVELS = {
+    "armv7": 65536,
+    "rvv": 4096,
+    "neon": 256,
+    "avx512": 3,
+    "avx2": 1,
+    "scalar": 0,
+}  # most capable first
 _FEATURES = {
     "avx512": {"vnni": 4, "bf16": 8, "vbmi": 16 | 4},  # kernels for VBMI use VNNI too
     "neon": {"dotprod": 512},
