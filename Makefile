@@ -12,6 +12,7 @@
 # make lint      ruff, mypy --strict and clang-format
 # make wheel     dist/intaglio-*.whl with kernels for all instruction sets, from a clean tree of the last commit
 # make build ISAS=all   kernels for all instruction sets; without it, for those of this machine
+# make install DESTDIR= PREFIX=/usr/local   the C libraries, headers, pkg-config and CMake files
 # make docs      writes docs/rules.md, docs/operators.md and docs/compat-*.md from the code
 # make site      builds the documentation site: open site/index.html
 VENV   := .venv
@@ -27,7 +28,7 @@ TOOLS  := $(if $(and $(CMAKE),$(NINJA)),,$(VENV)/tools)
 MAKEFLAGS += -j2  # the compiler works while pip waits for the network
 unexport MAKEFLAGS  # Ninja takes as many cores as there are
 
-.PHONY: demo test test-sanitized test-all test-vendors bench lint wheel docs site build clean
+.PHONY: demo test test-sanitized test-all test-vendors bench lint wheel docs site build install clean
 
 demo: $(VENV)/base build
 	$(BIN)/python examples/digits/demo.py
@@ -94,6 +95,10 @@ build: $(TOOLS)
 	@$(or $(CMAKE),$(BIN)/cmake) -G Ninja -S . -B build -DCMAKE_MAKE_PROGRAM=$(or $(NINJA),$(CURDIR)/$(BIN)/ninja) \
 	  $(if $(ISAS),-DINTAGLIO_ISAS=$(ISAS)) > build.log 2>&1 || { cat build.log; exit 1; }
 	@$(or $(CMAKE),$(BIN)/cmake) --build build >> build.log 2>&1 || { cat build.log; exit 1; }
+
+PREFIX ?= /usr/local
+install: build
+	DESTDIR="$(DESTDIR)" $(or $(CMAKE),$(BIN)/cmake) --install build --prefix "$(PREFIX)"
 
 $(VENV)/created: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -37,3 +37,13 @@
 #else
 #define ITG_BUILT_neon(fn) NULL
 #endif
+#ifdef ITG_BUILD_armv7
+#define ITG_BUILT_armv7(fn) fn
+#else
+#define ITG_BUILT_armv7(fn) NULL
+#endif
+#ifdef ITG_BUILD_rvv
+#define ITG_BUILT_rvv(fn) fn
+#else
+#define ITG_BUILT_rvv(fn) NULL
+#endif

@@ -1,5 +1,20 @@
 // The instruction sets of this CPU, as far as this build has kernels for them.
 #include "intaglio.h"
+#if defined(__linux__) && (defined(__riscv) || defined(__arm__))
+#include <sys/auxv.h>
+#endif
+
+#if defined(__linux__) && defined(__riscv)
+// Kernels of some vendors report V for the draft 0.7.1 of it, in which this vtype, e32 m4 ta ma, is
+// not legal: its sign is set then. Both instructions are written as numbers, so that any assembler
+// takes them.
+static int has_rvv(void) {
+  if (!(getauxval(AT_HWCAP) & 1ul << ('V' - 'A'))) return 0;
+  long type;
+  __asm__ volatile(".word 0x0d2072d7\n\tcsrr %0, 0xc21" : "=r"(type) : : "t0");
+  return type == 0xd2;
+}
+#endif
 
 static uint32_t cpu_isa(void) {
   uint32_t bits = ITG_ISA_scalar;
@@ -18,6 +33,11 @@ static uint32_t cpu_isa(void) {
   }
 #elif defined(__aarch64__)
   bits |= ITG_ISA_neon;  // part of the architecture
+#elif defined(__linux__) && defined(__arm__)
+  enum { NEON = 1 << 12, VFPV4 = 1 << 16 };  // of AT_HWCAP
+  if ((getauxval(AT_HWCAP) & (NEON | VFPV4)) == (NEON | VFPV4)) bits |= ITG_ISA_armv7;
+#elif defined(__linux__) && defined(__riscv)
+  if (has_rvv()) bits |= ITG_ISA_rvv;
 #endif
   return bits;
 }
@@ -41,6 +61,12 @@ static uint32_t built_isa(void) {
 #endif
 #ifdef ITG_BUILD_neon
   bits |= ITG_ISA_neon;
+#endif
+#ifdef ITG_BUILD_armv7
+  bits |= ITG_ISA_armv7;
+#endif
+#ifdef ITG_BUILD_rvv
+  bits |= ITG_ISA_rvv;
 #endif
   return bits;
 }
@@ -68,6 +94,7 @@ const char *itg_isa_name(uint32_t bits) {
       {ITG_ISA_neon, "neon"},
       {ITG_ISA_dotprod, "dotprod"},
       {ITG_ISA_rvv, "rvv"},
+      {ITG_ISA_armv7, "armv7"},
   };
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (bits & names[i].bit) return names[i].name;

@@ -34,6 +34,14 @@ class Machine:
     packages: str
 
 
+def _riscv(isa: str, cpu: str) -> Machine:
+    """A RISC-V machine; all are one build, for its kernels run at any length of registers."""
+    command = ("qemu-riscv64", "-cpu", cpu, "-L", "/usr/riscv64-linux-gnu")
+    needs = ("riscv64-linux-gnu-gcc", "clang-19", "qemu-riscv64")
+    packages = "gcc-riscv64-linux-gnu libc6-dev-riscv64-cross clang-19 lld-19 qemu-user"
+    return Machine(isa, "riscv64-linux-gnu.cmake", command, needs, packages)
+
+
 MACHINES = {
     "aarch64": Machine(
         "neon",
@@ -41,7 +49,18 @@ MACHINES = {
         ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"),
         ("aarch64-linux-gnu-gcc", "qemu-aarch64"),
         "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user",
-    )
+    ),
+    "armv7": Machine(
+        "armv7",
+        "armv7-linux-gnueabihf.cmake",
+        ("qemu-arm", "-cpu", "cortex-a7", "-L", "/usr/arm-linux-gnueabihf"),
+        ("arm-linux-gnueabihf-gcc", "qemu-arm"),
+        "gcc-arm-linux-gnueabihf libc6-dev-armhf-cross qemu-user",
+    ),
+    "riscv64": _riscv("scalar", "rv64"),
+    "rvv128": _riscv("rvv", "rv64,v=true,vlen=128,vext_spec=v1.0"),
+    "rvv256": _riscv("rvv", "rv64,v=true,vlen=256,vext_spec=v1.0"),
+    "rvv512": _riscv("rvv", "rv64,v=true,vlen=512,vext_spec=v1.0"),
 }
 
 
@@ -55,7 +74,7 @@ def why_not(name: str) -> str | None:
 @functools.cache
 def built(name: str) -> Path:
     """The folder of the cross build, without optimisation of kernels: bits are what is compared."""
-    folder = ROOT / f"build-{name}"
+    folder = ROOT / f"build-{MACHINES[name].toolchain.split('-')[0]}"
     file = ROOT / "cmake/toolchains" / MACHINES[name].toolchain
     quick = ("-DINTAGLIO_COMPILER=OFF", "-DINTAGLIO_KERNEL_LEVEL=-O1")
     build(folder, f"-DCMAKE_TOOLCHAIN_FILE={file}", *quick, targets=("run_cases",))

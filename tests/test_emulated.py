@@ -11,18 +11,23 @@ import numpy as np
 import pytest
 from tests import emulated
 from tests.package import networks
+from tests.shared_models import SHARED
 
 import intaglio
+from intaglio import dtypes
 
 ROOT = Path(__file__).parents[1]
 KERNELS = ("gemm", "winograd", "depthwise", "normalize", "reduce", "recurrent", "attention")
+MODELS = ("kws_ref_model", "pretrainedResnet_quant", "vww_96_int8", "ad01_int8")
+BYTES = ("qgemm", "qwinograd", "quantized", "qcells")  # as the tests of kernels call them
 
 
-def test_a_package_for_arm_is_refused_here():
+@pytest.mark.parametrize("isa", ["neon", "armv7", "rvv"])
+def test_a_package_for_another_machine_is_refused_here(isa: str):
     """Any machine compiles for any other; the file says which it is for."""
-    package = intaglio.compile(networks.network(), isa="neon")
-    assert package.isa == "neon"
-    with pytest.raises(intaglio.IntaglioError, match="neon"):
+    package = intaglio.compile(networks.network(), isa=isa)
+    assert package.isa == isa
+    with pytest.raises(intaglio.IntaglioError, match=isa):
         intaglio.open(package.bytes)
 
 
@@ -43,7 +48,7 @@ def test_a_network_on_an_emulated_machine(machine: str):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", emulated.MACHINES)
-@pytest.mark.parametrize("family", KERNELS)
+@pytest.mark.parametrize("family", KERNELS + BYTES)
 def test_kernels_on_an_emulated_machine(machine: str, family: str):
     if why := emulated.why_not(machine):
         pytest.skip(why)
@@ -57,3 +62,25 @@ def test_kernels_on_an_emulated_machine(machine: str, family: str):
         timeout=1800,
     )
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", emulated.MACHINES)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_of_bytes_has_the_same_bits_on_an_emulated_machine(machine: str, name: str):
+    if why := emulated.why_not(machine):
+        pytest.skip(why)
+    path = SHARED / "models" / "tflite" / f"{name}.tflite"
+    if not path.exists():
+        pytest.skip(f"{path} is missing; INTAGLIO_SHARED is the folder that has it")
+    graph = intaglio.load(path)
+    (x,) = graph.inputs
+    low, high = (-128, 128) if x.type.dtype == "i8" else (0, 256)
+    shape = tuple(x.type.shape)
+    data = np.random.default_rng(1).integers(low, high, shape).astype(dtypes.numpy_of(x.type.dtype))
+    with intaglio.open(intaglio.compile(graph).bytes) as session:
+        want = session.run({x.name: data})
+    package = intaglio.compile(graph, isa=emulated.MACHINES[machine].isa).bytes
+    got = emulated.run(machine, package, [data], len(want))
+    for g, (output, w) in zip(got, want.items(), strict=True):
+        np.testing.assert_array_equal(np.frombuffer(g, w.dtype).reshape(w.shape), w, output)

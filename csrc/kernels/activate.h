@@ -23,11 +23,15 @@ typedef void (*itg_act_fn)(float *row, int64_t n, const double *args);
 itg_act_fn itg_act_scalar(int64_t act);  // NULL for none
 itg_act_fn itg_act_avx2(int64_t act);
 itg_act_fn itg_act_neon(int64_t act);
+itg_act_fn itg_act_armv7(int64_t act);
+itg_act_fn itg_act_rvv(int64_t act);
 itg_act_fn itg_act_avx512(int64_t act);
 // prelu: a slope for each of the n floats.
 void itg_slopes_scalar(float *row, const float *slope, int64_t n);
 void itg_slopes_avx2(float *row, const float *slope, int64_t n);
 void itg_slopes_neon(float *row, const float *slope, int64_t n);
+void itg_slopes_armv7(float *row, const float *slope, int64_t n);
+void itg_slopes_rvv(float *row, const float *slope, int64_t n);
 void itg_slopes_avx512(float *row, const float *slope, int64_t n);
 #define ITG_ACT_PASTE(isa) itg_act_##isa
 #define ITG_ACT_NAME(isa) ITG_ACT_PASTE(isa)

@@ -127,5 +127,5 @@ static inline void itg_nest_collect(const itg_nest *nest, itg_place *at, int64_t
 typedef void itg_strided_fn(void *to, const void *from, size_t item, const itg_nest *,
                             uint32_t part, uint32_t parts);
 itg_strided_fn itg_strided_copy_scalar, itg_strided_copy_avx2, itg_strided_copy_avx512,
-    itg_strided_copy_neon;
+    itg_strided_copy_neon, itg_strided_copy_armv7, itg_strided_copy_rvv;
 #define itg_strided ITG_NAME(strided, copy, ISA)

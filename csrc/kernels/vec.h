@@ -1,4 +1,5 @@
-// Vector operations of f32 kernels, one block per instruction set; that of NEON is vec_neon.h.
+// Vector operations of f32 kernels, one block per instruction set; those of ARM and
+// RISC-V are vec_neon.h and vec_rvv.h.
 // Included by sources that are compiled once per ISA. `vf` holds VL floats, `vi` VL 32-bit
 // integers; a mask `vm` comes from a comparison and goes to vselect.
 //
@@ -190,6 +191,8 @@ static inline void vstorem(uint8_t *p, vm m) {
 }
 #elif defined(ISA_neon)
 #include "vec_neon.h"
+#elif defined(ISA_rvv)
+#include "vec_rvv.h"
 #else
 typedef float vf;
 typedef uint32_t vi;  // unsigned, so that wrapping is defined
@@ -307,6 +310,8 @@ static inline void vkeep_bf16(uint16_t *p, int64_t n, vf v) {
 #if defined(ISA_avx2)
   const __m128i h = _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
   _mm_storeu_si128((__m128i *)(n >= VL ? p : t), h);
+#elif defined(ISA_rvv)
+  *(vec_u16_any *)(n >= VL ? p : t) = vec_to(r, vec_u16);
 #else
   vst1_u16(n >= VL ? p : t, vmovn_u32(r));
 #endif

@@ -1,4 +1,5 @@
-// The vector operations of vec.h for 64-bit ARM, whose every CPU has NEON.
+// The vector operations of vec.h for ARM: 64-bit, whose every CPU has NEON, and 32-bit with VFPv4
+// (ISA_armv7), which lacks divisions, roundings and sums across lanes. Subnormals are zeros there.
 #pragma once
 #include <arm_neon.h>
 typedef float32x4_t vf;
@@ -28,14 +29,9 @@ static inline void vstoren(float *p, int64_t n, vf v) {
 #define vadd vaddq_f32
 #define vsub vsubq_f32
 #define vmul vmulq_f32
-#define vdiv vdivq_f32
 #define vfma(a, b, c) vfmaq_f32(c, a, b)
-#define vsqrt vsqrtq_f32
 #define vabs vabsq_f32
 #define vneg vnegq_f32
-#define vround vrndnq_f32
-#define vfloor vrndmq_f32
-#define vceil vrndpq_f32
 #define vlt vcltq_f32
 #define vle vcleq_f32
 #define vgt vcgtq_f32
@@ -48,10 +44,6 @@ static inline vf vmax(vf a, vf b) { return vselect(vgt(a, b), a, b); }
 #define vand vandq_u32
 #define vor vorrq_u32
 #define vnot vmvnq_u32
-#define vany(m) (vmaxvq_u32(m) != 0)
-#define vsum vaddvq_f32
-#define vhmax vmaxvq_f32
-#define vhmin vminvq_f32
 #define vbits vreinterpretq_u32_f32
 #define vfloats vreinterpretq_f32_u32
 #define viset(c) vdupq_n_u32((uint32_t)(c))
@@ -79,3 +71,52 @@ static inline void vstorem(uint8_t *p, vm m) {
   const uint32_t four = vget_lane_u32(vreinterpret_u32_u8(vmovn_u16(vcombine_u16(half, half))), 0);
   memcpy(p, &four, sizeof four);
 }
+#if defined(ISA_armv7)
+#define ITG_EACH(f) \
+  (vf) { f(a[0]), f(a[1]), f(a[2]), f(a[3]) }
+static inline vf vdiv(vf a, vf b) {
+  return (vf){a[0] / b[0], a[1] / b[1], a[2] / b[2], a[3] / b[3]};
+}
+static inline vf vsqrt(vf a) { return ITG_EACH(sqrtf); }
+#undef ITG_EACH
+// To whole numbers, of which all above 2^23 are. Zeros keep their signs.
+static inline vf vec_signed(vf whole, vf a) {
+  const vi sign = vdupq_n_u32(0x80000000u);
+  const vf y = vbslq_f32(sign, a, whole);
+  return vbslq_f32(vcltq_f32(vabsq_f32(a), vdupq_n_f32(8388608.f)), y, a);
+}
+static inline vf vround(vf a) {
+  const vf big = vbslq_f32(vdupq_n_u32(0x80000000u), a, vdupq_n_f32(8388608.f));
+  return vec_signed(vsubq_f32(vaddq_f32(a, big), big), a);
+}
+static inline vf vec_down(vf a, vf by) {  // by 1: floor, by -1: ceil
+  const vf t = vcvtq_f32_s32(vcvtq_s32_f32(a));
+  const vm past = vcgtq_f32(vmulq_f32(t, by), vmulq_f32(a, by));
+  return vec_signed(vbslq_f32(past, vsubq_f32(t, by), t), a);
+}
+#define vfloor(a) vec_down(a, vset(1.f))
+#define vceil(a) vec_down(a, vset(-1.f))
+static inline int vany(vm m) {
+  const uint32x2_t h = vorr_u32(vget_low_u32(m), vget_high_u32(m));
+  return vget_lane_u32(vpmax_u32(h, h), 0) != 0;
+}
+#define ITG_FOLD(name, fold, pairs)                                \
+  static inline float name(vf a) {                                 \
+    const float32x2_t h = fold(vget_low_f32(a), vget_high_f32(a)); \
+    return vget_lane_f32(pairs(h, h), 0);                          \
+  }
+ITG_FOLD(vsum, vadd_f32, vpadd_f32)
+ITG_FOLD(vhmax, vmax_f32, vpmax_f32)
+ITG_FOLD(vhmin, vmin_f32, vpmin_f32)
+#undef ITG_FOLD
+#else
+#define vdiv vdivq_f32
+#define vsqrt vsqrtq_f32
+#define vround vrndnq_f32
+#define vfloor vrndmq_f32
+#define vceil vrndpq_f32
+#define vany(m) (vmaxvq_u32(m) != 0)
+#define vsum vaddvq_f32
+#define vhmax vmaxvq_f32
+#define vhmin vminvq_f32
+#endif

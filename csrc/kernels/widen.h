@@ -47,8 +47,8 @@ typedef union itg_block {
 typedef void itg_widen_fn(void *wide, const void *from, uint8_t dtype, int64_t n);
 typedef void itg_narrow_fn(void *to, const void *wide, uint8_t dtype, int64_t n, bool saturate);
 itg_widen_fn itg_block_widen_scalar, itg_block_widen_avx2, itg_block_widen_avx512,
-    itg_block_widen_neon;
+    itg_block_widen_neon, itg_block_widen_armv7, itg_block_widen_rvv;
 itg_narrow_fn itg_block_narrow_scalar, itg_block_narrow_avx2, itg_block_narrow_avx512,
-    itg_block_narrow_neon;
+    itg_block_narrow_neon, itg_block_narrow_armv7, itg_block_narrow_rvv;
 #define itg_widen ITG_NAME(block, widen, ISA)
 #define itg_narrow ITG_NAME(block, narrow, ISA)

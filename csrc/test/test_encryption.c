@@ -210,13 +210,15 @@ static int found_in_memory(const uint8_t *bytes, size_t size) {
   CHECK(maps && memory >= 0);
   uint8_t *block = itg_secret_alloc(BLOCK);
   char line[512], mode[8];
-  unsigned long start = 0, end = 0, from, to;
+  unsigned long long start = 0, end = 0, from,
+                     to;  // on 32-bit machines too: the last page ends at 2^32
   int found = 0;
   while (fgets(line, sizeof line, maps)) {
-    if (sscanf(line, "%lx-%lx %7s", &from, &to, mode) == 3) start = from, end = to;
+    if (sscanf(line, "%llx-%llx %7s", &from, &to, mode) == 3) start = from, end = to;
     if (strncmp(line, "VmFlags: rd", 11) || strstr(line, " dd") || end - start > SHADOW) continue;
-    for (unsigned long at = start; at < end; at += BLOCK - size) {
-      const ssize_t n = pread(memory, block, end - at < BLOCK ? end - at : BLOCK, (off_t)at);
+    for (unsigned long long at = start; at < end; at += BLOCK - size) {
+      const ssize_t n =
+          pread(memory, block, end - at < BLOCK ? (size_t)(end - at) : BLOCK, (off_t)at);
       for (ssize_t i = 0; i + (ssize_t)size <= n; i++) found += !memcmp(block + i, bytes, size);
     }
   }

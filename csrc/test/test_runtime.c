@@ -229,10 +229,10 @@ static void test_damage(const uint8_t *file, size_t size) {
     CHECK(itg_model_open(file, n, 0, &model, &error) == ITG_BAD_FILE);
   memcpy(copy, file, size);
   itg_file_header *h = (void *)copy;
-  h->isa = ITG_ISA_rvv;
+  h->isa = itg_cpu_isa() & ITG_ISA_rvv ? ITG_ISA_neon : ITG_ISA_rvv;  // another machine's
   seal(copy);
   CHECK(itg_model_open(copy, size, 0, &model, &error) == ITG_UNSUPPORTED &&
-        strstr(error.words, "rvv"));
+        strstr(error.words, itg_isa_name(h->isa)));
   h->version = ITG_FILE_VERSION << 24;
   CHECK(itg_model_open(copy, size, 0, &model, &error) == ITG_UNSUPPORTED &&
         strstr(error.words, "big-endian"));

@@ -18,19 +18,30 @@ BITS = {
     "neon": 256,
     "dotprod": 512,
     "rvv": 4096,
+    "armv7": 65536,
 }
 # Level -> its bits with those that it implies, and its features in the same way.
-_LEVELS = {"rvv": 4096, "neon": 256, "avx512": 3, "avx2": 1, "scalar": 0}  # most capable first
+_LEVELS = {
+    "armv7": 65536,
+    "rvv": 4096,
+    "neon": 256,
+    "avx512": 3,
+    "avx2": 1,
+    "scalar": 0,
+}  # most capable first
 _FEATURES = {
     "avx512": {"vnni": 4, "bf16": 8, "vbmi": 16 | 4},  # kernels for VBMI use VNNI too
     "neon": {"dotprod": 512},
 }
-LEVELS = ("scalar", "avx2", "avx512", "neon")  # that the compiler packs weights for
-NAMES = ("scalar", "avx2", "avx512", "avx512-vnni", "avx512-bf16", "avx512-vnni-vbmi", "neon")
+LEVELS = ("scalar", "avx2", "avx512", "neon", "armv7", "rvv")  # that the compiler packs weights for
+NAMES = (
+    *("scalar", "avx2", "avx512", "avx512-vnni", "avx512-bf16", "avx512-vnni-vbmi"),
+    *("neon", "armv7", "rvv"),
+)
 WITH_FEATURES = ("avx512",)  # levels that have kernels for their features
 EXAMPLES = (
     "scalar, avx2, avx512, avx512 with features (avx512-vnni, avx512-vnni-bf16-vbmi), "
-    "and neon for 64-bit ARM"
+    "neon for 64-bit ARM, armv7 for 32-bit ARM with NEON, and rvv for RISC-V"
 )
 
 

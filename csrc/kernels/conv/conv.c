@@ -39,8 +39,7 @@ static layout layout_of(const itg_conv *c) {
   return l;
 }
 
-#if !defined(ISA_avx512) && !defined(ISA_avx2) && !defined(ISA_neon) && \
-    !defined(ITG_HALF)  // the same for all, so once is enough
+#if defined(ISA_scalar) && !defined(ITG_HALF)  // the same for all, so once is enough
 static uint64_t scratch(itg_conv *c, uint8_t dtype, const itg_tensor *out, uint32_t parts) {
   if ((dtype != ITG_F32 && dtype != ITG_BF16 && dtype != ITG_F16) || !itg_count(out)) return 0;
   if (dtype != ITG_F32) itg_in_pairs(c);

@@ -24,11 +24,24 @@
 #define KEEP(x) __asm__("" : "+w"(x))
 static inline vf permute(vf v, vi index) {  // bytes 4 i to 4 i + 3 of lane i
   const uint32x4_t bytes = vmlaq_n_u32(viset(0x03020100), index, 0x04040404);
+#if defined(ISA_armv7)
+  const uint8x16_t at = vreinterpretq_u8_u32(bytes), from = vreinterpretq_u8_f32(v);
+  const uint8x8x2_t table = {{vget_low_u8(from), vget_high_u8(from)}};
+  return vreinterpretq_f32_u8(
+      vcombine_u8(vtbl2_u8(table, vget_low_u8(at)), vtbl2_u8(table, vget_high_u8(at))));
+#else
   return vreinterpretq_f32_u8(vqtbl1q_u8(vreinterpretq_u8_f32(v), vreinterpretq_u8_u32(bytes)));
+#endif
 }
 static inline vi lane_numbers(void) {
   static const uint32_t lane[4] = {0, 1, 2, 3};
   return vld1q_u32(lane);
+}
+#elif defined(ISA_rvv)
+#define KEEP(x)
+#define permute(v, index) vpermute(v, index)
+static inline vi lane_numbers(void) {
+  return (vi){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 }
 #else
 #define KEEP(x)

@@ -38,6 +38,8 @@ typedef void itg_pair_fn(const void *a, const void *b, void *out, int64_t n, enu
 ITG_CHAIN_TABLES(scalar)
 ITG_CHAIN_TABLES(avx2)
 ITG_CHAIN_TABLES(neon)
+ITG_CHAIN_TABLES(armv7)
+ITG_CHAIN_TABLES(rvv)
 ITG_CHAIN_TABLES(avx512)
 #define ITG_CHAIN_PASTE(what, isa) itg_##what##_##isa
 #define ITG_CHAIN_NAME(what, isa) ITG_CHAIN_PASTE(what, isa)

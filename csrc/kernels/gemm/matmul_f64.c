@@ -18,7 +18,15 @@ enum { LANES = 4, ROWS = 4 };
 #define dstore(p, v) _mm256_storeu_pd(p, v)
 #define dset(x) _mm256_set1_pd(x)
 #define dfma(a, b, c) _mm256_fmadd_pd(a, b, c)
-#elif defined(ISA_neon)
+#elif defined(ISA_rvv)
+typedef double vd __attribute__((ext_vector_type(8)));
+typedef double vd_any __attribute__((ext_vector_type(8), aligned(8), may_alias));
+enum { LANES = 8, ROWS = 4 };
+#define dload(p) (*(const vd_any *)(p))
+#define dstore(p, v) (*(vd_any *)(p) = (v))
+#define dset(x) ((vd)(double)(x))
+#define dfma(a, b, c) __builtin_elementwise_fma(a, b, c)
+#elif defined(ISA_neon) && !defined(ISA_armv7)
 typedef float64x2_t vd;
 enum { LANES = 2, ROWS = 4 };
 #define dload(p) vld1q_f64(p)

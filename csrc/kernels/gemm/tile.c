@@ -2,7 +2,7 @@
 // columns: sum[m][v] holds row m, vector v of the columns, and stays in a register over all of k.
 // In each step along k the N vectors of weights are loaded once (y[v]) and the row's input is
 // broadcast (x): N + M loads for M * N multiply-adds. AVX-512: up to 7 x 4 = 28 sums, 4 registers
-// left; AVX2: 6 rows x 2 vectors of one panel; NEON: 6 rows x 4.
+// left; AVX2: 6 rows x 2 vectors of one panel; NEON: 6 rows x 4; RVV: 6 rows x 1.
 #include <string.h>
 
 #include "tile.h"
@@ -300,7 +300,7 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
 #define EACH(T, H) T(1, 1, H) T(2, 1, H)
 #endif
 EACH(TILE, 0)
-#if !defined(ITG_HALF)
+#if !defined(ITG_HALF) && !defined(ISA_rvv)  // a vector of RVV is a whole panel
 EACH(TILE, 1)
 #endif
 
@@ -308,7 +308,7 @@ void itg_tile(ITG_TILE_ARGS) {
 #define ENTRY(M, V, H) [V - 1][M - 1] = tile_##M##x##V##_##H,
   static const itg_tile_fn table[][ITG_TILE_PANELS][ITG_TILE_M] = {
       {EACH(ENTRY, 0)},
-#if !defined(ITG_HALF)
+#if !defined(ITG_HALF) && !defined(ISA_rvv)
       {EACH(ENTRY, 1)},
 #endif
   };

@@ -93,13 +93,13 @@ void itg_product(ITG_PRODUCT_ARGS);
 
 #if defined(ISA_avx512)
 enum { ITG_TILE_M = 7, ITG_TILE_PANELS = 4 };
-#elif defined(ISA_avx2) || defined(ISA_neon)
+#elif defined(ISA_avx2) || defined(ISA_neon) || defined(ISA_rvv)
 enum { ITG_TILE_M = 6, ITG_TILE_PANELS = 4 };
 #else
 enum { ITG_TILE_M = 2, ITG_TILE_PANELS = 1 };
 #endif
 static inline int itg_tile_panels(int rows) {  // the most panels of a tile
-#if defined(ISA_avx2) || defined(ISA_neon)
+#if defined(ISA_avx2) || defined(ISA_neon) || defined(ISA_rvv)
   if (rows > 1) return 1;
 #endif
   return ITG_TILE_PANELS;

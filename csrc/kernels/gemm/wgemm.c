@@ -42,6 +42,10 @@ INLINE vf from_bytes(const uint8_t *p) {  // the sign goes to the top and comes 
   return vitof(visar(vishl(pairs(p), 24), 24));
 }
 INLINE vf nibble(vi v) { return vitof(visub(viand(v, viset(15)), viset(8))); }
+#elif defined(ISA_rvv)
+INLINE vi pairs(const uint8_t *p) { return vec_to(*(const vec_u8_any *)p, vi); }
+INLINE vf from_bytes(const uint8_t *p) { return vec_to(vec_to(*(const vec_i8_any *)p, vm), vf); }
+INLINE vf nibble(vi v) { return vitof(visub(viand(v, viset(15)), viset(8))); }
 #else
 INLINE vf from_bytes(const uint8_t *p) { return (float)*(const int8_t *)p; }
 INLINE vi pairs(const uint8_t *p) { return *p; }

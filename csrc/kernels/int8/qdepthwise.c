@@ -258,6 +258,8 @@ static void run(const task *t, uint8_t *places, int64_t row, int64_t end, int64_
     }
   }
 }
+#elif defined(ISA_rvv)
+#include "qdepthwise_rvv.h"
 #else
 // Plain C: one output pixel and one block of channels at a time, without interleaving.
 static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t first,

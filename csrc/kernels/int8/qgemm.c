@@ -173,19 +173,10 @@ static void run_tile(const task *t, int rows, int64_t row, int64_t column, int64
   table[(columns - 1) / ITG_PANEL][rows - 1](t, row, column, columns);
 }
 #else
-enum { ROWS = 1, PANELS = 1 };
-
-static void run_tile(const task *t, int rows, int64_t row, int64_t column, int64_t columns) {
+// Scales and stores the sums of one row.
+static void finish_row(const task *t, const uint32_t *sum, int64_t row, int64_t column,
+                       int64_t columns) {
   const itg_finish *end = &t->end;
-  const uint8_t *x = t->x + row * t->k, *w = t->w + column / ITG_PANEL * t->panel;
-  uint32_t sum[ITG_PANEL];  // unsigned, so that sums may wrap
-  const uint32_t zero = (uint32_t)(t->zeros ? t->zeros[row] ^ t->flip : t->zero);
-  for (int c = 0; c < ITG_PANEL; c++)
-    sum[c] = (t->start ? (uint32_t)t->start[column + c] : 0) - zero * (uint32_t)t->sums[column + c];
-  for (int64_t i = 0; i < t->k; i += ITG_FOUR, w += ITG_QROW)
-    for (int j = 0; j < ITG_FOUR; j++)
-      for (int c = 0; c < ITG_PANEL; c++)
-        sum[c] += (uint32_t)((x[i + j] ^ t->flip) * (int8_t)w[c * ITG_FOUR + j]);
   float y[ITG_PANEL];
   const int64_t at = row * t->n + column;
   const float *residual = end->residual ? (const float *)end->residual + at : NULL;
@@ -200,6 +191,53 @@ static void run_tile(const task *t, int rows, int64_t row, int64_t column, int64
   for (int64_t c = 0; c < columns; c++)
     t->out[at + c] = residual && end->add_last ? y[c] + residual[c] : y[c];
 }
+
+#if defined(ISA_rvv)
+#include "qrvv.h"
+enum { ROWS = QR_ROWS, PANELS = 1 };
+
+INLINE void tile(const int M, const task *t, int64_t row, int64_t column, int64_t columns) {
+  const uint8_t *w = t->w + column / ITG_PANEL * t->panel, *x[ROWS];
+  vi sum[ROWS], start = viset(0);
+  if (t->start) start = *(const vi_any *)(t->start + column);
+  if (t->flip) start += qr_columns(w, t->k / ITG_FOUR);
+  FOR_UNROLLED (16, int m = 0; m < M; m++) {
+    const int32_t zero = t->zeros ? t->zeros[row + m] ^ t->flip : t->zero;
+    sum[m] = start - *(const vi_any *)(t->sums + column) * viset(zero);
+    x[m] = t->x + (row + m) * t->k;
+  }
+  if (t->flip) qr_sum_up(M, true, x, w, t->k / ITG_FOUR, sum);
+  else qr_sum_up(M, false, x, w, t->k / ITG_FOUR, sum);
+  uint32_t kept[ROWS][ITG_PANEL];
+  FOR_UNROLLED (16, int m = 0; m < M; m++) *(vi_any *)kept[m] = sum[m];
+  for (int m = 0; m < M; m++) finish_row(t, kept[m], row + m, column, columns);
+}
+
+static void run_tile(const task *t, int rows, int64_t row, int64_t column, int64_t columns) {
+  switch (rows) {
+    case 1: tile(1, t, row, column, columns); break;
+    case 2: tile(2, t, row, column, columns); break;
+    case 3: tile(3, t, row, column, columns); break;
+    case 4: tile(4, t, row, column, columns); break;
+    default: tile(5, t, row, column, columns); break;
+  }
+}
+#else
+enum { ROWS = 1, PANELS = 1 };
+
+static void run_tile(const task *t, int rows, int64_t row, int64_t column, int64_t columns) {
+  const uint8_t *x = t->x + row * t->k, *w = t->w + column / ITG_PANEL * t->panel;
+  uint32_t sum[ITG_PANEL];  // unsigned, so that sums may wrap
+  const uint32_t zero = (uint32_t)(t->zeros ? t->zeros[row] ^ t->flip : t->zero);
+  for (int c = 0; c < ITG_PANEL; c++)
+    sum[c] = (t->start ? (uint32_t)t->start[column + c] : 0) - zero * (uint32_t)t->sums[column + c];
+  for (int64_t i = 0; i < t->k; i += ITG_FOUR, w += ITG_QROW)
+    for (int j = 0; j < ITG_FOUR; j++)
+      for (int c = 0; c < ITG_PANEL; c++)
+        sum[c] += (uint32_t)((x[i + j] ^ t->flip) * (int8_t)w[c * ITG_FOUR + j]);
+  finish_row(t, sum, row, column, columns);
+}
+#endif
 #endif
 
 enum { NEAR = 256 << 10 };  // bytes of rows that are multiplied with all weights while cached

@@ -197,6 +197,8 @@ void itg_qtile(ITG_QTILE_ARGS) {
 #endif
   run_strips(p, &s, rows, n);
 }
+#elif defined(ISA_rvv)
+#include "qtile_rvv.h"
 #else
 void itg_qtile(ITG_QTILE_ARGS) {
   const itg_requantize *end = p->end;

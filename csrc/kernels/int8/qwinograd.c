@@ -9,7 +9,10 @@ enum {
   LINE_ROWS = 4,                        // tiles that qwinograd_few_channels.h multiplies together
   LINE_SPAN = TILE * SIZE * ITG_PANEL,  // numbers that it stores per tile: 4 lines of 6 points
 };
-#ifndef ITG_QVECTORS
+#if defined(ISA_rvv)
+#include "qrvv.h"
+enum { QL = 16 };
+#elif !defined(ITG_QVECTORS)
 enum { QL = 4 };  // 32-bit numbers of a vector
 #endif
 enum { PARTS = ITG_PANEL / QL };

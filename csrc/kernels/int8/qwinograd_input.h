@@ -12,6 +12,12 @@ enum { MANY = 32, FEW = 16 };
 #elif defined(ISA_avx2)
 enum { MANY = 16, FEW = 16 };
 #define WIDEN_many WIDEN_few
+#elif defined(ISA_rvv)
+enum { MANY = 16, FEW = 16 };
+#define WIDEN_many WIDEN_few
+#define WIDEN_few(p, SIGNED)                                   \
+  (SIGNED ? (vec_u16)vec_to(*(const vec_i8_any *)(p), vec_i16) \
+          : vec_to(*(const vec_u8_any *)(p), vec_u16))
 #else
 enum { MANY = 8, FEW = 8 };
 #define WIDEN_many WIDEN_few
@@ -23,7 +29,7 @@ typedef uint16_t few __attribute__((vector_size(FEW * 2), may_alias, aligned(2))
 #define WIDEN_few(p, SIGNED)                                       \
   (SIGNED ? _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p)) \
           : _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p)))
-#else
+#elif !defined(ISA_rvv)
 INLINE few widened(const uint8_t *p, const bool SIGNED) {
   few wide;
   for (int i = 0; i < FEW; i++) wide[i] = (uint16_t)(SIGNED ? (int8_t)p[i] : p[i]);

@@ -111,6 +111,11 @@ INLINE void one_line(const ending KIND, const bool FULL, const int line, const v
   FOR_UNROLLED (16, int j = 0; j < TILE; j++) sum[j] = (vq)y[j];
   finish(KIND, end, sum, vmul(vload(scale), vset(1.f / 64)), least, FULL ? QL : n, at,
          FULL ? TILE : c->wide, out);
+#elif defined(ISA_rvv)
+  uint32_t sum[TILE][QL];
+  FOR_UNROLLED (16, int j = 0; j < TILE; j++) *(vu *)sum[j] = (vu)((vm)y[j] >> (vm)6);
+  for (int j = 0; j < (FULL ? TILE : c->wide); j++)
+    qr_finish(end, sum[j], column, at[j], FULL ? QL : n, out);
 #else
   for (int j = 0; j < c->wide; j++)
     for (int64_t k = 0; k < n; k++) {

@@ -218,6 +218,54 @@ static rows_fn rows_of(int64_t n, int64_t panels, method how) {
   }
   return all[how][panels - 1][best];
 }
+#elif defined(ISA_rvv)
+#include "qrvv.h"
+enum { WIDEST = 1 };
+
+INLINE void multiply_rows(const int M, const method METHOD, const product *all) {
+  product p = *all;
+  for (int64_t point = p.first; point < p.last; point++) {
+    const uint32_t *start = point == SIZE + 1 ? p.start : p.zeros;
+    for (int64_t r = 0;;) {
+      const int16_t *w = (const int16_t *)p.w, *row[QR_ROWS];
+      vi sum[QR_ROWS];
+      FOR_UNROLLED (16, int m = 0; m < M; m++) {
+        row[m] = (const int16_t *)p.x + (r + m) * p.row;
+        sum[m] = *(const vi_any *)start;
+      }
+      for (int64_t k = 0; k < p.pairs; k++, w += ITG_QW_PAIR) {
+        const qr_pairs both = *(const qr_pairs *)w;
+        const vec_i16 first = QR_SECOND(both, 0), second = QR_SECOND(both, 1);
+        const int64_t at = METHOD == PAIRS ? 2 * k : k % 2 * p.pairs + k / 2 * 2;
+        FOR_UNROLLED (16, int m = 0; m < M; m++) {
+          sum[m] = qr_madd(sum[m], first, row[m][at]);
+          sum[m] = qr_madd(sum[m], second, row[m][at + 1]);
+        }
+      }
+      FOR_UNROLLED (16, int m = 0; m < M; m++) *(vi_any *)(p.out + (r + m) * p.span) = sum[m];
+      const int64_t next = r + 2 * M <= p.n ? r + M : p.n - M;  // the last tile may repeat rows
+      if (next <= r) break;
+      r = next;
+    }
+    p.x += p.x_step, p.w += p.w_step, p.out += ITG_PANEL;
+  }
+}
+
+#define ROWS(M)                                                           \
+  static void pairs_##M(const product *p) { multiply_rows(M, PAIRS, p); } \
+  static void fours_##M(const product *p) { multiply_rows(M, FOURS, p); }
+ROWS(1)
+ROWS(2)
+ROWS(3)
+ROWS(4) ROWS(5)
+
+    static rows_fn rows_of(int64_t n, int64_t panels, method how) {
+  (void)panels;
+  static const rows_fn all[2][QR_ROWS] = {{pairs_1, pairs_2, pairs_3, pairs_4, pairs_5},
+                                          {fours_1, fours_2, fours_3, fours_4, fours_5}};
+  const int64_t tiles = (n + QR_ROWS - 1) / QR_ROWS;
+  return all[how == FOURS][(n + tiles - 1) / tiles - 1];
+}
 #else
 enum { WIDEST = 1 };
 

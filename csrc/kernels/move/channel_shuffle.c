@@ -26,18 +26,21 @@ itg_words itg_infer_deal(const itg_call *call, itg_tensor *out) {
 
 // Interleaves two groups of n channels, 16 bytes of each at a time; the last 16 may repeat some.
 typedef uint8_t bytes __attribute__((vector_size(16), aligned(1), may_alias));
+#ifdef __clang__
+#define SHUFFLE(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+#else
+#define SHUFFLE(x, y, ...) __builtin_shuffle(x, y, (bytes){__VA_ARGS__})
+#endif
 
 INLINE void pair(const char *a, const char *b, char *out, int64_t at, const int64_t ITEM) {
   const bytes x = *(const bytes *)(a + at), y = *(const bytes *)(b + at);
   bytes low, high;
   if (ITEM == 1) {
-    low = __builtin_shuffle(x, y, (bytes){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
-    high = __builtin_shuffle(x, y,
-                             (bytes){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
+    low = SHUFFLE(x, y, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    high = SHUFFLE(x, y, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
   } else {
-    low = __builtin_shuffle(x, y, (bytes){0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23});
-    high = __builtin_shuffle(x, y,
-                             (bytes){8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31});
+    low = SHUFFLE(x, y, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    high = SHUFFLE(x, y, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
   }
   *(bytes *)(out + 2 * at) = low;
   *(bytes *)(out + 2 * at + 16) = high;

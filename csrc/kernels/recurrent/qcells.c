@@ -4,6 +4,9 @@
 #include "cells_core.h"
 #include "int8/quantize_rows.h"
 #include "int8/qvec.h"
+#if defined(ISA_rvv)
+#include "int8/qrvv.h"
+#endif
 
 enum { QUAD = 4 * ITG_UNITS };  // bytes of one gate and one group of four
 
@@ -39,6 +42,16 @@ INLINE void multiply_bytes(const qblock *q, int gates, int rows, int64_t row, su
           sum[g][m][v] = vq_dot(sum[g][m][v], in, vq_weights(vq_load(r + g * QUAD + v * QBYTES)));
     }
 #define SUM(g, m, v) vq_floats(sum[g][m][v])
+#elif defined(ISA_rvv)  // a block of 16 units is one vector
+  vi sum[ITG_LSTM_GATES][ROWS][PER];
+  for (int g = 0; g < gates; g++) {
+    sum[g][0][0] = viset(0) - vishl(*(const vi_any *)(q->sums + g * ITG_UNITS), 7);
+    for (int64_t k = 0; k < q->row; k += 4) {
+      const uint8_t *const state = h + k;
+      qr_sum_up(1, false, &state, r + (k / 4 * gates + g) * QUAD, 1, &sum[g][0][0]);
+    }
+  }
+#define SUM(g, m, v) vitof(sum[g][m][v])
 #else
   int32_t sum[ITG_LSTM_GATES][ROWS][PER];
   for (int g = 0; g < gates; g++)

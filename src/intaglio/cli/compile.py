@@ -62,7 +62,8 @@ GROUPS = {  # of --help
     default=None,
     metavar="NAME",
     help="Instruction set of the CPU that runs the package: scalar, avx2, avx512, or avx512 with "
-    "features, as in avx512-vnni-bf16-vbmi [default: this CPU's; scalar beside an NPU].",
+    "features, as in avx512-vnni-bf16-vbmi; neon, armv7, rvv "
+    "[default: this CPU's; scalar beside an NPU].",
 )
 @click.option(
     "--level",
