@@ -1,6 +1,10 @@
 // The instruction sets of this CPU, as far as this build has kernels for them.
 #include "intaglio.h"
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 static uint32_t cpu_isa(void) {
   uint32_t bits = ITG_ISA_scalar;
 #if defined(__x86_64__)
@@ -18,6 +22,15 @@ static uint32_t cpu_isa(void) {
   }
 #elif defined(__aarch64__)
   bits |= ITG_ISA_neon;  // part of the architecture
+#if defined(__linux__)
+  enum { DOTPROD = 1 << 20, I8MM = 1 << 13 };  // of AT_HWCAP and AT_HWCAP2, as Linux numbers them
+  if (getauxval(AT_HWCAP) & DOTPROD) {
+    bits |= ITG_ISA_dotprod;
+    if (getauxval(AT_HWCAP2) & I8MM) bits |= ITG_ISA_i8mm;
+  }
+#elif defined(__APPLE__)
+  bits |= ITG_ISA_dotprod;  // of every such CPU since the M1
+#endif
 #endif
   return bits;
 }
@@ -41,6 +54,12 @@ static uint32_t built_isa(void) {
 #endif
 #ifdef ITG_BUILD_neon
   bits |= ITG_ISA_neon;
+#endif
+#ifdef ITG_BUILD_dotprod
+  bits |= ITG_ISA_dotprod;
+#endif
+#ifdef ITG_BUILD_i8mm
+  bits |= ITG_ISA_i8mm;
 #endif
   return bits;
 }
@@ -67,6 +86,7 @@ const char *itg_isa_name(uint32_t bits) {
       {ITG_ISA_avx512vbmi, "avx512vbmi"},
       {ITG_ISA_neon, "neon"},
       {ITG_ISA_dotprod, "dotprod"},
+      {ITG_ISA_i8mm, "i8mm"},
       {ITG_ISA_rvv, "rvv"},
   };
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)

@@ -28,20 +28,28 @@ class Machine:
     """A machine to emulate: the compiler's toolchain file, the emulator, what has to be there."""
 
     isa: str
+    folder: str
     toolchain: str
     command: tuple[str, ...]
     needs: tuple[str, ...]
     packages: str
 
 
-MACHINES = {
-    "aarch64": Machine(
-        "neon",
+def _aarch64(isa: str, cpu: str) -> Machine:
+    return Machine(
+        isa,
+        "aarch64",
         "aarch64-linux-gnu.cmake",
-        ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"),
+        ("qemu-aarch64", "-cpu", cpu, "-L", "/usr/aarch64-linux-gnu"),
         ("aarch64-linux-gnu-gcc", "qemu-aarch64"),
         "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user",
     )
+
+
+MACHINES = {
+    "aarch64": _aarch64("neon", "cortex-a72"),
+    "aarch64-dotprod": _aarch64("neon-dotprod", "cortex-a76"),
+    "aarch64-i8mm": _aarch64("neon-i8mm", "max"),
 }
 
 
@@ -55,7 +63,7 @@ def why_not(name: str) -> str | None:
 @functools.cache
 def built(name: str) -> Path:
     """The folder of the cross build, without optimisation of kernels: bits are what is compared."""
-    folder = ROOT / f"build-{name}"
+    folder = ROOT / f"build-{MACHINES[name].folder}"
     file = ROOT / "cmake/toolchains" / MACHINES[name].toolchain
     quick = ("-DINTAGLIO_COMPILER=OFF", "-DINTAGLIO_KERNEL_LEVEL=-O1")
     build(folder, f"-DCMAKE_TOOLCHAIN_FILE={file}", *quick, targets=("run_cases",))

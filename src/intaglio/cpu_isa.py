@@ -17,20 +17,24 @@ BITS = {
     "avx512vbmi": 16,
     "neon": 256,
     "dotprod": 512,
+    "i8mm": 1024,
     "rvv": 4096,
 }
 # Level -> its bits with those that it implies, and its features in the same way.
 _LEVELS = {"rvv": 4096, "neon": 256, "avx512": 3, "avx2": 1, "scalar": 0}  # most capable first
 _FEATURES = {
     "avx512": {"vnni": 4, "bf16": 8, "vbmi": 16 | 4},  # kernels for VBMI use VNNI too
-    "neon": {"dotprod": 512},
+    "neon": {"dotprod": 512, "i8mm": 1024 | 512},
 }
 LEVELS = ("scalar", "avx2", "avx512", "neon")  # that the compiler packs weights for
-NAMES = ("scalar", "avx2", "avx512", "avx512-vnni", "avx512-bf16", "avx512-vnni-vbmi", "neon")
-WITH_FEATURES = ("avx512",)  # levels that have kernels for their features
+NAMES = (
+    *("scalar", "avx2", "avx512", "avx512-vnni", "avx512-bf16", "avx512-vnni-vbmi"),
+    *("neon", "neon-dotprod", "neon-dotprod-i8mm"),
+)
+WITH_FEATURES = ("avx512", "neon")  # levels that have kernels for their features
 EXAMPLES = (
     "scalar, avx2, avx512, avx512 with features (avx512-vnni, avx512-vnni-bf16-vbmi), "
-    "and neon for 64-bit ARM"
+    "and neon, neon-dotprod, neon-i8mm for 64-bit ARM"
 )
 
 

@@ -9,7 +9,7 @@ enum {
   LINE_ROWS = 4,                        // tiles that qwinograd_few_channels.h multiplies together
   LINE_SPAN = TILE * SIZE * ITG_PANEL,  // numbers that it stores per tile: 4 lines of 6 points
 };
-#ifndef ITG_QVECTORS
+#if !defined(ITG_QVECTORS) && !defined(ISA_neon)
 enum { QL = 4 };  // 32-bit numbers of a vector
 #endif
 enum { PARTS = ITG_PANEL / QL };
