@@ -129,23 +129,6 @@ INLINE void sum_taps(const int M, const int N, const int FLIP, const itg_qproduc
 #endif
 
 // ---- results ------------------------------------------------------------------------------------
-INLINE void put_some(uint8_t *to, uint8x16_t bytes, int64_t n) {
-  if (n == 16) {
-    vst1q_u8(to, bytes);
-    return;
-  }
-  uint8x8_t eight = vget_low_u8(bytes);
-  if (n & 8) {
-    vst1_u8(to, eight);
-    to += 8;
-    eight = vget_high_u8(bytes);
-  }
-  for (int64_t i = n & 7; i > 0; i--) {
-    *to++ = vget_lane_u8(eight, 0);
-    eight = vext_u8(eight, eight, 1);
-  }
-}
-
 INLINE void scaled(const int N, const span *s, const int32x4_t *sum, vf *y) {
   FOR_UNROLLED (4, int v = 0; v < N; v++)
     y[v] = vmul(vcvtq_f32_s32(sum[v]), vload(s->scale + 4 * v));
@@ -179,7 +162,7 @@ static __attribute__((noinline)) void store_rows(const itg_qproduct *p, const sp
       }
       uint8x16_t bytes = vq_bytes(y, s->end);
       if (end->table) bytes = vq_lookup(bytes, end->table);
-      put_some((uint8_t *)p->out + at, bytes, n);
+      vq_put_some((uint8_t *)p->out + at, bytes, n);
     }
   }
 }
@@ -199,7 +182,7 @@ INLINE void finish(const int M, const int N, const itg_qproduct *p, const span *
     vf y[4];
     scaled(N, s, sum[r], y);
     const uint8x16_t bytes = vq_bytes(y, end);
-    if (r < m) put_some(out + rows[r].out, bytes, N == 4 && s->columns == 16 ? 16 : s->columns);
+    if (r < m) vq_put_some(out + rows[r].out, bytes, N == 4 && s->columns == 16 ? 16 : s->columns);
   }
 }
 

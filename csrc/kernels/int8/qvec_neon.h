@@ -82,3 +82,21 @@ INLINE void vq_add_residual(const itg_requantize *q, const uint8_t *from, vf *y)
   y[2] = vadd(y[2], vmul(vcvtq_f32_s32(vmovl_s16(vget_low_s16(b))), scale));
   y[3] = vadd(y[3], vmul(vcvtq_f32_s32(vmovl_high_s16(b)), scale));
 }
+
+// Stores the first n of 16 bytes.
+INLINE void vq_put_some(uint8_t *to, uint8x16_t bytes, int64_t n) {
+  if (n == 16) {
+    vst1q_u8(to, bytes);
+    return;
+  }
+  uint8x8_t eight = vget_low_u8(bytes);
+  if (n & 8) {
+    vst1_u8(to, eight);
+    to += 8;
+    eight = vget_high_u8(bytes);
+  }
+  for (int64_t i = n & 7; i > 0; i--) {
+    *to++ = vget_lane_u8(eight, 0);
+    eight = vext_u8(eight, eight, 1);
+  }
+}
