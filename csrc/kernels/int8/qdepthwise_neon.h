@@ -167,6 +167,35 @@ static void careful_pixel(const task *t, const block *b, const uint8_t *image, c
   any_pixel(b, at, n, !t->flip, to);
 }
 
+// The same for 3x3 windows: `line` is the first of its lines, as far as there is one, `x` the column
+// of its first tap.
+static void careful_3x3(const task *t, const block *b, const uint8_t *line, const uint8_t *stop,
+                        int64_t y, int64_t x, int64_t down, const uint8_t *fill, uint8_t *to) {
+  const itg_window *w = &t->d.w;
+  const int64_t channels = t->d.channels, dx = w->dilation[2], dy = w->dilation[1];
+  const uint64_t high = (uint64_t)w->in[1], wide = (uint64_t)w->in[2];
+  const bool column[3] = {(uint64_t)x < wide, (uint64_t)(x + dx) < wide,
+                          (uint64_t)(x + 2 * dx) < wide};
+  const uint8_t *at[9];
+  uint8_t copies[9][16];
+  FOR_UNROLLED (3, int j = 0; j < 3; j++) {
+    const bool inside = (uint64_t)(y + j * dy) < high;
+    FOR_UNROLLED (3, int k = 0; k < 3; k++)
+      at[3 * j + k] =
+          inside && column[k] ? line + j * down + (x + k * dx) * channels : fill;
+  }
+  if (b->n < 16)
+    for (int k = 0; k < 9; k++)
+      if (at[k] != fill && stop - at[k] < 16) at[k] = memcpy(copies[k], at[k], (size_t)b->n);
+  const int8x16_t with = vdupq_n_s8(t->flip ? 0 : -128);
+  int32x4_t sum[4] = {b->bias[0], b->bias[1], b->bias[2], b->bias[3]};
+  FOR_UNROLLED (4, int k = 0; k < 8; k += 2)
+    add_two(sum, veorq_s8(input(at[k], 0), with), vld1q_s8(b->w8[k]),
+            veorq_s8(input(at[k + 1], 0), with), vld1q_s8(b->w8[k + 1]));
+  add_one(sum, veorq_s8(input(at[8], 0), with), vld1q_s8(b->w8[8]));
+  put_pixel(b, sum, to);
+}
+
 static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t first,
                 int64_t last) {
   (void)none;
@@ -176,6 +205,8 @@ static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t 
   const uint8_t *stop = t->x + size * t->images;
   const bool three = w->kernel[0] == 1 && w->kernel[1] == 3 && w->kernel[2] == 3;
   const int64_t down = w->dilation[1] * w->in[2] * pitch, right = w->dilation[2] * pitch;
+  uint8_t fill[16];
+  memset(fill, t->fill, sizeof fill);
   block b;
   for (int64_t i = first; i < last; i++) {
     block_of(t, i, &b);
@@ -206,6 +237,10 @@ static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t 
           continue;
         }
         at[2] = ox * w->stride[2] - w->before[2];
+        if (three && b.narrow && at[0] >= 0 && at[0] < w->in[0]) {
+          careful_3x3(t, &b, line, stop, at[1], at[2], down, fill, to + ox * pitch);
+          continue;
+        }
         careful_pixel(t, &b, image, stop, at, to + ox * pitch);
       }
     }

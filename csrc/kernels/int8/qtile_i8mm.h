@@ -29,6 +29,21 @@ INLINE void add_eights(const int P, const int N, pair_sums *sum, const int8x16_t
     FOR_UNROLLED (3, int i = 0; i < P; i++) sum[i][v] = vmmlaq_s32(sum[i][v], x[i], w[v]);
 }
 
+// Adds the products with two groups of four bytes, two columns at a time.
+INLINE void add_zipped(const int P, const int N, pair_sums *sum, const int8x16_t *x,
+                       const int8_t *from) {
+  FOR_UNROLLED (4, int v = 0; v < N; v++) {
+    const int32x4_t a = vreinterpretq_s32_s8(vld1q_s8(from + 16 * v)),
+                    b = vreinterpretq_s32_s8(vld1q_s8(from + ITG_QROW + 16 * v));
+    const int8x16_t low = vreinterpretq_s8_s32(vzip1q_s32(a, b)),
+                    high = vreinterpretq_s8_s32(vzip2q_s32(a, b));
+    FOR_UNROLLED (3, int i = 0; i < P; i++) {
+      sum[i][2 * v] = vmmlaq_s32(sum[i][2 * v], x[i], low);
+      sum[i][2 * v + 1] = vmmlaq_s32(sum[i][2 * v + 1], x[i], high);
+    }
+  }
+}
+
 INLINE int8x16_t eights_of(const uint8_t *a, const uint8_t *b, const int FLIP) {
   return flipped(vreinterpretq_s8_u8(vcombine_u8(vld1_u8(a), vld1_u8(b))), FLIP);
 }
@@ -46,10 +61,8 @@ INLINE void sum_pairs(const int P, const int N, const int FLIP, const itg_qprodu
         x[i] = LOWS(a, b);
         y[i] = HIGHS(a, b);
       }
-      zipped(N, from, from + ITG_QROW, w);
-      add_eights(P, N, sum, x, w);
-      zipped(N, from + 2 * ITG_QROW, from + 3 * ITG_QROW, w);
-      add_eights(P, N, sum, y, w);
+      add_zipped(P, N, sum, x, from);
+      add_zipped(P, N, sum, y, from + 2 * ITG_QROW);
     }
     if (left >= 2) {
       FOR_UNROLLED (3, int i = 0; i < P; i++)

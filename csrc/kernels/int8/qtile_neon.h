@@ -44,7 +44,12 @@ INLINE int8x16_t flipped(int8x16_t x, const int FLIP) {
 
 // Loads the weights of one group of four bytes along k.
 INLINE void weights_at(const int N, const int8_t *from, int8x16_t *w) {
-  FOR_UNROLLED (4, int v = 0; v < N; v++) w[v] = vld1q_s8(from + 16 * v);
+  if (N == 4) {
+    const int8x16x4_t all = vld1q_s8_x4(from);
+    FOR_UNROLLED (4, int v = 0; v < 4; v++) w[v] = all.val[v];
+  } else {
+    FOR_UNROLLED (4, int v = 0; v < N; v++) w[v] = vld1q_s8(from + 16 * v);
+  }
 }
 
 // ---- sums ---------------------------------------------------------------------------------------
