@@ -47,3 +47,13 @@
 #else
 #define ITG_BUILT_rvv(fn) NULL
 #endif
+#ifdef ITG_BUILD_dotprod
+#define ITG_BUILT_dotprod(fn) fn
+#else
+#define ITG_BUILT_dotprod(fn) NULL
+#endif
+#ifdef ITG_BUILD_i8mm
+#define ITG_BUILT_i8mm(fn) fn
+#else
+#define ITG_BUILT_i8mm(fn) NULL
+#endif

@@ -1,6 +1,6 @@
 // The instruction sets of this CPU, as far as this build has kernels for them.
 #include "intaglio.h"
-#if defined(__linux__) && (defined(__riscv) || defined(__arm__))
+#if defined(__linux__) && (defined(__riscv) || defined(__arm__) || defined(__aarch64__))
 #include <sys/auxv.h>
 #endif
 
@@ -33,6 +33,15 @@ static uint32_t cpu_isa(void) {
   }
 #elif defined(__aarch64__)
   bits |= ITG_ISA_neon;  // part of the architecture
+#if defined(__linux__)
+  enum { DOTPROD = 1 << 20, I8MM = 1 << 13 };  // of AT_HWCAP and AT_HWCAP2, as Linux numbers them
+  if (getauxval(AT_HWCAP) & DOTPROD) {
+    bits |= ITG_ISA_dotprod;
+    if (getauxval(AT_HWCAP2) & I8MM) bits |= ITG_ISA_i8mm;
+  }
+#elif defined(__APPLE__)
+  bits |= ITG_ISA_dotprod;  // of every such CPU since the M1
+#endif
 #elif defined(__linux__) && defined(__arm__)
   enum { NEON = 1 << 12, VFPV4 = 1 << 16 };  // of AT_HWCAP
   if ((getauxval(AT_HWCAP) & (NEON | VFPV4)) == (NEON | VFPV4)) bits |= ITG_ISA_armv7;
@@ -68,6 +77,12 @@ static uint32_t built_isa(void) {
 #ifdef ITG_BUILD_rvv
   bits |= ITG_ISA_rvv;
 #endif
+#ifdef ITG_BUILD_dotprod
+  bits |= ITG_ISA_dotprod;
+#endif
+#ifdef ITG_BUILD_i8mm
+  bits |= ITG_ISA_i8mm;
+#endif
   return bits;
 }
 
@@ -93,6 +108,7 @@ const char *itg_isa_name(uint32_t bits) {
       {ITG_ISA_avx512vbmi, "avx512vbmi"},
       {ITG_ISA_neon, "neon"},
       {ITG_ISA_dotprod, "dotprod"},
+      {ITG_ISA_i8mm, "i8mm"},
       {ITG_ISA_rvv, "rvv"},
       {ITG_ISA_armv7, "armv7"},
   };

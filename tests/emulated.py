@@ -34,6 +34,13 @@ class Machine:
     packages: str
 
 
+def _aarch64(isa: str, cpu: str) -> Machine:
+    command = ("qemu-aarch64", "-cpu", cpu, "-L", "/usr/aarch64-linux-gnu")
+    needs = ("aarch64-linux-gnu-gcc", "qemu-aarch64")
+    packages = "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
+    return Machine(isa, "aarch64-linux-gnu.cmake", command, needs, packages)
+
+
 def _riscv(isa: str, cpu: str) -> Machine:
     """A RISC-V machine; all are one build, for its kernels run at any length of registers."""
     command = ("qemu-riscv64", "-cpu", cpu, "-L", "/usr/riscv64-linux-gnu")
@@ -43,13 +50,9 @@ def _riscv(isa: str, cpu: str) -> Machine:
 
 
 MACHINES = {
-    "aarch64": Machine(
-        "neon",
-        "aarch64-linux-gnu.cmake",
-        ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"),
-        ("aarch64-linux-gnu-gcc", "qemu-aarch64"),
-        "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user",
-    ),
+    "aarch64": _aarch64("neon", "cortex-a72"),
+    "aarch64-dotprod": _aarch64("neon-dotprod", "cortex-a76"),
+    "aarch64-i8mm": _aarch64("neon-i8mm", "max"),
     "armv7": Machine(
         "armv7",
         "armv7-linux-gnueabihf.cmake",

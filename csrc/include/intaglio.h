@@ -76,6 +76,7 @@ enum itg_isa {  // bits; a kernel runs where all the bits that it needs are ther
   ITG_ISA_avx512vbmi = 16,
   ITG_ISA_neon = 256,
   ITG_ISA_dotprod = 512,
+  ITG_ISA_i8mm = 1024,    // comes with dotprod
   ITG_ISA_rvv = 4096,     // RVV 1.0, at any length of its registers
   ITG_ISA_armv7 = 65536,  // 32-bit ARM with NEON and VFPv4: Cortex-A7 and newer
 };

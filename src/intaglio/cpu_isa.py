@@ -17,6 +17,7 @@ BITS = {
     "avx512vbmi": 16,
     "neon": 256,
     "dotprod": 512,
+    "i8mm": 1024,
     "rvv": 4096,
     "armv7": 65536,
 }
@@ -31,17 +32,18 @@ _LEVELS = {
 }  # most capable first
 _FEATURES = {
     "avx512": {"vnni": 4, "bf16": 8, "vbmi": 16 | 4},  # kernels for VBMI use VNNI too
-    "neon": {"dotprod": 512},
+    "neon": {"dotprod": 512, "i8mm": 1024 | 512},
 }
 LEVELS = ("scalar", "avx2", "avx512", "neon", "armv7", "rvv")  # that the compiler packs weights for
 NAMES = (
     *("scalar", "avx2", "avx512", "avx512-vnni", "avx512-bf16", "avx512-vnni-vbmi"),
-    *("neon", "armv7", "rvv"),
+    *("neon", "neon-dotprod", "neon-dotprod-i8mm", "armv7", "rvv"),
 )
-WITH_FEATURES = ("avx512",)  # levels that have kernels for their features
+WITH_FEATURES = ("avx512", "neon")  # levels that have kernels for their features
 EXAMPLES = (
     "scalar, avx2, avx512, avx512 with features (avx512-vnni, avx512-vnni-bf16-vbmi), "
-    "neon for 64-bit ARM, armv7 for 32-bit ARM with NEON, and rvv for RISC-V"
+    "neon, neon-dotprod, neon-i8mm for 64-bit ARM, armv7 for 32-bit ARM with NEON, and rvv for "
+    "RISC-V"
 )
 
 

@@ -37,7 +37,7 @@ static inline uint8_t one(const pair *p, uint8_t a, uint8_t b) {
   return itg_byte_of(&p->y, p->adds ? x * p->left + y * p->right : x * y * p->left);
 }
 
-#ifdef ITG_QVECTORS
+#ifdef ITG_QELEMENTS
 typedef struct vectors {
   qb_quant a, b;
   qb_end end;
@@ -107,7 +107,7 @@ INLINE void with_floats(const pair *p, int repeated, const uint8_t *x, const flo
 static void row(const pair *p, const uint8_t *a, int64_t step_a, const uint8_t *b, int64_t step_b,
                 int64_t n, uint8_t *y) {
   int64_t i = 0;
-#ifdef ITG_QVECTORS
+#ifdef ITG_QELEMENTS
   if (p->converts && step_a <= 1 && step_b <= 1)
     i = p->adds ? vectors_of(p, a, step_a, b, step_b, n, y, true)
                 : vectors_of(p, a, step_a, b, step_b, n, y, false);
@@ -115,7 +115,7 @@ static void row(const pair *p, const uint8_t *a, int64_t step_a, const uint8_t *
   for (; i < n; i++) y[i] = one(p, a[i * step_a], b[i * step_b]);
 }
 
-#ifdef ITG_QVECTORS
+#ifdef ITG_QELEMENTS
 // Computes n bytes from x and a repeated operand, which is given as bytes and as floats.
 static void with_repeated(const pair *p, int repeated, const uint8_t *x, const uint8_t *block,
                           const float *floats, int64_t n, uint8_t *to) {
@@ -137,7 +137,7 @@ typedef struct together {
 } together;
 
 static together repeats(int operand, int64_t n, bool converts) {
-#ifdef ITG_QVECTORS
+#ifdef ITG_QELEMENTS
   int64_t rows = 1;
   while (rows * n % QBYTES) rows *= 2;  // at most QBYTES of them
   if (converts && rows * n <= FEW) return (together){operand, FEW / (rows * n) * rows, true};
@@ -176,7 +176,7 @@ static itg_words run(const itg_call *call, uint32_t part, uint32_t parts, bool a
     return NULL;
   }
   const together t = together_of(&nest, p.converts);
-#ifdef ITG_QVECTORS
+#ifdef ITG_QELEMENTS
   float floats[FEW];
 #endif
   itg_share(itg_count(out) / n, 1, part, parts, &i, &end);
@@ -193,7 +193,7 @@ static itg_words run(const itg_call *call, uint32_t part, uint32_t parts, bool a
       const uint8_t *again = t.repeated ? right : left;
       const bool fresh = again != laid;
       if (fresh) laid = again, times = 0;
-#ifdef ITG_QVECTORS
+#ifdef ITG_QELEMENTS
       if (t.floats) {
         for (; times < t.rows; times++) memcpy(block + times * n, again, (size_t)n);
         if (fresh) floats_of(&p, t.repeated, block, times * n, floats);

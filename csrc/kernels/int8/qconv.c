@@ -33,14 +33,15 @@ static void copy_flipped(uint8_t *restrict to, const uint8_t *restrict from, int
   for (int64_t i = 0; i < n; i++) to[i] = from[i] ^ flip;
 }
 
-// Copies the image lines that output lines [oy, oy + rows) need, as u8 and with their padding.
+// Copies the image lines that output lines [oy, oy + rows) need, with their padding: as u8, or with
+// NEON as i8, which VQ_LESS makes of u8 by xor.
 static void keep_lines(const task *t, int64_t batch, int64_t oz, int64_t oy, int64_t rows) {
   const itg_window *w = &t->c.w;
   const int64_t pixel = t->c.deep * t->c.groups, line = t->l.line;
   const int64_t before = w->before[2] * pixel < line ? w->before[2] * pixel : line;
   const int64_t inner = w->in[2] * pixel < line - before ? w->in[2] * pixel : line - before;
   const int64_t lines = (rows - 1) * w->stride[1] + (w->kernel[1] - 1) * w->dilation[1] + 1;
-  const uint8_t flip = (uint8_t)t->c.flip, fill = t->c.fill ^ flip;
+  const uint8_t flip = (uint8_t)(t->c.flip ^ VQ_LESS), fill = t->c.fill ^ flip;
   for (int64_t i = 0; i < w->kernel[0]; i++)
     for (int64_t j = 0; j < lines; j++) {
       const int64_t z = oz * w->stride[0] - w->before[0] + i * w->dilation[0];
@@ -89,7 +90,7 @@ static void gather_windows(const task *t, itg_qrow *rows, int64_t n) {
 
 // Sums of all input bytes of each row, for weights with zero points.
 static void sum_rows(const task *t, const class *c, itg_qrow *rows, int64_t n) {
-  const uint8_t flip = t->c.direct ? (uint8_t)t->c.flip : 0;
+  const uint8_t flip = t->c.direct ? (uint8_t)t->c.flip : VQ_LESS;
   for (int64_t i = 0; i < n; i++) {
     int32_t sum = 0;
     for (int64_t k = 0; k < c->n_taps; k++) {
@@ -117,7 +118,7 @@ static const int32_t *bias_of(const task *t, const class *c, const uint8_t *b, i
   itg_requantize sums = t->to;
   sums.kind = ITG_Q_SUMS;
   int32_t *to = t->bias + (c - t->classes) * t->c.channels;
-  const itg_qproduct p = {c->left_out, c->n_left_out, panel, t->to.bias, NULL, &sums, to, 0};
+  const itg_qproduct p = {c->left_out, c->n_left_out, panel, t->to.bias, NULL, &sums, to, VQ_LESS};
   const itg_qrow row = {t->end, 0, 0};
   itg_qtile(&p, &row, 1, b, column, columns);
   return to;
@@ -142,7 +143,7 @@ static void multiply(task *t, const share *s, itg_qrow *rows, int64_t n) {
       if (!one->rows) continue;
       const itg_qproduct product = {
           one->taps, one->n_taps, panel,  bias_of(t, one, b, panel, column, columns),
-          t->w_zero, &t->to,      t->out, c->direct ? c->flip : 0};
+          t->w_zero, &t->to,      t->out, c->direct ? c->flip : VQ_LESS};
       itg_qtile(&product, next, one->rows, b, column, columns);
       next += one->rows;
     }
@@ -262,7 +263,7 @@ static void run_windows(task *t, int64_t first, int64_t last, int64_t from, int6
 // Computes a thread's share of t->c.batch images.
 static void compute(task *t, itg_qtap *lists, bool wide, uint32_t part, uint32_t parts) {
   const itg_qconv *c = &t->c;
-  if (!c->direct) memset(t->end, c->fill ^ c->flip, t->l.end);
+  if (!c->direct) memset(t->end, c->fill ^ c->flip ^ VQ_LESS, t->l.end);
   first_class(t, lists);
   int64_t from = 0, to = c->batch * itg_places(c->w.out), first = 0, last = c->groups * c->panels;
   if (wide && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);

@@ -14,9 +14,12 @@ typedef struct task {
   const uint8_t *table;  // applied to each byte of the result, as u8; or NULL
   int flip;
   uint8_t fill;
+  int64_t images;
 } task;
 
-#if defined(ITG_QVECTORS)
+#if defined(ISA_neon)
+#include "qdepthwise_neon.h"
+#elif defined(ITG_QVECTORS)
 // Does a block of 16 channels have weights whose second part is not zero?
 static bool is_split(const task *t, int64_t block) {
   if (t->d.parts == 1) return false;
@@ -317,6 +320,7 @@ ITG_FN(qdepthwise, any) {
   t.table = itg_input(call, 4) ? itg_input(call, 4)->data : NULL;
   t.flip = call->in[0]->dtype == ITG_I8 ? 0x80 : 0;
   t.fill = (uint8_t)a->x_zero;
+  t.images = type.shape[0];
   t.end = itg_requantize_of(call->in[2]->data, call->in[3]->data, t.d.channels, a->y_zero, a->lo,
                             a->hi, a->dtype == ITG_I8);
   int64_t row = 0, end = type.shape[0] * t.d.w.out[0] * t.d.w.out[1], from = 0, to = t.d.blocks;

@@ -31,7 +31,48 @@ static inline uint8_t itg_byte_of(const itg_quant *q, float real) {
 // Bound of |x| for floats that are converted to i32 without a clamp.
 #define ITG_CONVERTS 1e9f
 
-#ifdef ITG_QVECTORS
+#if defined(ISA_neon)
+#define ITG_QELEMENTS
+typedef struct qb_quant {
+  int16x8_t less;
+  vq flip;
+} qb_quant;
+
+INLINE qb_quant qb_quant_of(const itg_quant *q) {
+  return (qb_quant){vdupq_n_s16((int16_t)q->less), vq_set(q->flip * 0x01010101u)};
+}
+
+// Converts QBYTES bytes minus their zero to four vectors of floats, in their order.
+INLINE void qb_floats(vq x, const qb_quant *q, vf y[4]) {
+  const uint8x16_t bytes = vreinterpretq_u8_u32(vq_xor(x, q->flip));
+  const int16x8_t low = vsubq_s16(vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(bytes))), q->less),
+                  high = vsubq_s16(vreinterpretq_s16_u16(vmovl_high_u8(bytes)), q->less);
+  y[0] = vcvtq_f32_s32(vmovl_s16(vget_low_s16(low)));
+  y[1] = vcvtq_f32_s32(vmovl_high_s16(low));
+  y[2] = vcvtq_f32_s32(vmovl_s16(vget_low_s16(high)));
+  y[3] = vcvtq_f32_s32(vmovl_high_s16(high));
+}
+
+typedef struct qb_end {
+  int16x8_t zero;
+  vq flip;
+} qb_end;
+
+INLINE qb_end qb_end_of(const itg_quant *q) {
+  return (qb_end){vdupq_n_s16((int16_t)q->less), vq_set(q->flip * 0x01010101u)};
+}
+
+// Rounds four vectors of floats to bytes. Narrowing saturates, so no clamp is needed.
+INLINE vq qb_bytes(const vf y[4], const qb_end *end) {
+  int16x8_t a = vqmovn_high_s32(vqmovn_s32(vcvtnq_s32_f32(y[0])), vcvtnq_s32_f32(y[1]));
+  int16x8_t b = vqmovn_high_s32(vqmovn_s32(vcvtnq_s32_f32(y[2])), vcvtnq_s32_f32(y[3]));
+  a = vqaddq_s16(a, end->zero);
+  b = vqaddq_s16(b, end->zero);
+  return vq_xor(vreinterpretq_u32_u8(vqmovun_high_s16(vqmovun_s16(a), b)), end->flip);
+}
+#define qb_in_order(bytes) (bytes)
+#elif defined(ITG_QVECTORS)
+#define ITG_QELEMENTS
 #if defined(ISA_avx512)
 #define qb_shuffle _mm512_shuffle_epi8
 #define qb_sub32 _mm512_sub_epi32

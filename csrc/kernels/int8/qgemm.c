@@ -20,7 +20,7 @@ typedef struct task {
   bool gelu;  // is the activation
 } task;
 
-#if defined(ITG_QVECTORS)
+#if defined(ITG_QVECTORS) || defined(ISA_neon)
 #if defined(ISA_avx512vnni)
 enum { ROWS = 8, PANELS = 3 };
 #elif defined(ISA_avx512)
@@ -36,13 +36,7 @@ INLINE uint32_t four_at(const uint8_t *p) {
   return four;
 }
 
-INLINE vq times(vq a, int32_t b) {
-#if defined(ISA_avx512)
-  return _mm512_mullo_epi32(a, vq_set(b));
-#else
-  return _mm256_mullo_epi32(a, vq_set(b));
-#endif
-}
+INLINE vq times(vq a, int32_t b) { return vq_mul(a, vq_set(b)); }
 
 INLINE vf get(const float *p, int64_t n) {
   return n >= VL ? vload(p) : n > 0 ? vloadn(p, n) : vset(0.f);
@@ -124,16 +118,17 @@ INLINE void finish(const int M, const int V, const task *t, vq (*sum)[VECTORS], 
 INLINE void tile(const int M, const int V, const task *t, int64_t row, int64_t column,
                  int64_t columns) {
   const int N = V * PARTS;
-  const vq flip = vq_set(t->flip ? (int32_t)0x80808080 : 0);  // makes input bytes u8
+  const vq flip = vq_set((t->flip ^ VQ_LESS) ? (int32_t)0x80808080 : 0);  // makes input bytes u8,
+                                                                          // or with NEON i8
   vq sum[ROWS][VECTORS];
   FOR_UNROLLED (16, int v = 0; v < N; v++) {
     const vq start = t->start ? vq_load(t->start + column + v * QL) : vq_set(0);
     const vq whole = vq_load(t->sums + column + v * QL);
     if (t->zeros) {
       FOR_UNROLLED (16, int m = 0; m < M; m++)
-        sum[m][v] = viadd(start, times(whole, -(t->zeros[row + m] ^ t->flip)));
+        sum[m][v] = viadd(start, times(whole, VQ_LESS - (t->zeros[row + m] ^ t->flip)));
     } else {
-      sum[0][v] = viadd(start, times(whole, -t->zero));
+      sum[0][v] = viadd(start, times(whole, VQ_LESS - t->zero));
       FOR_UNROLLED (16, int m = 1; m < M; m++) sum[m][v] = sum[0][v];
     }
   }

@@ -46,8 +46,14 @@ static uint64_t add_line(const uint8_t *x, uint8_t flip, int64_t n) {
 
 // add_window: sums of RUN channels over a window of at most MOST taps, with its first pixel at
 // `at`.
-#ifdef ITG_QVECTORS
-#if defined(ISA_avx512)
+#ifdef ITG_QELEMENTS
+#if defined(ISA_neon)
+#define WIDE(p, flip) \
+  vreinterpretq_u32_u16(vmovl_u8(veor_u8(vld1_u8(p), vget_low_u8(vreinterpretq_u8_u32(flip)))))
+#define ADD16(a, b) \
+  vreinterpretq_u32_u16(vaddq_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b)))
+#define qb_sub32 visub
+#elif defined(ISA_avx512)
 #define WIDE(p, flip)   \
   _mm512_cvtepu8_epi16( \
       _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(p)), _mm512_castsi512_si256(flip)))
@@ -137,7 +143,7 @@ ITG_FN(qlinear_mean, any) {
                 inner = itg_count_range(x, last + 1, x->rank);
   const int64_t outer = itg_count_range(x, 0, first), runs = (inner - 1) / RUN + 1;
   const float factor = factor_of(&from, &y, many);
-#ifdef ITG_QVECTORS
+#ifdef ITG_QELEMENTS
   const bool fast =
       inner >= RUN && many <= MOST_32 && fabsf(factor) * (255.f * (float)many) < ITG_CONVERTS;
 #endif
@@ -149,7 +155,7 @@ ITG_FN(qlinear_mean, any) {
     if (at > inner - n)
       again = at - (inner - n), at -= again;  // the last run repeats some elements
     const uint8_t *image = (const uint8_t *)x->data + i / runs * many * inner + at;
-#ifdef ITG_QVECTORS
+#ifdef ITG_QELEMENTS
     if (fast) {
       int32_t sums32[RUN] = {0};
       add_pixels(image, from.flip, many, inner, sums32);
@@ -201,7 +207,7 @@ ITG_FN(qpool, any) {
         (const uint8_t *)in[0]->data + i / itg_places(w.out) * itg_places(w.in) * channels;
     const int64_t count = attrs->count_include_pad ? itg_taps(&w) : taps ? taps : 1;
     const float factor = factor_of(&from, &y, count);
-#ifdef ITG_QVECTORS
+#ifdef ITG_QELEMENTS
     if (channels >= RUN && itg_taps(&w) <= MOST && fabsf(factor) * (255.f * MOST) < ITG_CONVERTS) {
       for (int64_t c = 0; c < channels; c += RUN) {
         const int64_t run =

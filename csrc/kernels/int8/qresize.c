@@ -26,7 +26,7 @@ INLINE void mix_columns(const uint32_t *restrict a, const uint32_t *restrict b, 
 // Sums to bytes.
 static void finish(const uint32_t *sums, const itg_quant *y, float factor, int64_t n, uint8_t *to) {
   int64_t i = 0;
-#ifdef ITG_QVECTORS
+#ifdef ITG_QELEMENTS
   const qb_end end = qb_end_of(y);
   const vf by = vset(factor), high = vset(ITG_CONVERTS), low = vset(-ITG_CONVERTS);
   for (; i + QBYTES <= n; i += QBYTES) {

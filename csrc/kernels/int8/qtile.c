@@ -3,7 +3,9 @@
 // qtile_pipelined.h overlaps both.
 #include "qtile.h"
 
-#if defined(ITG_QVECTORS)
+#if defined(ISA_neon)
+#include "qtile_neon.h"
+#elif defined(ITG_QVECTORS)
 #include "qtile_sizes.h"
 #include "qtile_sum.h"
 

@@ -77,12 +77,17 @@ static void divide_bytes(const float *restrict x, int64_t n, float scale, float 
   }
 }
 
-#ifdef ITG_QVECTORS
+#ifdef ITG_QELEMENTS
 // Division is slow, so x is multiplied by 1 / scale. If the result is within the bounds of a byte,
 // it differs from x / scale by less than 1e-4. So x is divided only if the result is that close to
 // the middle of two integers, or NaN.
 INLINE bool near_half(const vf *y) {
-#if defined(ISA_avx512)
+#if defined(ISA_neon)
+  vm far = viset(-1);
+  FOR_UNROLLED (16, int i = 0; i < 4; i++)
+    far = vand(far, vlt(vabs(vsub(y[i], vround(y[i]))), vset(.4999f)));
+  return vminvq_u32(far) == 0;
+#elif defined(ISA_avx512)
   __mmask16 near = 0;
   FOR_UNROLLED (16, int i = 0; i < 4; i++) {
     const vf error = _mm512_sub_ps(y[i], vq_floats(vq_rounded(y[i])));
@@ -120,7 +125,7 @@ static int64_t multiply_bytes(const float *x, int64_t n, float scale, float zero
 static void quantize_bytes(const float *x, int64_t n, float scale, float zero, float lo, float hi,
                            uint8_t *to) {
   int64_t i = 0;
-#ifdef ITG_QVECTORS
+#ifdef ITG_QELEMENTS
   if (fabsf(scale) > 1e-30f && fabsf(scale) < 1e30f)
     i = multiply_bytes(x, n, scale, zero, lo, hi, to);
 #endif

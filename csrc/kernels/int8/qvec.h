@@ -10,8 +10,11 @@
 #include "requantize.h"
 #include "vec.h"
 
-#if defined(ISA_avx512) || defined(ISA_avx2)
+#if defined(ISA_neon)
+#include "qvec_neon.h"
+#elif defined(ISA_avx512) || defined(ISA_avx2)
 #define ITG_QVECTORS
+enum { VQ_LESS = 0 };  // what inputs as u8 are more than in products
 #if defined(ISA_avx512)
 typedef __m512i vq;
 enum { QL = 16, QBYTES = 64 };
@@ -324,4 +327,6 @@ INLINE vq vq_lookup(vq bytes, const uint8_t *table) {
   return vq_load(all);
 #endif
 }
+#else
+enum { VQ_LESS = 0 };
 #endif

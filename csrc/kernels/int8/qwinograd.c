@@ -12,7 +12,7 @@ enum {
 #if defined(ISA_rvv)
 #include "qrvv.h"
 enum { QL = 16 };
-#elif !defined(ITG_QVECTORS)
+#elif !defined(ITG_QVECTORS) && !defined(ISA_neon)
 enum { QL = 4 };  // 32-bit numbers of a vector
 #endif
 enum { PARTS = ITG_PANEL / QL };

@@ -24,19 +24,21 @@ typedef struct qblock {
 INLINE void multiply_bytes(const qblock *q, int gates, int rows, int64_t row, sums s) {
   if (!q->state) return;
   const uint8_t *r = q->r, *h = q->state + row * q->row;
-#if defined(ITG_QVECTORS)
+#if defined(ITG_QVECTORS) || defined(ISA_neon)
   vq sum[ITG_LSTM_GATES][ROWS][PER];
   for (int g = 0; g < gates; g++)
     for (int v = 0; v < PER; v++) {
-      // The state's zero point is 128, so 128 times each column's sum is subtracted.
-      const vi less = visub(viset(0), vishl(vq_load(q->sums + g * ITG_UNITS + v * VL), 7));
+      // The state's zero point is 128, so 128 times each column's sum is subtracted, unless
+      // products are of signed bytes.
+      const vq whole = vq_load(q->sums + g * ITG_UNITS + v * VL);
+      const vi less = VQ_LESS ? viset(0) : visub(viset(0), vishl(whole, 7));
       for (int m = 0; m < rows; m++) sum[g][m][v] = less;
     }
   for (int64_t k = 0; k < q->row; k += 4, r += gates * QUAD)
     for (int m = 0; m < rows; m++) {
       int32_t four;
       memcpy(&four, h + m * q->row + k, sizeof four);
-      const vq_four in = vq_inputs(vq_set(four));
+      const vq_four in = vq_inputs(vq_set(VQ_LESS ? four ^ (int32_t)0x80808080 : four));
       for (int g = 0; g < gates; g++)
         for (int v = 0; v < PER; v++)
           sum[g][m][v] = vq_dot(sum[g][m][v], in, vq_weights(vq_load(r + g * QUAD + v * QBYTES)));

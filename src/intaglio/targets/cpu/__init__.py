@@ -101,6 +101,7 @@ DYNAMIC = ("matmul", "gemm", "lstm", "gru")
 
 # ---- the target ----------------------------------------------------------------------------------
 VNNI, BF16_PRODUCTS, VBMI = map(bits_of, ("avx512-vnni", "avx512-bf16", "avx512-vbmi"))
+NEON = bits_of("neon")
 
 
 def target(isa: str | int | None = None, precision: str = "f32") -> Target:
@@ -120,6 +121,8 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
     fuse = (*fuse, *(RECURRENT_FUSE if precision == "f32" else ()))
     fuse = (*fuse, *(() if ~bits & VBMI else PIECEWISE_TABLES))
     tiles = WINOGRAD_INT8_PAIRS if ~bits & VNNI else WINOGRAD_INT8
+    if bits & NEON:
+        tiles = ()  # products of bytes take fewer instructions than those of 16 bits
     dynamic = () if ~bits & VNNI else DYNAMIC_CONVOLUTIONS
     block = (*tiles, *(SEPARABLE if precision == "f32" else ()))
     return Target(

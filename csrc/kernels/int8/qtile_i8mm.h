@@ -1,0 +1,118 @@
+// Tiles of pairs of rows, by smmla: two rows of eight bytes along k times two columns. Included by
+// qtile_neon.h.
+//
+// sum[pair][v] holds columns 2 v and 2 v + 1 of both rows. Two neighbouring rows of a packed panel
+// are zipped, so that eight bytes of a column follow each other.
+#pragma once
+
+enum { MOST_PAIRS = MOST_ROWS / 2 };
+typedef int32x4_t pair_sums[8];
+
+// Zips the weights of two groups of four bytes; `second` may be NULL for zeros.
+INLINE void zipped(const int N, const int8_t *first, const int8_t *second, int8x16_t *w) {
+  FOR_UNROLLED (4, int v = 0; v < N; v++) {
+    const int32x4_t a = vreinterpretq_s32_s8(vld1q_s8(first + 16 * v));
+    const int32x4_t b = second ? vreinterpretq_s32_s8(vld1q_s8(second + 16 * v)) : vdupq_n_s32(0);
+    w[2 * v] = vreinterpretq_s8_s32(vzip1q_s32(a, b));
+    w[2 * v + 1] = vreinterpretq_s8_s32(vzip2q_s32(a, b));
+  }
+}
+
+#define LOWS(a, b) \
+  vreinterpretq_s8_s64(vzip1q_s64(vreinterpretq_s64_s8(a), vreinterpretq_s64_s8(b)))
+#define HIGHS(a, b) \
+  vreinterpretq_s8_s64(vzip2q_s64(vreinterpretq_s64_s8(a), vreinterpretq_s64_s8(b)))
+
+INLINE void add_eights(const int P, const int N, pair_sums *sum, const int8x16_t *x,
+                       const int8x16_t *w) {
+  FOR_UNROLLED (8, int v = 0; v < 2 * N; v++)
+    FOR_UNROLLED (3, int i = 0; i < P; i++) sum[i][v] = vmmlaq_s32(sum[i][v], x[i], w[v]);
+}
+
+// Adds the products with two groups of four bytes, two columns at a time.
+INLINE void add_zipped(const int P, const int N, pair_sums *sum, const int8x16_t *x,
+                       const int8_t *from) {
+  FOR_UNROLLED (4, int v = 0; v < N; v++) {
+    const int32x4_t a = vreinterpretq_s32_s8(vld1q_s8(from + 16 * v)),
+                    b = vreinterpretq_s32_s8(vld1q_s8(from + ITG_QROW + 16 * v));
+    const int8x16_t low = vreinterpretq_s8_s32(vzip1q_s32(a, b)),
+                    high = vreinterpretq_s8_s32(vzip2q_s32(a, b));
+    FOR_UNROLLED (3, int i = 0; i < P; i++) {
+      sum[i][2 * v] = vmmlaq_s32(sum[i][2 * v], x[i], low);
+      sum[i][2 * v + 1] = vmmlaq_s32(sum[i][2 * v + 1], x[i], high);
+    }
+  }
+}
+
+INLINE int8x16_t eights_of(const uint8_t *a, const uint8_t *b, const int FLIP) {
+  return flipped(vreinterpretq_s8_u8(vcombine_u8(vld1_u8(a), vld1_u8(b))), FLIP);
+}
+
+INLINE void sum_pairs(const int P, const int N, const int FLIP, const itg_qproduct *p,
+                      const span *s, const uint8_t *const *row, pair_sums *sum) {
+  for (int64_t t = 0; t < p->n_taps; t++) {
+    const itg_qtap tap = p->taps[t];
+    const int8_t *from = (const int8_t *)s->b + tap.w;
+    int64_t k = tap.x, left = tap.fours;
+    int8x16_t w[8], x[MOST_PAIRS], y[MOST_PAIRS];
+    for (; left >= 4; left -= 4, k += 16, from += 4 * ITG_QROW) {
+      FOR_UNROLLED (3, int i = 0; i < P; i++) {
+        const int8x16_t a = input(row[2 * i] + k, FLIP), b = input(row[2 * i + 1] + k, FLIP);
+        x[i] = LOWS(a, b);
+        y[i] = HIGHS(a, b);
+      }
+      add_zipped(P, N, sum, x, from);
+      add_zipped(P, N, sum, y, from + 2 * ITG_QROW);
+    }
+    if (left >= 2) {
+      FOR_UNROLLED (3, int i = 0; i < P; i++)
+        x[i] = eights_of(row[2 * i] + k, row[2 * i + 1] + k, FLIP);
+      zipped(N, from, from + ITG_QROW, w);
+      add_eights(P, N, sum, x, w);
+      left -= 2, k += 8, from += 2 * ITG_QROW;
+    }
+    if (left) {
+      FOR_UNROLLED (3, int i = 0; i < P; i++)
+        x[i] = flipped(LOWS(four_of(row[2 * i] + k), four_of(row[2 * i + 1] + k)), FLIP);
+      zipped(N, from, NULL, w);
+      add_eights(P, N, sum, x, w);
+    }
+  }
+}
+
+// Computes m rows, 2 P or one less: the last row then is there twice.
+INLINE void pairs_of(const int P, const int N, const int FLIP, const itg_qproduct *p, const span *s,
+                     const itg_qrow *rows, int m) {
+  const uint8_t *row[MOST_ROWS];
+  pair_sums sum[MOST_PAIRS];
+  FOR_UNROLLED (6, int r = 0; r < 2 * P; r++) row[r] = rows[r < m ? r : m - 1].x;
+  FOR_UNROLLED (4, int v = 0; v < N; v++) {
+    const int64x2_t bias = vreinterpretq_s64_s32(vld1q_s32(s->bias + 4 * v));
+    FOR_UNROLLED (3, int i = 0; i < P; i++) {
+      sum[i][2 * v] = vreinterpretq_s32_s64(vdupq_laneq_s64(bias, 0));
+      sum[i][2 * v + 1] = vreinterpretq_s32_s64(vdupq_laneq_s64(bias, 1));
+    }
+  }
+  sum_pairs(P, N, FLIP, p, s, row, sum);
+  row_sums made[MOST_ROWS];
+  FOR_UNROLLED (3, int i = 0; i < P; i++)
+    FOR_UNROLLED (4, int v = 0; v < N; v++) {
+      const int64x2_t a = vreinterpretq_s64_s32(sum[i][2 * v]),
+                      b = vreinterpretq_s64_s32(sum[i][2 * v + 1]);
+      made[2 * i][v] = vreinterpretq_s32_s64(vzip1q_s64(a, b));
+      made[2 * i + 1][v] = vreinterpretq_s32_s64(vzip2q_s64(a, b));
+    }
+  if (p->w_zero)
+    FOR_UNROLLED (6, int r = 0; r < 2 * P; r++)
+      FOR_UNROLLED (4, int v = 0; v < N; v++)
+        made[r][v] = vmlaq_n_s32(made[r][v], vld1q_s32(s->w_zero + 4 * v), rows[r < m ? r : 0].sum);
+  finish(2 * P, N, p, s, rows, made, m);
+}
+
+typedef void (*pairs_fn)(const itg_qproduct *p, const span *s, const itg_qrow *rows, int m);
+#define PAIRS(P, N, FLIP)                                                                          \
+  static void pairs_##P##x##N##_##FLIP(const itg_qproduct *p, const span *s, const itg_qrow *rows, \
+                                       int m) {                                                    \
+    pairs_of(P, N, FLIP, p, s, rows, m);                                                           \
+  }
+#define PAIRED(N, FLIP) PAIRS(1, N, FLIP) PAIRS(2, N, FLIP) PAIRS(3, N, FLIP)

@@ -1,0 +1,288 @@
+// The register tile of 8-bit products for 64-bit ARM: M rows by one panel, of which N vectors of
+// four columns have any. Products are of signed bytes (qvec_neon.h). Included by qtile.c.
+//
+//   i8mm      sum[pair][v]: two rows by two columns, of which smmla adds products of eight bytes
+//   dotprod   sum[m][v]: row m, columns 4 v to 4 v + 3; sdot takes four bytes of a row as a lane
+//   NEON      the same in two vectors, that of the pairs of bytes 0, 1 and 2, 3 along k
+//
+// In every form 16 bytes of each row and four rows of weights are loaded at a time.
+#pragma once
+
+#if defined(ISA_dotprod)
+enum { MOST_ROWS = 6 };
+#else
+enum { MOST_ROWS = 2 };
+#endif
+
+typedef struct span {  // the columns of one call, padded to a panel
+  const uint8_t *b;
+  int32_t bias[ITG_PANEL], w_zero[ITG_PANEL];
+  float scale[ITG_PANEL];
+  int64_t column, columns;
+  uint8_t flip;  // makes inputs i8
+  bool plain;    // bytes without residual and table
+  vq_end end;
+} span;
+
+typedef int32x4_t row_sums[4];
+#define DOT_LANE(sum, w, x, lane) sum = vdotq_laneq_s32(sum, w, x, lane)
+
+INLINE int8x16_t four_of(const uint8_t *p) {
+  int32_t four;
+  memcpy(&four, p, sizeof four);
+  return vreinterpretq_s8_s32(vdupq_n_s32(four));
+}
+
+INLINE int8x16_t input(const uint8_t *p, const int FLIP) {
+  const uint8x16_t x = vld1q_u8(p);
+  return vreinterpretq_s8_u8(FLIP ? veorq_u8(x, vdupq_n_u8(0x80)) : x);
+}
+
+INLINE int8x16_t flipped(int8x16_t x, const int FLIP) {
+  return FLIP ? veorq_s8(x, vdupq_n_s8(-128)) : x;
+}
+
+// Loads the weights of one group of four bytes along k.
+INLINE void weights_at(const int N, const int8_t *from, int8x16_t *w) {
+  if (N == 4) {
+    const int8x16x4_t all = vld1q_s8_x4(from);
+    FOR_UNROLLED (4, int v = 0; v < 4; v++) w[v] = all.val[v];
+  } else {
+    FOR_UNROLLED (4, int v = 0; v < N; v++) w[v] = vld1q_s8(from + 16 * v);
+  }
+}
+
+// ---- sums ---------------------------------------------------------------------------------------
+#if defined(ISA_dotprod)
+// Adds the products of group `lane` of the 16 bytes of each row.
+INLINE void add_lane(const int M, const int N, row_sums *sum, const int8x16_t *x, const int8_t *from,
+                     const int LANE) {
+  int8x16_t w[4];
+  weights_at(N, from, w);
+  FOR_UNROLLED (6, int m = 0; m < M; m++)
+    FOR_UNROLLED (4, int v = 0; v < N; v++) {
+      if (LANE == 0) DOT_LANE(sum[m][v], w[v], x[m], 0);
+      if (LANE == 1) DOT_LANE(sum[m][v], w[v], x[m], 1);
+      if (LANE == 2) DOT_LANE(sum[m][v], w[v], x[m], 2);
+      if (LANE == 3) DOT_LANE(sum[m][v], w[v], x[m], 3);
+    }
+}
+
+INLINE void sum_taps(const int M, const int N, const int FLIP, const itg_qproduct *p, const span *s,
+                     const uint8_t *const *row, row_sums *sum) {
+  for (int64_t t = 0; t < p->n_taps; t++) {
+    const itg_qtap tap = p->taps[t];
+    const int8_t *w = (const int8_t *)s->b + tap.w;
+    int64_t k = tap.x, left = tap.fours;
+    for (; left >= 4; left -= 4, k += 16, w += 4 * ITG_QROW) {
+      int8x16_t x[MOST_ROWS];
+      FOR_UNROLLED (6, int m = 0; m < M; m++) x[m] = input(row[m] + k, FLIP);
+      add_lane(M, N, sum, x, w, 0);
+      add_lane(M, N, sum, x, w + ITG_QROW, 1);
+      add_lane(M, N, sum, x, w + 2 * ITG_QROW, 2);
+      add_lane(M, N, sum, x, w + 3 * ITG_QROW, 3);
+    }
+    for (; left > 0; left--, k += 4, w += ITG_QROW) {
+      int8x16_t x[MOST_ROWS];
+      FOR_UNROLLED (6, int m = 0; m < M; m++) x[m] = flipped(four_of(row[m] + k), FLIP);
+      add_lane(M, N, sum, x, w, 0);
+    }
+  }
+}
+#else
+INLINE void add_four(const int M, const int N, int32x4_t (*sum)[4][2], const int8x16_t *x,
+                     const int8_t *from) {
+  FOR_UNROLLED (4, int v = 0; v < N; v++) {
+    const int8x16_t w = vld1q_s8(from + 16 * v);
+    FOR_UNROLLED (6, int m = 0; m < M; m++) vq_pairs(sum[m][v], x[m], w);
+  }
+}
+
+#define LANE_OF(x, lane) vreinterpretq_s8_s32(vdupq_laneq_s32(vreinterpretq_s32_s8(x), lane))
+
+INLINE void sum_taps(const int M, const int N, const int FLIP, const itg_qproduct *p, const span *s,
+                     const uint8_t *const *row, row_sums *sums) {
+  int32x4_t sum[MOST_ROWS][4][2];
+  FOR_UNROLLED (6, int m = 0; m < M; m++)
+    FOR_UNROLLED (4, int v = 0; v < N; v++) sum[m][v][0] = sum[m][v][1] = vdupq_n_s32(0);
+  for (int64_t t = 0; t < p->n_taps; t++) {
+    const itg_qtap tap = p->taps[t];
+    const int8_t *w = (const int8_t *)s->b + tap.w;
+    int64_t k = tap.x, left = tap.fours;
+    for (; left >= 4; left -= 4, k += 16, w += 4 * ITG_QROW) {
+      int8x16_t x[MOST_ROWS], lane[MOST_ROWS];
+      FOR_UNROLLED (6, int m = 0; m < M; m++) x[m] = input(row[m] + k, FLIP);
+      FOR_UNROLLED (6, int m = 0; m < M; m++) lane[m] = LANE_OF(x[m], 0);
+      add_four(M, N, sum, lane, w);
+      FOR_UNROLLED (6, int m = 0; m < M; m++) lane[m] = LANE_OF(x[m], 1);
+      add_four(M, N, sum, lane, w + ITG_QROW);
+      FOR_UNROLLED (6, int m = 0; m < M; m++) lane[m] = LANE_OF(x[m], 2);
+      add_four(M, N, sum, lane, w + 2 * ITG_QROW);
+      FOR_UNROLLED (6, int m = 0; m < M; m++) lane[m] = LANE_OF(x[m], 3);
+      add_four(M, N, sum, lane, w + 3 * ITG_QROW);
+    }
+    for (; left > 0; left--, k += 4, w += ITG_QROW) {
+      int8x16_t x[MOST_ROWS];
+      FOR_UNROLLED (6, int m = 0; m < M; m++) x[m] = flipped(four_of(row[m] + k), FLIP);
+      add_four(M, N, sum, x, w);
+    }
+  }
+  FOR_UNROLLED (6, int m = 0; m < M; m++)
+    FOR_UNROLLED (4, int v = 0; v < N; v++)
+      sums[m][v] = vaddq_s32(sums[m][v], vpaddq_s32(sum[m][v][0], sum[m][v][1]));
+}
+#endif
+
+// ---- results ------------------------------------------------------------------------------------
+INLINE void scaled(const int N, const span *s, const int32x4_t *sum, vf *y) {
+  FOR_UNROLLED (4, int v = 0; v < N; v++)
+    y[v] = vmul(vcvtq_f32_s32(sum[v]), vload(s->scale + 4 * v));
+  FOR_UNROLLED (4, int v = N; v < 4; v++) y[v] = y[0];
+}
+
+// Converts and stores m rows by every epilogue but the plain one.
+static __attribute__((noinline)) void store_rows(const itg_qproduct *p, const span *s,
+                                                 const itg_qrow *rows, int m, const row_sums *sum) {
+  const itg_requantize *end = p->end;
+  const int64_t n = s->columns;
+  for (int r = 0; r < m; r++) {
+    const int64_t at = rows[r].out + s->column;
+    const int32_t *all = (const int32_t *)sum[r];
+    if (end->kind == ITG_Q_SUMS) {
+      memcpy((int32_t *)p->out + at, all, (size_t)n * 4);
+    } else if (end->kind == ITG_Q_FLOATS) {
+      for (int64_t c = 0; c < n; c++)
+        ((float *)p->out)[at + c] = itg_q_float(end, all[c], s->column + c, at + c);
+    } else if (end->pieces || end->entries > 256) {
+      for (int64_t c = 0; c < n; c++)
+        ((uint8_t *)p->out)[at + c] = itg_q_byte(end, all[c], s->column + c, at + c);
+    } else {
+      vf y[4];
+      scaled(4, s, sum[r], y);
+      if (end->residual) {
+        uint8_t some[ITG_PANEL] = {0};
+        const uint8_t *from = end->residual + at;
+        if (n < ITG_PANEL) from = memcpy(some, from, (size_t)n);
+        vq_add_residual(end, from, y);
+      }
+      uint8x16_t bytes = vq_bytes(y, s->end);
+      if (end->table) bytes = vq_lookup(bytes, end->table);
+      vq_put_some((uint8_t *)p->out + at, bytes, n);
+    }
+  }
+}
+
+INLINE void finish(const int M, const int N, const itg_qproduct *p, const span *s,
+                   const itg_qrow *rows, row_sums *sum, int m) {
+  if (!s->plain) {
+    row_sums kept[MOST_ROWS];
+    FOR_UNROLLED (6, int r = 0; r < M; r++)
+      FOR_UNROLLED (4, int v = 0; v < 4; v++) kept[r][v] = v < N ? sum[r][v] : sum[r][0];
+    store_rows(p, s, rows, m, (const row_sums *)kept);
+    return;
+  }
+  uint8_t *out = (uint8_t *)p->out + s->column;
+  const vq_end end = s->end;
+  FOR_UNROLLED (6, int r = 0; r < M; r++) {
+    vf y[4];
+    scaled(N, s, sum[r], y);
+    const uint8x16_t bytes = vq_bytes(y, end);
+    if (r < m) vq_put_some(out + rows[r].out, bytes, N == 4 && s->columns == 16 ? 16 : s->columns);
+  }
+}
+
+// ---- tiles --------------------------------------------------------------------------------------
+INLINE void start(const int M, const int N, const span *s, const itg_qrow *rows, bool zeros,
+                  row_sums *sum) {
+  FOR_UNROLLED (4, int v = 0; v < N; v++) {
+    const int32x4_t bias = vld1q_s32(s->bias + 4 * v);
+    FOR_UNROLLED (6, int m = 0; m < M; m++) sum[m][v] = bias;
+  }
+  if (zeros)
+    FOR_UNROLLED (6, int m = 0; m < M; m++)
+      FOR_UNROLLED (4, int v = 0; v < N; v++)
+        sum[m][v] = vmlaq_n_s32(sum[m][v], vld1q_s32(s->w_zero + 4 * v), rows[m].sum);
+}
+
+#if defined(ISA_i8mm)
+#include "qtile_i8mm.h"
+#endif
+
+typedef void (*tile_fn)(const itg_qproduct *p, const span *s, const itg_qrow *rows);
+#define TILE(M, N, FLIP)                                                                    \
+  static void tile_##M##x##N##_##FLIP(const itg_qproduct *p, const span *s,                 \
+                                      const itg_qrow *rows) {                               \
+    const uint8_t *row[MOST_ROWS];                                                          \
+    FOR_UNROLLED (6, int m = 0; m < M; m++) row[m] = rows[m].x;                             \
+    row_sums sum[MOST_ROWS];                                                                \
+    start(M, N, s, rows, p->w_zero != NULL, sum);                                           \
+    sum_taps(M, N, FLIP, p, s, row, sum);                                                   \
+    finish(M, N, p, s, rows, sum, M);                                                       \
+  }
+#if defined(ISA_i8mm)  // the other numbers of rows are multiplied in pairs
+#define EACH(T, N, FLIP) T(1, N, FLIP)
+#elif defined(ISA_dotprod)
+#define EACH(T, N, FLIP) \
+  T(1, N, FLIP) T(2, N, FLIP) T(3, N, FLIP) T(4, N, FLIP) T(5, N, FLIP) T(6, N, FLIP)
+#else
+#define EACH(T, N, FLIP) T(1, N, FLIP) T(2, N, FLIP)
+#endif
+EACH(TILE, 4, 0)
+EACH(TILE, 4, 1)
+EACH(TILE, 2, 0)
+EACH(TILE, 2, 1)
+#if defined(ISA_i8mm)
+PAIRED(4, 0)
+PAIRED(4, 1)
+PAIRED(2, 0)
+PAIRED(2, 1)
+
+static void run_pairs(const itg_qproduct *p, const span *s, const itg_qrow *rows, int m, bool few,
+                      bool flip) {
+#define PAIRED_ENTRY(N, FLIP) {pairs_1x##N##_##FLIP, pairs_2x##N##_##FLIP, pairs_3x##N##_##FLIP}
+  static const pairs_fn all[2][2][MOST_PAIRS] = {{PAIRED_ENTRY(4, 0), PAIRED_ENTRY(4, 1)},
+                                                 {PAIRED_ENTRY(2, 0), PAIRED_ENTRY(2, 1)}};
+  all[few][flip][(m + 1) / 2 - 1](p, s, rows, m);
+}
+#endif
+
+// Adds to the bias what signed inputs lack: VQ_LESS times the sums of the weights of all taps.
+static void start_span(const itg_qproduct *p, span *s, int64_t column, int64_t columns) {
+  memset(s->bias, 0, sizeof s->bias);
+  memset(s->w_zero, 0, sizeof s->w_zero);
+  memset(s->scale, 0, sizeof s->scale);
+  memcpy(s->bias, p->bias + column, (size_t)columns * 4);
+  if (p->end->scale) memcpy(s->scale, p->end->scale + column, (size_t)columns * 4);
+  if (p->w_zero) memcpy(s->w_zero, p->w_zero + column, (size_t)columns * 4);
+  vq sum[4] = {vq_set(0), vq_set(0), vq_set(0), vq_set(0)};
+  const vq_four less = vdupq_n_s8(-VQ_LESS);
+  for (int64_t t = 0; t < p->n_taps; t++) {
+    const int8_t *w = (const int8_t *)s->b + p->taps[t].w;
+    for (int64_t i = 0; i < p->taps[t].fours; i++, w += ITG_QROW)
+      FOR_UNROLLED (4, int v = 0; v < 4; v++) sum[v] = vq_dot(sum[v], less, vld1q_s8(w + 16 * v));
+  }
+  FOR_UNROLLED (4, int v = 0; v < 4; v++)
+    vq_store(s->bias + 4 * v, visub(vq_load(s->bias + 4 * v), sum[v]));
+}
+
+void itg_qtile(ITG_QTILE_ARGS) {
+  span s = {.b = b, .column = column, .columns = columns};
+  start_span(p, &s, column, columns);
+  s.plain = p->end->kind == ITG_Q_BYTES && !p->end->residual && !p->end->table;
+  if (p->end->kind == ITG_Q_BYTES) s.end = vq_end_of(p->end);
+  const bool few = columns <= 8, flip = !p->flip;
+#define ENTRY(M, N, FLIP) [M - 1] = tile_##M##x##N##_##FLIP,
+  static const tile_fn tiles[2][2][MOST_ROWS] = {{{EACH(ENTRY, 4, 0)}, {EACH(ENTRY, 4, 1)}},
+                                                 {{EACH(ENTRY, 2, 0)}, {EACH(ENTRY, 2, 1)}}};
+  const int64_t count = (n + MOST_ROWS - 1) / MOST_ROWS;
+  for (int64_t i = 0, r = 0, next; i < count; i++, r = next) {
+    next = itg_split(n, count, i + 1);
+#if defined(ISA_i8mm)
+    if (next - r > 1) {
+      run_pairs(p, &s, rows + r, (int)(next - r), few, flip);
+      continue;
+    }
+#endif
+    tiles[few][flip][next - r - 1](p, &s, rows + r);
+  }
+}
