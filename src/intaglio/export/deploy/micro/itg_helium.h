@@ -1,0 +1,113 @@
+// Helium: 16 products of bytes an instruction, four floats.
+//
+// Rows of weights are interleaved in fours, 16 bytes of each at a time; the last bytes of a row
+// are not padded.
+#ifndef ITG_HELIUM_H
+#define ITG_HELIUM_H
+
+#include <arm_mve.h>
+
+#define ITG_ROWS 4
+#define ITG_COLS 1
+#define ITG_DIRECT 1
+#define ITG_COL_UNIT 1
+
+typedef int8_t itg_col;
+
+ITG_INLINE void itg_expand(itg_col *to, const int8_t *from, int32_t n, uint32_t flip) {
+  const int8x16_t flips = vdupq_n_s8((int8_t)flip);
+  for (; n > 0; n -= 16, to += 16, from += 16) {
+    const mve_pred16_t p = vctp8q((uint32_t)n);
+    vstrbq_p_s8(to, veorq_s8(vldrbq_z_s8(from, p), flips), p);
+  }
+}
+
+ITG_INLINE const int8_t *itg_block(int32_t *sum, const int8_t *w, const itg_col *const *x, int32_t k,
+                                   int rows, int cols) {
+  const itg_col *p = x[0];
+  (void)cols;
+  if (rows == 4) {
+    int32_t a = sum[0], b = sum[1], c = sum[2], d = sum[3];
+    for (int32_t blocks = k >> 4; blocks > 0; blocks--, p += 16, w += 64) {
+      const int8x16_t v = vldrbq_s8(p);
+      a = vmladavaq_s8(a, v, vldrbq_s8(w));
+      b = vmladavaq_s8(b, v, vldrbq_s8(w + 16));
+      c = vmladavaq_s8(c, v, vldrbq_s8(w + 32));
+      d = vmladavaq_s8(d, v, vldrbq_s8(w + 48));
+    }
+    const int32_t rest = k & 15;
+    if (rest) {
+      const mve_pred16_t some = vctp8q((uint32_t)rest);
+      const int8x16_t v = vldrbq_z_s8(p, some);  // the other lanes are zero
+      a = vmladavaq_s8(a, v, vldrbq_z_s8(w, some));
+      b = vmladavaq_s8(b, v, vldrbq_z_s8(w + rest, some));
+      c = vmladavaq_s8(c, v, vldrbq_z_s8(w + 2 * rest, some));
+      d = vmladavaq_s8(d, v, vldrbq_z_s8(w + 3 * rest, some));
+      w += 4 * rest;
+    }
+    sum[0] = a, sum[1] = b, sum[2] = c, sum[3] = d;
+    return w;
+  }
+  int32_t a = sum[0];
+  for (int32_t left = k; left > 0; left -= 16, p += 16) {
+    const mve_pred16_t some = vctp8q((uint32_t)left);
+    a = vmladavaq_s8(a, vldrbq_z_s8(p, some), vldrbq_z_s8(w + (p - x[0]), some));
+  }
+  sum[0] = a;
+  return w + k;
+}
+
+typedef int32x4_t itg_lanes;
+
+// VCVTN rounds half to even and saturates; the zero point is added with saturation too.
+ITG_INLINE int32x4_t itg_round_lanes(float32x4_t v, int32_t zero, uint32_t flip) {
+  int32x4_t r = vqaddq_n_s32(vcvtnq_s32_f32(v), zero);
+  r = vminq_s32(vmaxq_s32(r, vdupq_n_s32(-128)), vdupq_n_s32(127));
+  return veorq_s32(r, vdupq_n_s32((int32_t)flip));
+}
+
+ITG_INLINE void itg_lanes_finish(const itg_lanes *s, int n, const float *scale, int32_t per, int32_t zero,
+                                 uint32_t flip, uint32_t exact, int8_t *y) {
+  (void)exact;
+  const mve_pred16_t some = vctp32q((uint32_t)n);
+  float32x4_t by = vdupq_n_f32(*scale);
+  if (per) by = n == 4 ? vldrwq_f32(scale) : vldrwq_z_f32(scale, some);
+  const int32x4_t r = itg_round_lanes(vmulq_f32(vcvtq_f32_s32(*s), by), zero, flip);
+  if (n == 4) {
+    vstrbq_s32(y, r);
+  } else {
+    vstrbq_p_s32(y, r, some);
+  }
+}
+
+ITG_INLINE void itg_finish(const int32_t *sum, int n, const float *scale, int32_t per, int32_t zero,
+                           uint32_t flip, uint32_t exact, int8_t *y) {
+  if (n == 1) {
+    *y = (int8_t)((uint32_t)itg_requant(*sum, *scale, zero, exact) ^ flip);
+    return;
+  }
+  itg_lanes s = vdupq_n_s32(sum[0]);
+  s = vsetq_lane_s32(sum[1], s, 1);
+  s = vsetq_lane_s32(sum[2], s, 2);
+  s = vsetq_lane_s32(sum[3], s, 3);
+  itg_lanes_finish(&s, 4, scale, per, zero, flip, exact, y);
+}
+
+ITG_INLINE itg_lanes itg_lanes_start(const int32_t *bias, int n) {
+  return n == 4 ? vldrwq_s32(bias) : vldrwq_z_s32(bias, vctp32q((uint32_t)n));
+}
+
+ITG_INLINE itg_lanes itg_lanes_sum(const itg_lanes *a, const itg_lanes *b) {
+  return vaddq_s32(*a, *b);
+}
+
+ITG_INLINE void itg_lanes_add(itg_lanes *s, const int8_t *x, const int8_t *w, uint32_t flip,
+                              int n) {
+  const mve_pred16_t some = vctp32q((uint32_t)n);
+  int32x4_t u = n == 4 ? vldrbq_s32(x) : vldrbq_z_s32(x, some);
+  const int32x4_t v = n == 4 ? vldrbq_s32(w) : vldrbq_z_s32(w, some);
+  if (flip) u = vsubq_n_s32(vandq_s32(u, vdupq_n_s32(255)), 128);
+  *s = vaddq_s32(*s, vmulq_s32(u, v));
+}
+
+#endif
