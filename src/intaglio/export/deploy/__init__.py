@@ -22,6 +22,7 @@ from intaglio.export.deploy.vectors import make_vectors
 from intaglio.ir import Array, Graph
 from intaglio.plan import Step
 
+OVERREAD_BYTES = 16  # past the last row of weights: a vector of the form Helium
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 _SECTION = re.compile(r"\.[A-Za-z0-9_.]{1,60}")
 
@@ -78,6 +79,8 @@ def deploy(
     offsets, arena = place_scratch(plan, partial(_scratch, printer))
     for step, at in zip(plan.steps, offsets, strict=True):
         printer.step(step, at)
+    if chosen.form == "helium":
+        printer.blob.bytes.extend(bytes(OVERREAD_BYTES))
     every = make_vectors(lowered.neutral, vectors)
     order = [v.name for v in lowered.neutral.inputs], lowered.neutral.output_names
     tested = [([i[n] for n in order[0]], [o[n] for n in order[1]]) for i, o in every]

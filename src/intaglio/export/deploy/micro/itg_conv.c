@@ -48,45 +48,72 @@ static int32_t window_sum(const itg_col *x, int32_t k) {
   return sum;
 }
 
-ITG_INLINE void store(const itg_window *l, const int32_t *sum, int n, const float *scale,
-                      uint8_t *y, int32_t at) {
-  if (l->floats) {
-    for (int i = 0; i < n; i++) ((float *)(void *)y)[at + i] = (float)sum[i] * scale[i * l->per];
+// What is the same for all outputs of a layer.
+typedef struct {
+  int32_t zero, per, oc;
+  uint32_t flip, exact, floats;
+} result;
+
+ITG_INLINE void store(const result *t, const int32_t *sum, const int32_t *bias, int n,
+                      const float *scale, uint8_t *y) {
+  if (t->floats) {
+    for (int i = 0; i < n; i++) {
+      const int32_t whole = ITG_BIAS_FIRST ? sum[i] : sum[i] + bias[i];
+      ((float *)(void *)y)[i] = (float)whole * scale[i * t->per];
+    }
   } else {
-    itg_finish(sum, n, scale, l->per, l->y_zero, l->y_flip, l->exact, (int8_t *)y + at);
+    itg_finish(sum, bias, n, scale, t->per, t->zero, t->flip, t->exact, (int8_t *)y);
   }
 }
 
-// All outputs of one group for `cols` windows; `pixel` is the place of the first in y.
-ITG_INLINE void products(const itg_window *l, const int8_t *w, const int32_t *bias,
-                         const float *scale, const int16_t *w_zero, const itg_col *const *x,
-                         int32_t k, int32_t rows, int cols, uint8_t *y, int32_t at) {
+// All outputs of one group for `cols` windows.
+ITG_INLINE void products(const result t, const int8_t *w, const int32_t *bias, const float *scale,
+                         const int16_t *w_zero, const itg_col *const *x, int32_t k, int32_t rows,
+                         int cols, uint8_t *y) {
+  const int32_t size = t.floats ? 4 : 1;
   int32_t off[ITG_COLS] = {0}, o = 0;
   for (int j = 0; w_zero && j < cols; j++) off[j] = window_sum(x[j], k);
   for (; o + ITG_ROWS <= rows; o += ITG_ROWS) {
     int32_t sum[ITG_COLS * ITG_ROWS];
-    for (int j = 0; j < cols; j++) {
-      for (int r = 0; r < ITG_ROWS; r++) sum[j * ITG_ROWS + r] = bias[o + r];
-    }
+    ITG_UNROLL
+    for (int i = 0; i < cols * ITG_ROWS; i++) sum[i] = ITG_BIAS_FIRST ? bias[o + i % ITG_ROWS] : 0;
     w = itg_block(sum, w, x, k, ITG_ROWS, cols);
+    ITG_UNROLL
     for (int j = 0; j < cols; j++) {
       int32_t *s = sum + j * ITG_ROWS;
       if (w_zero) {
         for (int r = 0; r < ITG_ROWS; r++) s[r] -= off[j] * w_zero[o + r];
       }
-      store(l, s, ITG_ROWS, scale + o * l->per, y, at + j * l->oc + o);
+      store(&t, s, bias + o, ITG_ROWS, scale + o * t.per, y + (j * t.oc + o) * size);
     }
   }
   for (; o < rows; o++) {
     const int8_t *next = w;
     for (int j = 0; j < cols; j++) {
-      int32_t sum[ITG_COLS * ITG_ROWS] = {bias[o]};
+      int32_t sum[ITG_COLS * ITG_ROWS] = {ITG_BIAS_FIRST ? bias[o] : 0};
       next = itg_block(sum, w, x + j, k, 1, 1);
       if (w_zero) *sum -= off[j] * w_zero[o];
-      store(l, sum, 1, scale + o * l->per, y, at + j * l->oc + o);
+      store(&t, sum, bias + o, 1, scale + o * t.per, y + (j * t.oc + o) * size);
     }
     w = next;
   }
+}
+
+// The usual case, with nothing to decide inside: a scale per channel, 8-bit results.
+static __attribute__((noinline)) void usual(const itg_window *l, const int8_t *w,
+                                            const int32_t *bias, const float *scale,
+                                            const itg_col *const *x, int32_t k, int32_t rows,
+                                            uint8_t *y) {
+  const result t = {l->y_zero, 1, l->oc, l->y_flip, l->exact, 0};
+  products(t, w, bias, scale, NULL, x, k, rows, ITG_COLS, y);
+}
+
+static __attribute__((noinline)) void any(const itg_window *l, const int8_t *w,
+                                          const int32_t *bias, const float *scale,
+                                          const int16_t *w_zero, const itg_col *const *x, int32_t k,
+                                          int32_t rows, uint8_t *y) {
+  const result t = {l->y_zero, l->per, l->oc, l->y_flip, l->exact, l->floats};
+  products(t, w, bias, scale, w_zero, x, k, rows, 1, y);
 }
 
 // Bytes of weights of one group: rows of whole units.
@@ -101,10 +128,13 @@ void itg_conv(const itg_window *l, const int8_t *w, const int32_t *bias, const f
   const int direct = ITG_DIRECT && !l->x_flip && l->groups == 1 && l->kh == 1 && l->kw == 1 &&
                      !l->top && !l->left && (l->oh - 1) * l->sh < l->h &&
                      (l->ow - 1) * l->sw < l->w;
+  const int plain = !w_zero && !l->floats && l->per;
+  const int32_t size = l->floats ? 4 : 1;
   itg_col *columns = scratch;
   const itg_col *held[ITG_COLS];
   for (int32_t g = 0; g < l->groups; g++) {
-    int32_t at = g * rows, count = 0;
+    uint8_t *at = (uint8_t *)y + g * rows * size;
+    int32_t count = 0;
     const int8_t *image = x;
     for (int32_t n = 0; n < l->n; n++, image += l->h * l->w * l->c) {
       for (int32_t oy = 0; oy < l->oh; oy++) {
@@ -117,15 +147,19 @@ void itg_conv(const itg_window *l, const int8_t *w, const int32_t *bias, const f
             unfold(l, image, oy, ox, g, to);
             held[count] = to;
           }
-          if (++count == ITG_COLS) {
-            products(l, w, bias, scale, w_zero, held, k, rows, ITG_COLS, y, at);
-            at += ITG_COLS * l->oc;
+          if (++count == ITG_COLS || !plain) {
+            if (plain) {
+              usual(l, w, bias, scale, held, k, rows, at);
+            } else {
+              any(l, w, bias, scale, w_zero, held, k, rows, at);
+            }
+            at += count * l->oc * size;
             count = 0;
           }
         }
       }
     }
-    if (count) products(l, w, bias, scale, w_zero, held, k, rows, 1, y, at);
+    if (count) any(l, w, bias, scale, w_zero, held, k, rows, at);
     w += group_bytes(k, rows);
     bias += rows, scale += rows * l->per;
     if (w_zero) w_zero += rows;

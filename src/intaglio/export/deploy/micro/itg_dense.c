@@ -13,6 +13,7 @@ ITG_INLINE uint32_t last_word(const int8_t *x, int32_t n, uint32_t flip) {
 
 ITG_INLINE void add_word(int32_t *sum, const int8_t *w, uint32_t v, int rows) {
   const uint32_t even = itg_even(v), odd = itg_odd(v);
+  ITG_UNROLL
   for (int r = 0; r < rows; r++) {
     const uint32_t u = itg_word(w + 4 * r);
     sum[r] = itg_dot(itg_even(u), even, sum[r]);
@@ -35,7 +36,7 @@ ITG_INLINE const int8_t *some_rows(const itg_window *l, const int8_t *w, const i
   if (l->floats) {
     for (int r = 0; r < rows; r++) ((float *)y)[o + r] = (float)sum[r] * scale[(o + r) * l->per];
   } else {
-    itg_finish(sum, rows, scale + o * l->per, l->per, l->y_zero, l->y_flip, l->exact,
+    itg_finish(sum, bias + o, rows, scale + o * l->per, l->per, l->y_zero, l->y_flip, l->exact,
                (int8_t *)y + o);
   }
   return w;

@@ -3,10 +3,11 @@
 // A form defines
 //   itg_col              the element of an unfolded window
 //   ITG_ROWS, ITG_COLS   outputs and pixels of the largest block
+//   ITG_BIAS_FIRST       1: sums start with the bias, 0: itg_finish adds it
 //   ITG_DIRECT           1: pixels of i8 may be multiplied where they lie
 //   itg_expand           unfold n bytes
 //   itg_block            add the products of `rows` rows of weights and `cols` windows
-//   itg_finish           requantise n sums
+//   itg_finish           requantise n sums (plus bias)
 //   itg_lanes            four sums of a depthwise convolution, with itg_lanes_start and _add
 #ifndef ITG_FORM_H
 #define ITG_FORM_H
@@ -18,6 +19,7 @@
 #include "itg_micro.h"
 
 #define ITG_INLINE static inline __attribute__((always_inline))
+#define ITG_UNROLL _Pragma("GCC unroll 16")
 #define ITG_ROUND_UP(n, to) (((n) + (to) - 1) / (to) * (to))
 
 #include "itg_round.h"

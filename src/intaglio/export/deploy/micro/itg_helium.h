@@ -9,6 +9,7 @@
 
 #define ITG_ROWS 4
 #define ITG_COLS 1
+#define ITG_BIAS_FIRST 0
 #define ITG_DIRECT 1
 #define ITG_COL_UNIT 1
 
@@ -22,36 +23,42 @@ ITG_INLINE void itg_expand(itg_col *to, const int8_t *from, int32_t n, uint32_t 
   }
 }
 
+// Lanes of the window past its end are zero, so weights may be read past a row; deploy pads the
+// end of all weights.
 ITG_INLINE const int8_t *itg_block(int32_t *sum, const int8_t *w, const itg_col *const *x, int32_t k,
                                    int rows, int cols) {
   const itg_col *p = x[0];
   (void)cols;
   if (rows == 4) {
     int32_t a = sum[0], b = sum[1], c = sum[2], d = sum[3];
-    for (int32_t blocks = k >> 4; blocks > 0; blocks--, p += 16, w += 64) {
+    for (int32_t blocks = k >> 4; blocks > 0; blocks--) {
       const int8x16_t v = vldrbq_s8(p);
+      p += 16;
       a = vmladavaq_s8(a, v, vldrbq_s8(w));
       b = vmladavaq_s8(b, v, vldrbq_s8(w + 16));
       c = vmladavaq_s8(c, v, vldrbq_s8(w + 32));
       d = vmladavaq_s8(d, v, vldrbq_s8(w + 48));
+      w += 64;
     }
     const int32_t rest = k & 15;
     if (rest) {
-      const mve_pred16_t some = vctp8q((uint32_t)rest);
-      const int8x16_t v = vldrbq_z_s8(p, some);  // the other lanes are zero
-      a = vmladavaq_s8(a, v, vldrbq_z_s8(w, some));
-      b = vmladavaq_s8(b, v, vldrbq_z_s8(w + rest, some));
-      c = vmladavaq_s8(c, v, vldrbq_z_s8(w + 2 * rest, some));
-      d = vmladavaq_s8(d, v, vldrbq_z_s8(w + 3 * rest, some));
-      w += 4 * rest;
+      const int8x16_t v = vldrbq_z_s8(p, vctp8q((uint32_t)rest));
+      a = vmladavaq_s8(a, v, vldrbq_s8(w));
+      w += rest;
+      b = vmladavaq_s8(b, v, vldrbq_s8(w));
+      w += rest;
+      c = vmladavaq_s8(c, v, vldrbq_s8(w));
+      w += rest;
+      d = vmladavaq_s8(d, v, vldrbq_s8(w));
+      w += rest;
     }
     sum[0] = a, sum[1] = b, sum[2] = c, sum[3] = d;
     return w;
   }
   int32_t a = sum[0];
-  for (int32_t left = k; left > 0; left -= 16, p += 16) {
-    const mve_pred16_t some = vctp8q((uint32_t)left);
-    a = vmladavaq_s8(a, vldrbq_z_s8(p, some), vldrbq_z_s8(w + (p - x[0]), some));
+  const int8_t *u = w;
+  for (int32_t left = k; left > 0; left -= 16, p += 16, u += 16) {
+    a = vmladavaq_s8(a, vldrbq_z_s8(p, vctp8q((uint32_t)left)), vldrbq_s8(u));
   }
   sum[0] = a;
   return w + k;
@@ -80,16 +87,13 @@ ITG_INLINE void itg_lanes_finish(const itg_lanes *s, int n, const float *scale, 
   }
 }
 
-ITG_INLINE void itg_finish(const int32_t *sum, int n, const float *scale, int32_t per, int32_t zero,
-                           uint32_t flip, uint32_t exact, int8_t *y) {
+ITG_INLINE void itg_finish(const int32_t *sum, const int32_t *bias, int n, const float *scale,
+                           int32_t per, int32_t zero, uint32_t flip, uint32_t exact, int8_t *y) {
   if (n == 1) {
-    *y = (int8_t)((uint32_t)itg_requant(*sum, *scale, zero, exact) ^ flip);
+    *y = (int8_t)((uint32_t)itg_requant(*sum + *bias, *scale, zero, exact) ^ flip);
     return;
   }
-  itg_lanes s = vdupq_n_s32(sum[0]);
-  s = vsetq_lane_s32(sum[1], s, 1);
-  s = vsetq_lane_s32(sum[2], s, 2);
-  s = vsetq_lane_s32(sum[3], s, 3);
+  const itg_lanes s = vaddq_s32(vldrwq_s32(sum), vldrwq_s32(bias));
   itg_lanes_finish(&s, 4, scale, per, zero, flip, exact, y);
 }
 

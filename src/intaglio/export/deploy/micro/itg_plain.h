@@ -4,6 +4,7 @@
 
 #define ITG_ROWS 2
 #define ITG_COLS 2
+#define ITG_BIAS_FIRST 1
 #define ITG_DIRECT 1
 #define ITG_COL_UNIT 1  // elements to which a window is padded
 
@@ -43,8 +44,10 @@ ITG_INLINE const int8_t *itg_block(int32_t *sum, const int8_t *w, const itg_col 
   return w;
 }
 
-ITG_INLINE void itg_finish(const int32_t *sum, int n, const float *scale, int32_t per, int32_t zero,
-                           uint32_t flip, uint32_t exact, int8_t *y) {
+ITG_INLINE void itg_finish(const int32_t *sum, const int32_t *bias, int n, const float *scale,
+                           int32_t per, int32_t zero, uint32_t flip, uint32_t exact, int8_t *y) {
+  (void)bias;
+  ITG_UNROLL
   for (int i = 0; i < n; i++) {
     y[i] = (int8_t)((uint32_t)itg_requant(sum[i], scale[i * per], zero, exact) ^ flip);
   }
