@@ -53,22 +53,24 @@ def deploy(
     *,
     name: str = "model",
     vectors: Sequence[Mapping[str, Array]] = (),
-    weights: str | None = None,
+    weights_in: str = Placement.weights,
     weights_section: str = Placement.weights_section,
     arena_section: str = Placement.arena_section,
     flash: int | None = None,
     ram: int | None = None,
+    small: bool = False,
     overwrite: bool = False,
     **load: Any,
 ) -> Deployed:
     """Write a C project that runs an 8-bit model on `board`; nothing is written if it cannot.
 
-    `vectors` are inputs for the test vectors, random ones by default. `weights` places the weights
-    in "flash", "ram" or, on Linux, a "file". `flash` and `ram` are the bytes of your own part.
+    `vectors` are inputs for the test vectors, random ones by default. `weights_in` places the
+    weights in "flash", "ram" or, on Linux, a "file". `flash` and `ram` are the bytes of your own part.
+    `small` optimises for size on Linux too; boards without Linux are always small.
     Further keywords are those of `intaglio.load`.
     """
     chosen = with_memory(boards.load(board), flash, ram)
-    placement = Placement(weights or "flash", weights_section, arena_section)
+    placement = Placement(weights_in, weights_section, arena_section)
     _check(chosen, name, placement)
     folder = Path(folder)
     _refuse_folder(folder, overwrite)
@@ -94,7 +96,7 @@ def deploy(
     require_fit(chosen, sizes, placement.weights == "ram")
     source = graph.name if isinstance(model, Graph) else Path(model).name
     files = project_files(
-        Contents(name, source, chosen, plan, printer, sizes, placement, tested)
+        Contents(name, source, chosen, plan, printer, sizes, placement, tested, small)
     )
     _write(folder, files)
     return Deployed(folder, chosen.name, sizes, tuple(sorted(printer.kernels)), tuple(files))
@@ -112,7 +114,7 @@ def _check(board: boards.Board, name: str, placement: Placement) -> None:
     places = ("flash", "file") if board.is_linux else ("flash", "ram")
     if placement.weights not in places:
         raise BadInput(
-            f"weights is {placement.weights!r}; {board.name} has {' and '.join(places)}"
+            f"weights_in is {placement.weights!r}; {board.name} has {' and '.join(places)}"
         )
     for section in (placement.weights_section, placement.arena_section):
         if not _SECTION.fullmatch(section):

@@ -40,6 +40,7 @@ class Contents:
     sizes: Sizes
     placement: Placement
     vectors: list[tuple[list[Array], list[Array]]]
+    small: bool = False
 
     @property
     def from_file(self) -> bool:
@@ -110,7 +111,7 @@ def _words(c: Contents, kernels: list[str]) -> dict[str, str]:
         "SYSTEM": "Linux" if board.is_linux else "Generic",
         "PREFIX": board.prefix,
         "FLAGS": board.flags,
-        "OPTIMISE": OPTIMISE[board.kind],
+        "OPTIMISE": "-Os" if c.small else OPTIMISE[board.kind],
         "COMPILER_PACKAGES": board.compiler_packages,
         "QEMU": board.qemu,
         "QEMU_PACKAGES": board.qemu_packages,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
-from intaglio.errors import Unsupported
+from intaglio.errors import BadInput, Unsupported, option
 from intaglio.export.deploy.board import Board, Memory
 
 CODE_BYTES = 30 << 10  # upper bound of kernels, model and start-up
@@ -43,7 +42,7 @@ def with_memory(board: Board, flash: int | None, ram: int | None) -> Board:
         return board
     if board.memory is None:
         name = "flash" if flash is not None else "ram"
-        raise Unsupported(f"deploy: {name} is for boards without an operating system; leave it out")
+        raise BadInput(f"{option(name)} is for boards without an operating system; leave it out")
     sizes = {k: v for k, v in (("flash", flash), ("ram", ram)) if v is not None}
     return replace(board, memory=replace(board.memory, **sizes))
 
@@ -66,10 +65,3 @@ def require_fit(board: Board, sizes: Sizes, weights_in_ram: bool) -> None:
                 f"deploy: the model needs {need:,} bytes of {word} ({parts}), {board.name} has "
                 f"{has:,}; choose a larger part, or a smaller model"
             )
-
-
-def parse_bytes(text: str) -> int:
-    """256K, 1M or a number of bytes."""
-    unit = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}.get(text[-1:].lower(), 1)
-    number = text[:-1] if unit > 1 else text
-    return int(math.floor(float(number) * unit))

@@ -1,9 +1,7 @@
-// Start-up of a bare RISC-V core: stack, initial data, then main; and those functions of
-// string.h that a compiler may call.
+// Start-up of a bare RISC-V core: stack, initial data, then main.
 #include "start.h"
 
 #include <stdint.h>
-#include <string.h>
 
 extern uint32_t stack_top, data_load, data_start, data_end, bss_start, bss_end;
 int main(int argc, char **argv);
@@ -29,38 +27,5 @@ static void __attribute__((used, aligned(4))) fault(void) { board_exit(2); }
 
 __attribute__((naked, noreturn, section(".vectors"))) void reset(void);
 void reset(void) {
-  __asm volatile("la t0, fault\ncsrw mtvec, t0\nla sp, stack_top\nj start");
-}
-
-void *memcpy(void *restrict to, const void *restrict from, size_t n) {
-  char *t = to;
-  for (const char *f = from; n; n--) *t++ = *f++;
-  return to;
-}
-
-void *memmove(void *to, const void *from, size_t n) {
-  char *t = to;
-  const char *f = from;
-  if (t < f) return memcpy(to, from, n);
-  while (n--) t[n] = f[n];
-  return to;
-}
-
-void *memset(void *to, int value, size_t n) {
-  for (char *t = to; n; n--) *t++ = (char)value;
-  return to;
-}
-
-int memcmp(const void *a, const void *b, size_t n) {
-  const unsigned char *p = a, *q = b;
-  for (; n; n--, p++, q++) {
-    if (*p != *q) return *p - *q;
-  }
-  return 0;
-}
-
-size_t strlen(const char *s) {
-  size_t n = 0;
-  while (s[n]) n++;
-  return n;
+  __asm volatile(".option push\n.option arch, +zicsr\nla t0, fault\ncsrw mtvec, t0\n.option pop\nla sp, stack_top\nj start");
 }
