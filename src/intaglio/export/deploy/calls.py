@@ -23,7 +23,7 @@ C_TYPES |= {"i64": "int64_t", "bool": "uint8_t", "u16": "uint16_t", "u32": "uint
 RANK = 6
 
 
-def number(v: float) -> str:
+def number(v: Any) -> str:
     """A float as C that reads back to the same bits."""
     return f"{float(np.float32(v)).hex()}f"
 
@@ -43,7 +43,8 @@ def comment(text: str) -> str:
 
 
 def value(t: Tensor | None) -> Array:
-    assert t is not None and t.data is not None
+    assert t is not None
+    assert t.data is not None
     return t.data
 
 
@@ -115,7 +116,8 @@ def _operands(step: Step) -> tuple[Tensor, Tensor]:
 
 def _pair(p: Printer, step: Step) -> None:
     a, b, y = step.inputs[0], step.inputs[3], step.outputs[0]
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     one = np.float32
     a_scale, b_scale, y_scale = (one(scalar(step.inputs[i])) for i in (1, 4, 6))
     adds = step.op == "qlinear_add"

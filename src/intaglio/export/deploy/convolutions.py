@@ -112,15 +112,14 @@ class Convolution:
             return 0
         direct = self.form != "dsp" and not f["x_flip"] and f["kh"] == f["kw"] == f["groups"] == 1
         direct = direct and not (any(self.step.attrs["pad"]))
-        return 0 if direct else unfolded_bytes(
-            self.products, f["n"] * f["oh"] * f["ow"], self.form
-        )
+        return 0 if direct else unfolded_bytes(self.products, f["n"] * f["oh"] * f["ow"], self.form)
 
     def bias(self) -> Array:
         """The bias with all terms that do not depend on the image."""
         rows = _data(self.step, 1).reshape(self.fields["oc"], -1).astype(np.int64)
         x_zero, zeros = self.fields["x_zero"], self._zeros
-        return _data(self.step, 2) - x_zero * (rows.sum(1) - rows.shape[1] * zeros)
+        whole: Array = _data(self.step, 2) - x_zero * (rows.sum(1) - rows.shape[1] * zeros)
+        return whole
 
     @property
     def _zeros(self) -> Array:

@@ -64,7 +64,8 @@ def _ends(step: Step) -> tuple[Tensor, Tensor, int]:
 def copy(p: Printer, x: Tensor, y: Tensor) -> None:
     """Copy all bytes, unless they lie there already."""
     if (x.memory, x.slot, x.offset) != (y.memory, y.slot, y.offset) or x.fixed:
-        _move(p, x, y, (y.type.size,), *[[y.type.bytes // max(y.type.size, 1)]] * 2)
+        size = y.type.bytes // max(y.type.size, 1)
+        _move(p, x, y, (y.type.size,), [size], [size])
 
 
 def _reshape(p: Printer, step: Step) -> None:

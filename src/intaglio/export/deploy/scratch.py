@@ -20,8 +20,8 @@ def place_scratch(plan: Plan, need: Callable[[Step], int]) -> tuple[list[int], i
     for i in reversed(range(len(plan.steps))):
         step = plan.steps[i]
         used = live.copy()
-        for t in (*step.inputs, *step.outputs):
-            _mark(used, t, True)
+        for used_by in (*step.inputs, *step.outputs):
+            _mark(used, used_by, True)
         if bytes_needed := need(step):
             offsets[i] = _first_gap(used, bytes_needed)
             size = max(size, offsets[i] + bytes_needed)

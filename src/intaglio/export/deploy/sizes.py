@@ -55,10 +55,19 @@ def require_fit(board: Board, sizes: Sizes, weights_in_ram: bool) -> None:
     flash = sizes.weights + sizes.vectors + CODE_BYTES
     ram = sizes.ram + m.stack + (sizes.weights if weights_in_ram else 0)
     for word, need, has, parts in (
-        ("RAM", ram, m.ram, f"arena {sizes.arena:,}, inputs {sizes.inputs:,}, outputs "
-         f"{sizes.outputs:,}, stack {m.stack:,}" + (", weights" if weights_in_ram else "")),
-        ("flash", flash, m.flash, f"weights {sizes.weights:,}, code up to {CODE_BYTES:,}, test "
-         f"vectors {sizes.vectors:,}"),
+        (
+            "RAM",
+            ram,
+            m.ram,
+            f"arena {sizes.arena:,}, inputs {sizes.inputs:,}, outputs "
+            f"{sizes.outputs:,}, stack {m.stack:,}" + (", weights" if weights_in_ram else ""),
+        ),
+        (
+            "flash",
+            flash,
+            m.flash,
+            f"weights {sizes.weights:,}, code up to {CODE_BYTES:,}, test vectors {sizes.vectors:,}",
+        ),
     ):
         if need > has:
             raise Unsupported(

@@ -105,9 +105,7 @@ def weights_source(name: str, data: bytes, section: str, writable: bool) -> str:
     )
 
 
-def vector_files(
-    vectors: Sequence[tuple[Sequence[Array], Sequence[Array]]],
-) -> tuple[str, str]:
+def vector_files(vectors: Sequence[tuple[Sequence[Array], Sequence[Array]]]) -> tuple[str, str]:
     """`vectors.h` and `vectors.c`: inputs and expected outputs as bytes."""
     head = ["#ifndef VECTORS_H", "#define VECTORS_H", "", "#include <stdint.h>", ""]
     head += [f"#define VECTORS {len(vectors)}"]

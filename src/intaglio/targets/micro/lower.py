@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from intaglio import dtypes
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.ops import channels_first, channels_last, reshape
+from intaglio.ops.quantized import lookup
+from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import No, P, Rule, no, rule
 from intaglio.targets.micro.conv import micro_conv
 
@@ -25,8 +28,10 @@ def _why_not(x: Value, w: Value, xs: Value, xz: Value, ws: Value, ys: Value | No
         if v.dtype not in ("i8", "u8"):
             return f"a tensor is {v.dtype}, not 8 bits wide"
     for s in (xs, ws, ys):
-        if s is not None and not (np.isfinite(_data(s)).all() and (_data(s) > 0).all()):
-            return "a scale is not a positive number"
+        if s is not None and not np.isfinite(_data(s)).all():
+            return "a scale is not finite"
+    if ys is not None and not _data(ys).all():
+        return "the scale of the result is zero"
     if xz.type.size != 1 or xs.type.size != 1 or (ys is not None and ys.type.size != 1):
         return "the activations have more than one scale or zero point"
     return None
@@ -116,10 +121,26 @@ def qlinear_matmul_micro(
         return no(f"there are {ws.type.size} scales and {wz.type.size} zero points for {n} columns")
     columns = _data(w).T.reshape(n, k, 1, 1)
     line = reshape(x, shape=(1, 1, x.type.size // k, k))
-    square = {"stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
+    square: dict[str, Any] = {
+        "stride": (1, 1),
+        "pad": (0, 0, 0, 0),
+        "dilation": (1, 1),
+        "groups": 1,
+    }
     y = micro_conv(line, *_operands(columns, xs, ws, wz, ys, None), **_result(xz, yz), **square)
     out: Value = reshape(y, shape=node.outputs[0].shape)
     return out
 
 
-MICRO: tuple[Rule, ...] = (qlinear_conv_micro, qlinear_matmul_micro)
+@rule(P.clip(x))
+def clip_as_lookup(node: Node, x: Value) -> Value | None:
+    """Lower a clip of bytes to a lookup table."""
+    if x.dtype not in ("i8", "u8"):
+        return None
+    every = np.arange(256, dtype=np.uint8).view(dtypes.numpy_of(x.dtype))
+    table = REGISTRY["clip"].body(every, **node.attrs)
+    result: Value = lookup(x, constant(np.ascontiguousarray(table)))
+    return result
+
+
+MICRO: tuple[Rule, ...] = (qlinear_conv_micro, qlinear_matmul_micro, clip_as_lookup)

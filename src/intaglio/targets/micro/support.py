@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from intaglio.ir import Node
+from collections.abc import Callable
+
+from intaglio.ir import Node, Value
 from intaglio.ops.registry import normalize_axis
 
 MAX_RANK = 6
@@ -39,7 +41,7 @@ def _quantised(node: Node) -> str | None:
     return None
 
 
-def _parameters(node: Node) -> list[object]:
+def _parameters(node: Node) -> list[Value | None]:
     pair = node.op in ("qlinear_add", "qlinear_mul")
     return [v for i, v in enumerate(node.inputs) if i and not (pair and i == 3)]
 
@@ -78,7 +80,7 @@ def _softmax(node: Node) -> str | None:
     return _quantised(node)
 
 
-_CHECKS = {
+_CHECKS: dict[str, Callable[[Node], str | None]] = {
     "micro.conv": lambda node: None,
     "cpu.pool": _pool,
     "quantize_linear": _conversion,
