@@ -184,7 +184,7 @@ def require_tools(board: boards.Board) -> None:
 def made_and_run(folder: Path) -> str:
     done = subprocess.run(["make", "run"], cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return "".join(re.findall(r"^vector .*\n", done.stdout, re.M))
+    return "".join(re.findall(r"^vector .*\n", done.stdout + done.stderr, re.M))
 
 
 @pytest.mark.slow

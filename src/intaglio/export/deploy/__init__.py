@@ -65,8 +65,8 @@ def deploy(
     """Write a C project that runs an 8-bit model on `board`; nothing is written if it cannot.
 
     `vectors` are inputs for the test vectors, random ones by default. `weights_in` places the
-    weights in "flash", "ram" or, on Linux, a "file". `flash` and `ram` are the bytes of your own part.
-    `small` optimises for size on Linux too; boards without Linux are always small.
+    weights in "flash", "ram" or, on Linux, a "file". `flash` and `ram` are the bytes of your
+    own part. `small` optimises for size on Linux too; other boards are always small.
     Further keywords are those of `intaglio.load`.
     """
     chosen = with_memory(boards.load(board), flash, ram)

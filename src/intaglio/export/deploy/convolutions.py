@@ -152,6 +152,7 @@ class Convolution:
         scale = _data(self.step, 3)
         per = int((scale != scale[0]).any())
         whole = {"exact": int(self.exact()), "floats": int(floats), "per": per}
+        whole["pairs"] = int(_data(self.step, 1).min(initial=0) > -128)
         layer = p.layer("itg_window", {**self.fields, **whole})
         constants = [self.weights(), self.bias().astype(np.int32), scale if per else scale[:1]]
         zeros = "0" if self.step.inputs[4] is None else p.constant(_data(self.step, 4))

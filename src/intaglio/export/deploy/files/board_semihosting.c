@@ -5,7 +5,16 @@
 #include "board.h"
 #include "start.h"
 
-enum { OPEN = 1, CLOSE = 2, PRINT = 4, WRITE = 5, READ = 6, LENGTH = 12, ARGUMENTS = 21, EXIT = 32 };
+enum {
+  OPEN = 1,
+  CLOSE = 2,
+  PRINT = 4,
+  WRITE = 5,
+  READ = 6,
+  LENGTH = 12,
+  ARGUMENTS = 21,
+  EXIT = 32
+};
 
 #if defined(__riscv)
 static intptr_t host(intptr_t operation, const void *operand) {
@@ -60,6 +69,5 @@ int board_arguments(char *line, size_t bytes) {
 void board_exit(int code) {
   const intptr_t operands[2] = {0x20026, code};  // the application ended
   host(EXIT, operands);
-  for (;;) {
-  }
+  for (;;) {}
 }

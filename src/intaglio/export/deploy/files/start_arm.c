@@ -37,5 +37,5 @@ void reset(void) {
 static void fault(void) { board_exit(2); }
 
 __attribute__((section(".vectors"), used)) static const void *const vectors[16] = {
-    &stack_top, (const void *)reset, (const void *)fault, (const void *)fault,
+    &stack_top,          (const void *)reset, (const void *)fault, (const void *)fault,
     (const void *)fault, (const void *)fault, (const void *)fault};

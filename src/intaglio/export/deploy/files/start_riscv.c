@@ -27,5 +27,7 @@ static void __attribute__((used, aligned(4))) fault(void) { board_exit(2); }
 
 __attribute__((naked, noreturn, section(".vectors"))) void reset(void);
 void reset(void) {
-  __asm volatile(".option push\n.option arch, +zicsr\nla t0, fault\ncsrw mtvec, t0\n.option pop\nla sp, stack_top\nj start");
+  __asm volatile(
+      ".option push\n.option arch, +zicsr\nla t0, fault\ncsrw mtvec, t0\n.option pop\nla sp, "
+      "stack_top\nj start");
 }

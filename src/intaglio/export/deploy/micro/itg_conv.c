@@ -108,10 +108,10 @@ static __attribute__((noinline)) void usual(const itg_window *l, const int8_t *w
   products(t, w, bias, scale, NULL, x, k, rows, ITG_COLS, y);
 }
 
-static __attribute__((noinline)) void any(const itg_window *l, const int8_t *w,
-                                          const int32_t *bias, const float *scale,
-                                          const int16_t *w_zero, const itg_col *const *x, int32_t k,
-                                          int32_t rows, uint8_t *y) {
+static __attribute__((noinline)) void any(const itg_window *l, const int8_t *w, const int32_t *bias,
+                                          const float *scale, const int16_t *w_zero,
+                                          const itg_col *const *x, int32_t k, int32_t rows,
+                                          uint8_t *y) {
   const result t = {l->y_zero, l->per, l->oc, l->y_flip, l->exact, l->floats};
   products(t, w, bias, scale, w_zero, x, k, rows, 1, y);
 }
@@ -140,8 +140,8 @@ void itg_conv(const itg_window *l, const int8_t *w, const int32_t *bias, const f
       for (int32_t oy = 0; oy < l->oh; oy++) {
         for (int32_t ox = 0; ox < l->ow; ox++) {
           if (direct) {
-            held[count] = (const itg_col *)(const void *)(image +
-                                                          (oy * l->sh * l->w + ox * l->sw) * l->c);
+            held[count] =
+                (const itg_col *)(const void *)(image + (oy * l->sh * l->w + ox * l->sw) * l->c);
           } else {
             itg_col *to = columns + count * unit;
             unfold(l, image, oy, ox, g, to);

@@ -41,6 +41,61 @@ ITG_INLINE void channels(const itg_window *l, const int8_t *w, const int32_t *bi
   itg_lanes_finish(&sum, n, scale + c * l->per, l->per, l->y_zero, l->y_flip, l->exact, y + c);
 }
 
+#if defined(ITG_EIGHT)
+// Eight channels of a 3x3 window, whose taps are given: two taps are added in 16 bits.
+ITG_INLINE void eight(const itg_window *l, const int8_t *w, const int32_t *bias, const float *scale,
+                      const int8_t *const *tap, int32_t step, int32_t c, int8_t *y) {
+  itg_eight sum = itg_eight_start(bias + c);
+  const int8_t *v = w + c;
+  ITG_UNROLL
+  for (int t = 0; t < 8; t += 2, v += 2 * step) {
+    const int16x8_t first = itg_eight_products(tap[t] + c, v);
+    itg_eight_add(&sum, vaddq_s16(first, itg_eight_products(tap[t + 1] + c, v + step)));
+  }
+  itg_eight_add(&sum, itg_eight_products(tap[8] + c, v));
+  itg_eight_finish(&sum, scale + c, l->y_zero, l->y_flip, y + c);
+}
+
+static __attribute__((noinline)) int32_t eights(const itg_window *l, const int8_t *w,
+                                                const int32_t *bias, const float *scale,
+                                                const int8_t *const *tap, int8_t *y) {
+  itg_window fixed;
+  fixed.y_flip = l->y_flip, fixed.y_zero = l->y_zero;
+  const int32_t step = l->c;
+  int32_t c = 0;
+  for (; c + 8 <= step; c += 8) eight(&fixed, w, bias, scale, tap, step, c, y);
+  return c;
+}
+
+// Eight channels of a 3x3 window inside of the image.
+static __attribute__((noinline)) int32_t eights_inside(const itg_window *l, const int8_t *w,
+                                                       const int32_t *bias, const float *scale,
+                                                       const inside *in, int8_t *y) {
+  const int32_t step = l->c, column = in->column, line = in->line - 2 * column, zero = l->y_zero;
+  const uint32_t flip = l->y_flip;
+  int32_t c = 0;
+  for (; c + 8 <= step; c += 8) {
+    itg_eight sum = itg_eight_start(bias + c);
+    const int8_t *v = w + c, *p = in->first + c;
+    int16x8_t last = itg_eight_products(p, v);
+    ITG_UNROLL
+    for (int t = 1; t < 9; t++) {
+      v += step;
+      p += t % 3 ? column : line;
+      const int16x8_t next = itg_eight_products(p, v);
+      if (t % 2) {
+        itg_eight_add(&sum, vaddq_s16(last, next));
+      } else {
+        last = next;
+      }
+    }
+    itg_eight_add(&sum, last);
+    itg_eight_finish(&sum, scale + c, zero, flip, y + c);
+  }
+  return c;
+}
+#endif
+
 // All channels of a window inside of the image.
 static __attribute__((noinline)) void window_3x3(const itg_window *l, const int8_t *w,
                                                  const int32_t *bias, const float *scale,
@@ -51,6 +106,9 @@ static __attribute__((noinline)) void window_3x3(const itg_window *l, const int8
   fixed.per = 1;
   const int32_t step = l->c;
   int32_t c = 0;
+#if defined(ITG_EIGHT)
+  if (l->pairs) c = eights_inside(l, w, bias, scale, in, y);
+#endif
   for (; c + 4 <= step; c += 4) {
     channels(&fixed, w, bias, scale, NULL, &local, NULL, 3, 3, step, c, 4, y);
   }
@@ -63,8 +121,13 @@ static __attribute__((noinline)) void window_3x3(const itg_window *l, const int8
 static __attribute__((noinline)) void window_any(const itg_window *l, const int8_t *w,
                                                  const int32_t *bias, const float *scale,
                                                  const int16_t *w_zero, const int8_t *const *tap,
-                                                 int8_t *y) {
+                                                 int usual, int8_t *y) {
   int32_t c = 0;
+#if defined(ITG_EIGHT)
+  if (usual && l->pairs) c = eights(l, w, bias, scale, tap, y);
+#else
+  (void)usual;
+#endif
   for (; c + 4 <= l->c; c += 4) {
     channels(l, w, bias, scale, w_zero, NULL, tap, l->kh, l->kw, l->c, c, 4, y);
   }
@@ -100,7 +163,7 @@ void itg_depthwise(const itg_window *l, const int8_t *w, const int32_t *bias, co
             *to++ = good ? x + at + j * in.column : zeros;
           }
         }
-        window_any(l, w, bias, scale, w_zero, tap, y);
+        window_any(l, w, bias, scale, w_zero, tap, usual, y);
       }
     }
   }

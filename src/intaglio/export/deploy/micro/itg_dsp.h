@@ -54,8 +54,8 @@ ITG_INLINE void itg_expand(itg_col *to, const int8_t *from, int32_t n, uint32_t 
 #define ITG_LOAD_TWO(a, b, p, by) \
   __asm volatile("ldrd %0, %1, [%2], #" #by : "=r"(a), "=r"(b), "+r"(p) : : "memory")
 
-ITG_INLINE const int8_t *itg_block(int32_t *sum, const int8_t *w, const itg_col *const *x, int32_t k,
-                                   int rows, int cols) {
+ITG_INLINE const int8_t *itg_block(int32_t *sum, const int8_t *w, const itg_col *const *x,
+                                   int32_t k, int rows, int cols) {
   const itg_col *p = x[0], *q = x[cols - 1], *end = p + ITG_ROUND_UP(k, 4);
   int32_t a = sum[0], b = sum[1], c = 0, d = 0;
   if (rows == 2 && cols == 2) {

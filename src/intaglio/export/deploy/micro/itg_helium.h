@@ -23,22 +23,27 @@ ITG_INLINE void itg_expand(itg_col *to, const int8_t *from, int32_t n, uint32_t 
   }
 }
 
+// 16 bytes; the compiler would else keep one pointer for four loads and move it.
+ITG_INLINE int8x16_t itg_next(const int8_t **p) {
+  int8x16_t v;
+  __asm volatile("vldrb.8 %q0, [%1], #16" : "=w"(v), "+l"(*p) : : "memory");
+  return v;
+}
+
 // Lanes of the window past its end are zero, so weights may be read past a row; deploy pads the
 // end of all weights.
-ITG_INLINE const int8_t *itg_block(int32_t *sum, const int8_t *w, const itg_col *const *x, int32_t k,
-                                   int rows, int cols) {
+ITG_INLINE const int8_t *itg_block(int32_t *sum, const int8_t *w, const itg_col *const *x,
+                                   int32_t k, int rows, int cols) {
   const itg_col *p = x[0];
   (void)cols;
   if (rows == 4) {
     int32_t a = sum[0], b = sum[1], c = sum[2], d = sum[3];
     for (int32_t blocks = k >> 4; blocks > 0; blocks--) {
-      const int8x16_t v = vldrbq_s8(p);
-      p += 16;
-      a = vmladavaq_s8(a, v, vldrbq_s8(w));
-      b = vmladavaq_s8(b, v, vldrbq_s8(w + 16));
-      c = vmladavaq_s8(c, v, vldrbq_s8(w + 32));
-      d = vmladavaq_s8(d, v, vldrbq_s8(w + 48));
-      w += 64;
+      const int8x16_t v = itg_next(&p);
+      a = vmladavaq_s8(a, v, itg_next(&w));
+      b = vmladavaq_s8(b, v, itg_next(&w));
+      c = vmladavaq_s8(c, v, itg_next(&w));
+      d = vmladavaq_s8(d, v, itg_next(&w));
     }
     const int32_t rest = k & 15;
     if (rest) {
@@ -73,8 +78,8 @@ ITG_INLINE int32x4_t itg_round_lanes(float32x4_t v, int32_t zero, uint32_t flip)
   return veorq_s32(r, vdupq_n_s32((int32_t)flip));
 }
 
-ITG_INLINE void itg_lanes_finish(const itg_lanes *s, int n, const float *scale, int32_t per, int32_t zero,
-                                 uint32_t flip, uint32_t exact, int8_t *y) {
+ITG_INLINE void itg_lanes_finish(const itg_lanes *s, int n, const float *scale, int32_t per,
+                                 int32_t zero, uint32_t flip, uint32_t exact, int8_t *y) {
   (void)exact;
   const mve_pred16_t some = vctp32q((uint32_t)n);
   float32x4_t by = vdupq_n_f32(*scale);
@@ -112,6 +117,40 @@ ITG_INLINE void itg_lanes_add(itg_lanes *s, const int8_t *x, const int8_t *w, ui
   const int32x4_t v = n == 4 ? vldrbq_s32(w) : vldrbq_z_s32(w, some);
   if (flip) u = vsubq_n_s32(vandq_s32(u, vdupq_n_s32(255)), 128);
   *s = vaddq_s32(*s, vmulq_s32(u, v));
+}
+
+// Eight sums of a depthwise convolution: those of even channels and those of odd channels.
+#define ITG_EIGHT 1
+
+typedef struct {
+  int32x4_t even, odd;
+} itg_eight;
+
+ITG_INLINE itg_eight itg_eight_start(const int32_t *bias) {
+  const int32x4x2_t v = vld2q_s32(bias);
+  const itg_eight s = {v.val[0], v.val[1]};
+  return s;
+}
+
+ITG_INLINE int16x8_t itg_eight_products(const int8_t *x, const int8_t *w) {
+  return vmulq_s16(vldrbq_s16(x), vldrbq_s16(w));
+}
+
+// Products of 16 bits, or sums of two: these fit where no weight is -128.
+ITG_INLINE void itg_eight_add(itg_eight *s, int16x8_t v) {
+  s->even = vaddq_s32(s->even, vmovlbq_s16(v));
+  s->odd = vaddq_s32(s->odd, vmovltq_s16(v));
+}
+
+ITG_INLINE void itg_eight_finish(const itg_eight *s, const float *scale, int32_t zero,
+                                 uint32_t flip, int8_t *y) {
+  const float32x4x2_t by = vld2q_f32(scale);
+  const int32x4_t even = vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(s->even), by.val[0]));
+  const int32x4_t odd = vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(s->odd), by.val[1]));
+  int16x8_t v = vqmovntq_s32(vqmovnbq_s32(vdupq_n_s16(0), even), odd);
+  v = vqaddq_n_s16(v, (int16_t)zero);
+  v = vminq_s16(vmaxq_s16(v, vdupq_n_s16(-128)), vdupq_n_s16(127));
+  vstrbq_s16(y, veorq_s16(v, vdupq_n_s16((int16_t)flip)));
 }
 
 #endif

@@ -11,16 +11,17 @@
 #define ITG_RANK 6
 
 typedef struct {
-  int32_t n, h, w, c;           // images, input height, width and channels
-  int32_t oh, ow, oc;           // output height, width and channels
-  int32_t kh, kw, sh, sw;       // kernel, stride
-  int32_t top, left, dh, dw;    // padding before, dilation
-  int32_t groups;               //
-  int32_t x_zero, y_zero;       // zero points as i8
-  uint32_t x_flip, y_flip;      // 0x80 for u8
-  uint32_t exact;               // 1: sums and scales have the bounds of itg_requantize_exact
-  uint32_t floats;              // 1: the result is float(sum) * scale
-  int32_t per;                  // 1: a scale per channel, 0: one for all
+  int32_t n, h, w, c;         // images, input height, width and channels
+  int32_t oh, ow, oc;         // output height, width and channels
+  int32_t kh, kw, sh, sw;     // kernel, stride
+  int32_t top, left, dh, dw;  // padding before, dilation
+  int32_t groups;             //
+  int32_t x_zero, y_zero;     // zero points as i8
+  uint32_t x_flip, y_flip;    // 0x80 for u8
+  uint32_t exact;             // 1: sums and scales have the bounds of itg_requantize_exact
+  uint32_t floats;            // 1: the result is float(sum) * scale
+  uint32_t pairs;             // 1: no weight is -128
+  int32_t per;                // 1: a scale per channel, 0: one for all
 } itg_window;
 
 // Weights are in the order that deploy writes for the chosen form; `w_zero` may be NULL.
@@ -61,8 +62,7 @@ void itg_mul(const itg_pair *l, const int8_t *a, const int8_t *b, int8_t *y);
 
 void itg_lookup(int32_t n, const uint8_t *table, const uint8_t *x, uint8_t *y);
 void itg_quantize(int32_t n, float scale, int32_t zero, uint32_t flip, const float *x, int8_t *y);
-void itg_dequantize(int32_t n, float scale, int32_t zero, uint32_t flip, const int8_t *x,
-                    float *y);
+void itg_dequantize(int32_t n, float scale, int32_t zero, uint32_t flip, const int8_t *x, float *y);
 
 typedef struct {
   int32_t shape[ITG_RANK], x_step[ITG_RANK], y_step[ITG_RANK];  // in bytes

@@ -21,8 +21,8 @@ ITG_INLINE void itg_expand(itg_col *to, const int8_t *from, int32_t n, uint32_t 
 }
 
 // Rows are contiguous. Returns the next rows.
-ITG_INLINE const int8_t *itg_block(int32_t *sum, const int8_t *w, const itg_col *const *x, int32_t k,
-                                   int rows, int cols) {
+ITG_INLINE const int8_t *itg_block(int32_t *sum, const int8_t *w, const itg_col *const *x,
+                                   int32_t k, int rows, int cols) {
   if (rows == 2 && cols == 2) {
     const int8_t *u = w, *v = w + k;
     const itg_col *p = x[0], *q = x[1];

@@ -13,23 +13,23 @@ ITG_INLINE span clipped(int32_t start, int32_t kernel, int32_t by, int32_t size)
   return s;
 }
 
-#define ITG_MAX_POOL(name, type, lowest, load)                                                \
-  void name(const itg_window *l, const type *x, type *y) {                                    \
-    for (int32_t n = 0; n < l->n; n++, x += l->h * l->w * l->c) {                             \
-      for (int32_t oy = 0; oy < l->oh; oy++) {                                                \
-        const span v = clipped(oy * l->sh - l->top, l->kh, l->dh, l->h);                      \
-        for (int32_t ox = 0; ox < l->ow; ox++, y += l->c) {                                   \
-          const span u = clipped(ox * l->sw - l->left, l->kw, l->dw, l->w);                   \
-          for (int32_t c = 0; c < l->c; c++) y[c] = lowest;                                   \
-          for (int32_t i = v.from; i < v.to; i++) {                                           \
-            for (int32_t j = u.from; j < u.to; j++) {                                         \
+#define ITG_MAX_POOL(name, type, lowest, load)                                                 \
+  void name(const itg_window *l, const type *x, type *y) {                                     \
+    for (int32_t n = 0; n < l->n; n++, x += l->h * l->w * l->c) {                              \
+      for (int32_t oy = 0; oy < l->oh; oy++) {                                                 \
+        const span v = clipped(oy * l->sh - l->top, l->kh, l->dh, l->h);                       \
+        for (int32_t ox = 0; ox < l->ow; ox++, y += l->c) {                                    \
+          const span u = clipped(ox * l->sw - l->left, l->kw, l->dw, l->w);                    \
+          for (int32_t c = 0; c < l->c; c++) y[c] = lowest;                                    \
+          for (int32_t i = v.from; i < v.to; i++) {                                            \
+            for (int32_t j = u.from; j < u.to; j++) {                                          \
               const type *p = x + ((v.start + i * l->dh) * l->w + u.start + j * l->dw) * l->c; \
               for (int32_t c = 0; c < l->c; c++) y[c] = load(p[c]) > y[c] ? load(p[c]) : y[c]; \
-            }                                                                                 \
-          }                                                                                   \
-        }                                                                                     \
-      }                                                                                       \
-    }                                                                                         \
+            }                                                                                  \
+          }                                                                                    \
+        }                                                                                      \
+      }                                                                                        \
+    }                                                                                          \
   }
 
 #define ITG_AS_IS(v) (v)
@@ -59,7 +59,8 @@ void itg_avg_pool(const itg_window *l, float x_scale, float y_scale, int32_t cou
           int32_t sum = -met * l->x_zero;
           for (int32_t i = v.from; i < v.to; i++) {
             const int8_t *p = x + ((v.start + i * l->dh) * l->w + u.start) * l->c + c;
-            for (int32_t j = u.from; j < u.to; j++) sum += itg_load(p + j * l->dw * l->c, l->x_flip);
+            for (int32_t j = u.from; j < u.to; j++)
+              sum += itg_load(p + j * l->dw * l->c, l->x_flip);
           }
           y[c] = (int8_t)((uint32_t)itg_round((float)sum * factor, l->y_zero) ^ l->y_flip);
         }

@@ -57,8 +57,6 @@ ITG_INLINE int32_t itg_requant(int32_t sum, float scale, int32_t zero, uint32_t 
 }
 #endif
 
-ITG_INLINE int32_t itg_load(const int8_t *x, uint32_t flip) {
-  return (int8_t)((uint8_t)*x ^ flip);
-}
+ITG_INLINE int32_t itg_load(const int8_t *x, uint32_t flip) { return (int8_t)((uint8_t)*x ^ flip); }
 
 #endif

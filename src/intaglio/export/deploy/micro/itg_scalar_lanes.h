@@ -20,8 +20,8 @@ ITG_INLINE itg_lanes itg_lanes_sum(const itg_lanes *a, const itg_lanes *b) {
   return s;
 }
 
-ITG_INLINE void itg_lanes_finish(const itg_lanes *s, int n, const float *scale, int32_t per, int32_t zero,
-                                 uint32_t flip, uint32_t exact, int8_t *y) {
+ITG_INLINE void itg_lanes_finish(const itg_lanes *s, int n, const float *scale, int32_t per,
+                                 int32_t zero, uint32_t flip, uint32_t exact, int8_t *y) {
   ITG_UNROLL
   for (int i = 0; i < n; i++) {
     y[i] = (int8_t)((uint32_t)itg_requant(s->of[i], scale[i * per], zero, exact) ^ flip);
