@@ -68,8 +68,8 @@ def command(
 
     \b
     intaglio deploy model.int8.onnx --board cortex-m4 -o project
-    intaglio deploy model.tflite --board cortex-m55 --ram 256K --flash 1M -o project
-    intaglio deploy model.tflite --board linux-aarch64 --weights-in file -o project
+    intaglio deploy m.tflite --board cortex-m55 --ram 256K --flash 1M -o project
+    intaglio deploy m.tflite --board linux-aarch64 --weights-in file -o project
     Then: make -C project run
     """
     from intaglio.export.deploy import deploy
