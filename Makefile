@@ -70,7 +70,7 @@ lint: $(VENV)/dev
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/mypy
-	git ls-files 'csrc/*.[ch]' 'examples/*.[ch]' | xargs $(BIN)/clang-format --dry-run -Werror
+	git ls-files 'csrc/*.[ch]' 'examples/*.[ch]' 'src/*.h' 'src/*/micro/*.c' 'src/*/files/[bs]*.c' | xargs $(BIN)/clang-format --dry-run -Werror
 
 wheel: $(VENV)/created
 	rm -rf build/wheel && mkdir -p build/wheel/tree

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from intaglio.errors import QueueFull as QueueFull
     from intaglio.errors import RunError as RunError
     from intaglio.errors import Unsupported as Unsupported
+    from intaglio.export.deploy import deploy as deploy
     from intaglio.export.onnx import save_onnx as save_onnx
     from intaglio.export.onnx import to_onnx as to_onnx
     from intaglio.frontends import load as load
@@ -51,6 +52,7 @@ _LAZY = {
     "optimize": "intaglio.compiler",
     "compile": "intaglio.compiler",
     "CompileOptions": "intaglio.compile_options",
+    "deploy": "intaglio.export.deploy",
     "to_onnx": "intaglio.export.onnx",
     "save_onnx": "intaglio.export.onnx",
     "Graph": "intaglio.ir",

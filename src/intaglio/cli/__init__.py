@@ -16,6 +16,7 @@ from intaglio.startup import restore_interrupt
 
 COMMANDS = {  # name -> line of the group's help; the module is imported when the command is called
     "compile": "Compile a model into a package (.itg) for a CPU or chip.",
+    "deploy": "Write a C project that runs an 8-bit model on a board.",
     "run": "Run a package or a model on arrays.",
     "optimize": "Optimise a model and write it as ONNX.",
     "edit": "Cut, change or rename parts of an ONNX model, and check the result.",

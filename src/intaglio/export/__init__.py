@@ -1,1 +1,1 @@
-"""Export to other formats: ONNX."""
+"""Export to other formats: ONNX, and C projects for boards."""

@@ -1,0 +1,162 @@
+"""Prints convolutions and poolings: fields of their windows, packed weights, temporary memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intaglio.export.deploy.packing import pack_dense, pack_rows, unfolded_bytes
+from intaglio.ir import Array
+from intaglio.plan import Step, Tensor
+
+if TYPE_CHECKING:
+    from intaglio.export.deploy.calls import Printer
+
+MAX_EXACT_SUM = 1 << 24  # whole numbers below it are exact in f32
+MAX_EXACT_RESULT = 1 << 14
+EXACT_SCALES = (2.0**-24, 2.0**7)
+
+
+def window_fields(step: Step, x_zero: int = 0, y_zero: int = 0) -> dict[str, Any]:
+    """The fields of itg_window of a convolution or pooling; images of one line have height 1."""
+    x, y = step.inputs[0], step.outputs[0]
+    assert x is not None
+    ins, outs, attrs = list(x.type.shape), list(y.type.shape), dict(step.attrs)
+    kernel = tuple(attrs["kernel"]) if "kernel" in attrs else _tensor(step, 1).type.shape[1:3]
+    line = len(ins) == 3
+    if line:
+        ins.insert(1, 1)
+        outs.insert(1, 1)
+        kernel = (1, *kernel)
+    stride, dilation = ((1,) * line + tuple(attrs[k]) for k in ("stride", "dilation"))
+    top, left = (0, attrs["pad"][0]) if line else attrs["pad"][:2]
+    u8 = {t: 128 * (v.type.dtype == "u8") for t, v in (("x", x), ("y", y))}
+    return {
+        **dict(zip(("n", "h", "w", "c"), ins, strict=True)),
+        **dict(zip(("oh", "ow", "oc"), outs[1:], strict=True)),
+        "kh": kernel[0],
+        "kw": kernel[1],
+        "sh": stride[0],
+        "sw": stride[1],
+        "top": top,
+        "left": left,
+        "dh": dilation[0],
+        "dw": dilation[1],
+        "groups": attrs.get("groups", 1),
+        "x_zero": x_zero - u8["x"],
+        "y_zero": y_zero - u8["y"],
+        "x_flip": u8["x"],
+        "y_flip": u8["y"],
+    }
+
+
+def _tensor(step: Step, i: int) -> Tensor:
+    t = step.inputs[i]
+    assert t is not None
+    return t
+
+
+def _data(step: Step, i: int) -> Array:
+    data = _tensor(step, i).data
+    assert data is not None
+    return data
+
+
+@dataclass
+class Convolution:
+    """A step micro.conv in one form of the kernels."""
+
+    step: Step
+    form: str
+    pointer_bytes: int
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        attrs = self.step.attrs
+        return window_fields(self.step, attrs["x_zero"], attrs["y_zero"])
+
+    @property
+    def is_depthwise(self) -> bool:
+        f = self.fields
+        return bool(f["groups"] == f["c"] == f["oc"] > 1 and self.step.attrs["dtype"] != "f32")
+
+    @property
+    def is_dense(self) -> bool:
+        """One window that is the whole image, in a form with a kernel for it."""
+        f = self.fields
+        whole = (f["n"], f["groups"], f["oh"], f["ow"]) == (1, 1, 1, 1)
+        same = (f["kh"], f["kw"]) == (f["h"], f["w"]) and not any(self.step.attrs["pad"])
+        return self.form == "dsp" and whole and same
+
+    @property
+    def kernel(self) -> str:
+        """The C file and function."""
+        return "depthwise" if self.is_depthwise else "dense" if self.is_dense else "conv"
+
+    @property
+    def products(self) -> int:
+        """Products of one output."""
+        f = self.fields
+        return int(f["kh"] * f["kw"] * (f["c"] // f["groups"]))
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of temporary memory."""
+        f = self.fields
+        if self.is_depthwise:
+            return int(self.pointer_bytes * self.products + f["c"])
+        if self.is_dense:
+            return 0
+        direct = self.form != "dsp" and not f["x_flip"] and f["kh"] == f["kw"] == f["groups"] == 1
+        direct = direct and not (any(self.step.attrs["pad"]))
+        return 0 if direct else unfolded_bytes(self.products, f["n"] * f["oh"] * f["ow"], self.form)
+
+    def bias(self) -> Array:
+        """The bias with all terms that do not depend on the image."""
+        rows = _data(self.step, 1).reshape(self.fields["oc"], -1).astype(np.int64)
+        x_zero, zeros = self.fields["x_zero"], self._zeros
+        whole: Array = _data(self.step, 2) - x_zero * (rows.sum(1) - rows.shape[1] * zeros)
+        return whole
+
+    @property
+    def _zeros(self) -> Array:
+        zeros = self.step.inputs[4]
+        return np.zeros(self.fields["oc"], np.int64) if zeros is None else _data(self.step, 4)
+
+    def exact(self) -> bool:
+        """Whether all sums and scales have the bounds of the integer requantisation."""
+        rows = _data(self.step, 1).reshape(self.fields["oc"], -1).astype(np.int64)
+        farthest = max(127 - self.fields["x_zero"], self.fields["x_zero"] + 128)
+        sums = np.abs(rows - self._zeros.astype(np.int64)[:, None]).sum(1) * farthest
+        sums, scale = sums + np.abs(_data(self.step, 2)), _data(self.step, 3)
+        within = (scale >= EXACT_SCALES[0]) & (scale < EXACT_SCALES[1])
+        return bool((sums < MAX_EXACT_SUM).all() and (sums * scale < MAX_EXACT_RESULT).all()) and (
+            bool(within.all())
+        )
+
+    def weights(self) -> Array:
+        """Weights in the order that the kernel reads."""
+        w, f = _data(self.step, 1), self.fields
+        if self.is_depthwise:
+            return np.ascontiguousarray(w[:, :, :, 0].transpose(1, 2, 0))
+        if self.is_dense:
+            return pack_dense(w.reshape(f["oc"], -1))
+        rows = w.reshape(f["groups"], f["oc"] // f["groups"], -1)
+        return np.concatenate([pack_rows(group, self.form) for group in rows])
+
+    def call(self, p: Printer, scratch: str) -> None:
+        floats = self.step.attrs["dtype"] == "f32"
+        scale = _data(self.step, 3)
+        per = int((scale != scale[0]).any())
+        whole = {"exact": int(self.exact()), "floats": int(floats), "per": per}
+        whole["pairs"] = int(_data(self.step, 1).min(initial=0) > -128)
+        layer = p.layer("itg_window", {**self.fields, **whole})
+        constants = [self.weights(), self.bias().astype(np.int32), scale if per else scale[:1]]
+        zeros = "0" if self.step.inputs[4] is None else p.constant(_data(self.step, 4))
+        x, y = self.step.inputs[0], self.step.outputs[0]
+        name = self.kernel
+        places = p.address(x), p.address(y, "float" if floats else "int8_t"), scratch
+        p.call(name, f"itg_{name}", layer, *map(p.constant, constants), zeros, *places)

@@ -1,0 +1,211 @@
+"""`intaglio deploy`: projects build without warnings, and compute the bytes of Python."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from tests.export.deploy_nets import Net, build, every_kernel
+from tests.shared_models import SHARED
+
+import intaglio
+from intaglio import ops
+from intaglio.cli import cli
+from intaglio.errors import BadFile, BadInput, Unsupported
+from intaglio.export.deploy import board as boards
+from intaglio.export.deploy.scratch import place_scratch
+from intaglio.ir import Graph, Type, Value
+from intaglio.plan import Plan, Step, Tensor
+
+KINDS = [("i8", "i8"), ("u8", "u8")]
+MODELS = ("pretrainedResnet_quant", "kws_ref_model", "vww_96_int8", "ad01_int8")
+needs_gcc = pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc: apt install gcc")
+
+
+def run(program: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [str(program), *arguments], cwd=program.parent, capture_output=True, text=True, timeout=60
+    )
+    return f"{done.stdout}{done.returncode}"
+
+
+@needs_gcc
+@pytest.mark.parametrize(("dtype", "weights"), KINDS)
+def test_projects_compute_the_bytes_of_python(tmp_path: Path, dtype: str, weights: str):
+    graph = every_kernel(dtype, weights)
+    made = intaglio.deploy(graph, "linux-aarch64", tmp_path)
+    assert set(made.kernels) == {"conv", "depthwise", "elementwise", "move", "pool", "softmax"}
+    for define in ("-DITG_PLAIN", "-DITG_SOFT_FLOAT"):  # floats, then the integer requantisation
+        assert run(build(tmp_path, define)) == "vector 0: ok\nvector 1: ok\n0"
+    x = np.random.default_rng(1).integers(0, 256, graph.inputs[0].shape).astype(np.uint8)
+    x = x.view(np.uint8 if dtype == "u8" else np.int8)
+    x.tofile(tmp_path / "x.bin")
+    outs = [f"{n}.bin" for n in graph.output_names]
+    assert run(tmp_path / "run", "x.bin", *outs) == "0"
+    want = intaglio.interpret(graph, {"x": x})
+    with intaglio.open(intaglio.compile(graph)) as session:
+        compiled = session.run({"x": x})
+    for name in graph.output_names:
+        assert (tmp_path / f"{name}.bin").read_bytes() == want[name].tobytes()
+        assert compiled[name].tobytes() == want[name].tobytes()
+
+
+@needs_gcc
+def test_wrong_results_are_found_and_weights_may_be_a_file(tmp_path: Path):
+    intaglio.deploy(every_kernel(), "linux-aarch64", tmp_path, weights_in="file", name="net")
+    program = build(tmp_path)
+    assert run(program).endswith("ok\n0")
+    weights = bytearray((tmp_path / "net.weights").read_bytes())
+    weights[0] ^= 0x40
+    (tmp_path / "net.weights").write_bytes(weights)
+    assert "WRONG" in run(program)
+    (tmp_path / "net.weights").write_bytes(weights[:-1])
+    assert run(program) == "net.weights is missing or has another size\n2"
+
+
+def test_the_library_has_no_heap_stdio_or_threads(tmp_path: Path):
+    intaglio.deploy(every_kernel(), "cortex-m4", tmp_path)
+    for path in [tmp_path / "model.c", *tmp_path.glob("itg/*")]:
+        text = path.read_text()
+        assert not re.search(r"\b(malloc|calloc|free|printf|fopen|pthread\w*)\s*\(", text), path
+        assert set(re.findall(r"#include <(\S+)>", text)) <= {
+            "stdint.h", "stddef.h", "string.h", "arm_mve.h"
+        }  # fmt: skip
+    assert '.itg_arena"' in (tmp_path / "model.c").read_text()
+    assert '.itg_weights"' in (tmp_path / "model_weights.c").read_text()
+
+
+REFUSED = {
+    "no room": ({"board": "cortex-m4", "ram": 4096}, Unsupported, "bytes of RAM"),
+    "no flash": ({"board": "cortex-m4", "flash": 8192}, Unsupported, "bytes of flash"),
+    "no board": ({"board": "cortex-m99"}, BadInput, "no board is called 'cortex-m99'"),
+    "no file": ({"board": "cortex-m3", "weights_in": "file"}, BadInput, "has flash and ram"),
+    "no name": ({"board": "cortex-m3", "name": "a b"}, BadInput, "a C identifier"),
+    "no section": ({"board": "cortex-m3", "arena_section": 'x"'}, BadInput, "section is"),
+    "linux": ({"board": "linux-armv7", "ram": 4096}, BadInput, "without an operating system"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_refusals_write_nothing(tmp_path: Path, why: str):
+    keywords, error, words = REFUSED[why]
+    with pytest.raises(error, match=re.escape(words)) as e:
+        intaglio.deploy(every_kernel(), folder=tmp_path / "p", **keywords)
+    assert "\n" not in str(e.value)
+    assert not (tmp_path / "p").exists()
+
+
+def test_an_unsupported_op_is_one_line_and_exit_code_2(tmp_path: Path):
+    x = Value(Type("f32", (1, 4)), "x")
+    graph = Graph([x], [ops.exp(x)], ["y"])
+    intaglio.save_onnx(graph, tmp_path / "m.onnx")
+    out = tmp_path / "p"
+    command = ["deploy", str(tmp_path / "m.onnx"), "--board", "cortex-m4", "-o", str(out)]
+    done = subprocess.run(
+        [sys.executable, "-m", "intaglio", *command], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "no op 'exp'" in done.stderr
+    assert not out.exists()
+
+
+def test_the_command_prints_sizes_beforehand_and_keeps_other_files(tmp_path: Path):
+    x = Value(Type("i8", (1, 4, 5, 5)), "x")
+    intaglio.save_onnx(Graph([x], [Net().conv(x, 4, 3)], ["y"]), tmp_path / "m.onnx")
+    out = tmp_path / "p"
+    command = ["deploy", str(tmp_path / "m.onnx"), "--board", "riscv32", "-o", str(out)]
+    first = CliRunner().invoke(cli, command, catch_exceptions=False)
+    assert "RAM" in first.output
+    assert "arena" in first.output
+    again = CliRunner().invoke(cli, command)
+    assert "not empty" in str(again.exception)
+
+
+@pytest.mark.parametrize("name", boards.names())
+def test_boards_are_read(name: str):
+    board = boards.load(name)
+    assert (board.memory is None) == name.startswith("linux-")
+    assert board.form in ("plain", "dsp", "helium")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("form", '"neon"'),
+        ("kind", "3"),
+        ("flags", '"$(rm x)"'),
+        ("ram", "-1"),
+        ("pointer_bytes", "99"),
+    ],
+)
+def test_a_bad_board_is_one_line(tmp_path: Path, change: tuple[str, str]):
+    key, value = change
+    text = (boards.BOARDS / "cortex-m4.toml").read_text()
+    (tmp_path / "b.toml").write_text(re.sub(rf"^{key} = .*", f"{key} = {value}", text, flags=re.M))
+    with pytest.raises(BadFile, match=rf"b.toml: \S*{key} is"):
+        boards.load(str(tmp_path / "b.toml"))
+
+
+def test_scratch_lies_in_free_bytes():
+    def tensor(at: int, size: int) -> Tensor:
+        return Tensor(Type("i8", (size,)), "arena", at)
+
+    a, b, c = tensor(0, 64), tensor(64, 64), tensor(0, 32)
+    source, out = Tensor(Type("i8", (64,)), "input"), Tensor(Type("i8", (32,)), "output")
+    steps = [
+        Step("s", [source], [a]),
+        Step("s", [a], [b]),
+        Step("s", [b], [c]),
+        Step("s", [c], [out]),
+    ]
+    offsets, size = place_scratch(Plan([source], [out], steps, 128), lambda step: 20)
+    assert offsets == [64, 128, 32, 32]
+    assert size == 160
+
+
+# ---- every board in its emulator -----------------------------------------------------------------
+def require_tools(board: boards.Board) -> None:
+    for tool, packages in (
+        (f"{board.prefix}gcc", board.compiler_packages),
+        (board.qemu, board.qemu_packages),
+        ("cmake", "cmake"),
+    ):
+        if not shutil.which(tool):
+            pytest.skip(f"needs {tool}: apt install {packages}")
+
+
+def made_and_run(folder: Path) -> str:
+    done = subprocess.run(["make", "run"], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return "".join(re.findall(r"^vector .*\n", done.stdout + done.stderr, re.M))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("name", boards.names())
+def test_every_board_in_qemu(tmp_path: Path, name: str, kind: tuple[str, str]):
+    require_tools(boards.load(name))
+    intaglio.deploy(every_kernel(*kind), name, tmp_path)
+    assert made_and_run(tmp_path) == "vector 0: ok\nvector 1: ok\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", ["cortex-m4", "cortex-m55", "cortex-m3"])
+def test_mlperf_tiny_in_qemu(tmp_path: Path, name: str, model: str):
+    path = SHARED / "models" / "tflite" / f"{model}.tflite"
+    if not path.exists():
+        pytest.skip(f"needs {path}")
+    require_tools(boards.load(name))
+    made = intaglio.deploy(path, name, tmp_path)
+    assert made_and_run(tmp_path) == "vector 0: ok\nvector 1: ok\n"
+    assert made.sizes.weights <= path.stat().st_size
+    arena = dict(zip(MODELS, (54_996, 22_820, 100_708, 2_580), strict=True))  # of TFLM
+    assert made.sizes.ram < arena[model]
