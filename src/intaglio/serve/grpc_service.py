@@ -213,6 +213,31 @@ def _handler(server: Server, service: GrpcService, method: str) -> Any:
     )
 
 
+def _stream_handler(server: Server, service: GrpcService) -> Any:
+    """ModelStreamInfer: requests one after the other; an error ends none but its own."""
+    response, token = CLASSES["ModelStreamInferResponse"], server.settings.token
+
+    async def answers(messages: Any, context: Any) -> Any:
+        if token is not None:
+            sent = dict(context.invocation_metadata() or ())
+            try:
+                check_token(token, str(sent.get("authorization", "")))
+            except Refused as e:
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(e))
+        async for message in messages:
+            try:
+                yield response(infer_response=await service.model_infer(message))
+            except Refused as e:
+                server.metrics.refused(e.reason)
+                yield response(error_message=str(e))
+
+    return grpc.stream_stream_rpc_method_handler(
+        answers,
+        request_deserializer=CLASSES["ModelInferRequest"].FromString,
+        response_serializer=response.SerializeToString,
+    )
+
+
 async def start_grpc(server: Server) -> tuple[Any, int]:
     """The running gRPC server and its port."""
     settings, service = server.settings, GrpcService(server)
@@ -226,6 +251,7 @@ async def start_grpc(server: Server) -> tuple[Any, int]:
         ]
     )
     handlers = {method: _handler(server, service, method) for method in METHODS}
+    handlers["ModelStreamInfer"] = _stream_handler(server, service)
     made.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     address = f"{settings.host}:{settings.grpc_port}"
     try:
