@@ -31,8 +31,8 @@ def command(
     POST /v2/repository/models/NAME/load.
 
     \b
-    intaglio publish model.itg repository/                  the next version of 'model'
-    intaglio publish model.itg repository/ --name cats --load http://127.0.0.1:8000
+    intaglio publish model.itg repository     the next version of 'model'
+    intaglio publish model.itg repository --load http://127.0.0.1:8000
     """
     from intaglio.serve.publish import publish, request_load
 

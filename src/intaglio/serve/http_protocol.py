@@ -8,7 +8,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from intaglio.serve.settings import ServeSettings
 
@@ -18,6 +22,37 @@ IDLE, HEADERS, BODY = "idle", "headers", "body"  # what of a request has arrived
 TOO_LONG = b"the headers are too long"
 TOO_SLOW = b"the request took too long to arrive"
 TOO_MANY = b"too many connections are open"
+
+
+class WholeAnswer(RequestResponseCycle):
+    """A request whose answer is written by one system call. The application sends it in one body,
+    with its length and headers of its own."""
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        parts = [STATUS_LINE[self._start["status"]]]
+        for name, value in self._start["headers"]:
+            if name == b"connection":  # the application only ever closes
+                self.keep_alive = False
+            else:
+                parts += (name, b": ", value, b"\r\n")
+        if not self.keep_alive:
+            parts.append(b"connection: close\r\n")
+        parts.append(b"\r\n")
+        if self.scope["method"] != "HEAD":
+            parts.append(message["body"])
+        self.response_started = self.response_complete = True
+        self.transport.write(b"".join(parts))
+        self.message_event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -64,6 +99,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._at, self._header_bytes = BODY, 0
         super().on_headers_complete()
+        self.cycle.__class__ = WholeAnswer  # its task has not begun
 
     def on_body(self, body: bytes) -> None:
         cycle = self.cycle
