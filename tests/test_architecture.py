@@ -51,7 +51,7 @@ LAYERS = [
     ("quant",),
     ("analysis", "vision"),
     ("matmul", "edit"),
-    ("compat",),
+    ("compat", "serve"),
     ("cli",),
     ("__main__", "__init__"),
 ]

@@ -102,3 +102,17 @@ def test_real_models(name):
     if not path.exists():
         pytest.skip(f"{path} is not there")
     compare(path, "1..3", 2)
+
+
+def test_a_list_of_batches_gives_a_plan_for_each():
+    proto = model("(float[1,3] x) => (float[1,3] y) { y = Sigmoid(x) }")
+    package = intaglio.compile(proto, batch=[4, 1, 4])
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+    with intaglio.open(package) as session, session.clone(plan=1) as largest:
+        assert largest.inputs["x"].shape == (4, 3)
+        whole = largest.run({"x": x})["y"]
+        assert np.array_equal(session.run({"x": x[:1]})["y"], whole[:1])
+        assert np.array_equal(session.run({"x": x[:3]})["y"], whole[:3])  # padded
+    for wrong in ([], [0, 1], list(range(1, 70))):
+        with pytest.raises(BadInput):
+            intaglio.compile(proto, batch=wrong)

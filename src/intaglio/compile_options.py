@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,9 +38,10 @@ class CompileOptions:
     # Whether to time the alternatives for each layer on this machine and keep the fastest. A Tuning
     # sets the time limit and the number of threads. Times are cached on disk.
     tune: bool | Tuning = False
-    # Number of images that the package takes at once, or its range ("1..8"), for a model that is
-    # made for one image or leaves its batch open. None: as the model says.
-    batch: int | str | None = None
+    # Number of images that the package takes at once, its range ("1..8"), or a list of numbers, of
+    # which each gets a plan ([1, 4, 8]), for a model that is made for one image or leaves its batch
+    # open. None: as the model says.
+    batch: int | str | Sequence[int] | None = None
     # Number of NPU cores that share the work.
     cores: int = 1
     # Whether each layer becomes an NPU program of its own.
@@ -65,6 +66,11 @@ class CompileOptions:
             raise BadInput(f"npu_code is {self.npu_code!r}; it is one of {', '.join(NPU_CODES)}")
         if isinstance(self.batch, str):
             parse_range("batch", self.batch)
+        elif isinstance(self.batch, list | tuple):
+            if not self.batch:
+                raise BadInput("batch is an empty list; give at least one number of images")
+            numbers = {whole_number("batch", n, 1) for n in self.batch}
+            object.__setattr__(self, "batch", tuple(sorted(numbers)))
         elif self.batch is not None:
             whole_number("batch", self.batch, 1)
         if self.precision is not None:

@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from intaglio.passes.partition_report import Partition
 from intaglio.passes.prune import Pruned
 from intaglio.plan import Plan, Tensor
 from intaglio.replace_constants import replace_constants
-from intaglio.size_lists import variants
+from intaglio.size_lists import variants, with_batches
 from intaglio.tune import Decision, Decisions, Tuned, Tuner, Tuning
 from intaglio.tune.replay import Replayed
 
@@ -148,14 +148,15 @@ def _traced(
         from intaglio.npu.chips.packaged import target_of
 
         chip = target_of(chip)
-    sizes = variants(load)
+    sizes = with_batches(variants(load), options.batch)
     lowered, pool = [], ConstantPool() if len(sizes) > 1 else None
-    for i, at in enumerate(sizes):
+    for i, (at, batch) in enumerate(sizes):
         if len(sizes) > 1:
             progress.report("compiling for each size", i, len(sizes))
         chosen = again.choices[i] if i < len(again.choices) else []
         decisions = Replayed(chosen) if chosen else Decisions()
-        lowered.append(_lowered(chip, options, model, at, pool, decisions, again.constants))
+        one = replace(options, batch=batch)
+        lowered.append(_lowered(chip, one, model, at, pool, decisions, again.constants))
     origin = recipe.of_compilation(options, load, [one.decisions for one in lowered])
     lowered.sort(key=lambda one: sum(t.size for t in one.plan.inputs if t is not None))
     return _packed(chip, options, lowered, {} if options.strip else origin)
@@ -190,6 +191,7 @@ def _lowered(
         decisions = tuner = Tuner(host, tuning, options.level, options.disable)
         measuring = [passes.Pass("measure", tuner, level=2, finds="tuned")]
     progress.report("reading the model")
+    assert options.batch is None or isinstance(options.batch, int | str)
     graph = _graph(model, load, options.batch)
     if constants is not None:
         replace_constants(graph, constants)

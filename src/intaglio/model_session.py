@@ -146,11 +146,14 @@ class ModelSession(Session):
         pool: ThreadPool | None = None,
         internal: InternalMemory | None = None,
         core_mask: CoreMask | None = None,
+        plan: int | None = None,
     ) -> ModelSession:
         """Another session of the same model, with its own memory and state.
 
         Both share what they compile, and its weights. What is not given is as in this session.
         """
+        if plan is not None:
+            raise BadInput("a session of a model file has no numbered plans; open a package")
         other = object.__new__(ModelSession)
         other.keep, other._plans = self.keep, self._plans
         other._start(self._settings.but(threads, pool, internal, core_mask), self._background)

@@ -320,12 +320,13 @@ class Session:
         pool: ThreadPool | None = None,
         internal: InternalMemory | None = None,
         core_mask: CoreMask | None = None,
+        plan: int | None = None,
     ) -> Session:
         """Another session over the same weights, with its own memory and state.
 
         What is not given is as in this session.
         """
-        settings = self._settings.but(threads, pool, internal, core_mask)
+        settings = self._settings.but(threads, pool, internal, core_mask, plan)
         other = object.__new__(Session)
         native = NativeSession(self._native.model, settings)
         copy_layouts(self._native, native)

@@ -58,11 +58,14 @@ class SessionSettings:
         pool: ThreadPool | None,
         internal: InternalMemory | None,
         core_mask: CoreMask | None = None,
+        plan: int | None = None,
     ) -> SessionSettings:
         """These settings with what is not None changed."""
         changed = replace(self, internal=require_internal(internal) or self.internal)
         if core_mask is not None:
             changed = replace(changed, core_mask=mask_bits(core_mask))
+        if plan is not None:
+            changed = replace(changed, plan=whole_number("plan", plan, 0, ANY_PLAN - 1))
         if threads is None and pool is None:
             return changed
         other = SessionSettings.of(threads, pool=self.pool if pool is None else pool)

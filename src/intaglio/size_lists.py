@@ -46,6 +46,20 @@ def variants(load: Mapping[str, Any]) -> list[dict[str, Any]]:
     return made
 
 
+def with_batches(
+    variants: Sequence[dict[str, Any]], batch: int | str | Sequence[int] | None
+) -> list[tuple[dict[str, Any], int | str | None]]:
+    """Each set of options with each batch."""
+    several = [batch] if batch is None or isinstance(batch, int | str) else batch
+    made = [(at, n) for at in variants for n in several]
+    if len(made) > MAX_PLANS:
+        raise BadInput(
+            f"{len(made)} combinations of sizes and batches are listed; a package holds at most "
+            f"{MAX_PLANS}; list fewer"
+        )
+    return made
+
+
 def _lists(given: Any) -> bool:
     return isinstance(given, list | tuple)
 

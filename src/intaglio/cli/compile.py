@@ -84,9 +84,10 @@ GROUPS = {  # of --help
 @click.option(
     "--batch",
     callback=options.batch,
-    metavar="N|1..N",
+    metavar="N|1..N|N,N",
     help="Images that the package takes at once, for a model that is made for one image or leaves "
-    "its batch open. Says which layer mixes images, if one does.",
+    "its batch open. Each number of a list gets its own plan. Says which layer mixes images, if "
+    "one does.",
 )
 @click.option(
     "--cores",
@@ -181,6 +182,7 @@ def command(
     intaglio compile model.onnx --dim seq=1..512         all lengths in one file
     intaglio compile model.onnx --shapes ids=1x16,1x64   two shapes in one file
     intaglio compile model.onnx --batch 4                4 images at once
+    intaglio compile model.onnx --batch 1,4,16           3 batches in one file
     intaglio compile model.onnx --isa avx2               for a CPU without AVX-512
     intaglio compile model.int8.onnx --target rk3588     for a chip with an NPU
     intaglio compile model.onnx --target rk3588 --precision fp16 --cores 3

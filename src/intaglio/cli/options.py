@@ -294,8 +294,8 @@ def _extents_of(what: str, text: str) -> int | str | list[int | str]:
 
 
 def batch(ctx: click.Context, parameter: click.Parameter, text: str | None) -> Any:
-    """The value of --batch: a number or a range."""
-    return None if text is None else _extent("--batch", text)
+    """The value of --batch: a number, a range, or a list of numbers."""
+    return None if text is None else _extents_of("--batch", text)
 
 
 def _shape(name: str, text: str, flag: str = "--shape") -> tuple[int | str, ...]:

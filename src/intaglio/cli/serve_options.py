@@ -1,0 +1,37 @@
+"""Values of the options that `serve` and `publish` share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from intaglio.errors import BadInput
+
+MIN_TOKEN = 8  # characters
+
+
+def read_token(source: str | None) -> str | None:
+    """The token in a file, or in the environment variable of `env:NAME`."""
+    if source is None:
+        return None
+    if source.startswith("env:"):
+        found = os.environ.get(source[4:], "")
+    else:
+        try:
+            found = Path(source).read_text()
+        except (OSError, UnicodeDecodeError) as e:
+            raise BadInput(f"cannot read the token in {source}: {e}") from None
+    token = found.strip()
+    if len(token) < MIN_TOKEN or not token.isascii():
+        raise BadInput(
+            f"the token in {source} is too short; give at least {MIN_TOKEN} ASCII characters"
+        )
+    return token
+
+
+def numbers(flag: str, text: str) -> list[int]:
+    """Whole numbers between commas."""
+    try:
+        return [int(part) for part in text.split(",") if part]
+    except ValueError:
+        raise BadInput(f"{flag} takes numbers such as 1,4,8, not {text!r}") from None

@@ -1,0 +1,1 @@
+"""Serves compiled models over HTTP and gRPC by the Open Inference Protocol."""

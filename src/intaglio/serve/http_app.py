@@ -1,0 +1,281 @@
+"""The HTTP side of the server: an ASGI application without a framework."""
+
+from __future__ import annotations
+
+import hmac
+import zlib
+from collections.abc import Awaitable, Callable
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from intaglio.serve import infer_messages, model_metadata
+from intaglio.serve.page import PAGE, live_figures
+from intaglio.serve.refusals import Refused, bad_request
+from intaglio.serve.request_log import log
+
+if TYPE_CHECKING:
+    from intaglio.serve.server import Server
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+JSON_TYPE = (b"content-type", b"application/json")
+OCTETS = (b"content-type", b"application/octet-stream")
+HEADER_LENGTH = b"inference-header-content-length"
+OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")  # without the token
+MAX_REQUEST_ID = 128
+_encode = msgspec.json.Encoder().encode
+
+
+class HttpApp:
+    """Answers requests of the Open Inference Protocol and Triton's extensions."""
+
+    def __init__(self, server: Server):
+        self._server = server
+        self._token = server.settings.token
+        self._max_body = server.settings.max_body
+        self._infer_paths: dict[str, tuple[str, str]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        started = perf_counter_ns()
+        path, request_id = scope["path"], b""
+        try:
+            size, json_size, encoding, token = -1, None, b"", b""
+            for name, value in scope["headers"]:
+                if name == b"content-length":
+                    size = int(value)
+                elif name == HEADER_LENGTH:
+                    json_size = _length(value)
+                elif name == b"content-encoding":
+                    encoding = value
+                elif name == b"authorization":
+                    token = value
+                elif name == b"x-request-id":
+                    request_id = value[:MAX_REQUEST_ID]
+            if size > self._max_body:
+                raise too_large(size, self._max_body)
+            if self._token is not None and path not in OPEN_PATHS:
+                check_token(self._token, token.decode("latin-1"))
+            model = self._infer_paths.get(path)
+            if model is None and path.endswith("/infer"):
+                model = self._remembered(path)
+            if model is None:
+                status, headers, body = await self._other(scope, receive, path)
+            else:
+                if scope["method"] != "POST":
+                    raise Refused(405, f"{path[:80]} takes POST")
+                body = await self._body(receive)
+                if encoding:
+                    body = decompressed(body, encoding, self._max_body)
+                headers, body = await self._infer(model, body, json_size, receive)
+                status = 200
+        except Refused as e:
+            status, headers, body = self._refusal(e, scope)
+        except Exception as e:
+            log.error("internal error", path=path, error=repr(e), request_id=request_id.decode())
+            status, headers, body = 500, [JSON_TYPE], _encode({"error": "internal error"})
+        headers.append((b"content-length", b"%d" % len(body)))
+        if request_id:
+            headers.append((b"x-request-id", request_id))
+        if self._server.settings.log_requests or status >= 500:
+            self._log(scope, status, started, request_id)
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    # ---- inference -----------------------------------------------------------------------------
+    async def _infer(
+        self, named: tuple[str, str], body: bytes, json_size: int | None, receive: Receive
+    ) -> tuple[Headers, bytes]:
+        server = self._server
+        model = server.repository.find(*named)
+        try:
+            request, binary = infer_messages.parse(body, json_size)
+            inputs = infer_messages.inputs_of(request, binary, model.signature)
+            if request.outputs:
+                infer_messages.requested(request, model.signature.outputs)
+        except Refused as e:
+            model.statistics.failed(e.reason)
+            raise
+        outputs = await model.infer(inputs, request.parameters, client_gone(receive))
+        head, tensors = infer_messages.answer(model, request, outputs)
+        if tensors is None:
+            return [JSON_TYPE], head
+        length = (HEADER_LENGTH, b"%d" % len(head))
+        return [OCTETS, length], b"".join((head, *tensors))
+
+    def _remembered(self, path: str) -> tuple[str, str] | None:
+        parts = path.split("/")
+        if path.startswith("/v2/models/") and len(parts) == 5:
+            found = parts[3], ""
+        elif path.startswith("/v2/models/") and len(parts) == 7 and parts[4] == "versions":
+            found = parts[3], parts[5]
+        else:
+            return None
+        if found[0] in self._server.repository.entries and len(self._infer_paths) < 4096:
+            self._infer_paths[path] = found
+        return found
+
+    async def _body(self, receive: Receive) -> bytes:
+        message = await receive()
+        body: bytes = message.get("body", b"")
+        if not message.get("more_body"):
+            if message["type"] == "http.disconnect":
+                raise Refused(499, "the client is gone")
+            return body
+        parts, size = [body], len(body)
+        while message.get("more_body"):
+            if size > self._max_body:
+                raise too_large(size, self._max_body)
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Refused(499, "the client is gone")
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+        if size > self._max_body:
+            raise too_large(size, self._max_body)
+        return b"".join(parts)
+
+    # ---- everything else -----------------------------------------------------------------------
+    async def _other(self, scope: Scope, receive: Receive, path: str) -> tuple[int, Headers, bytes]:
+        server, repository = self._server, self._server.repository
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        match (method, *path.strip("/").split("/")):
+            case ("GET", ""):
+                return 200, [(b"content-type", b"text/html; charset=utf-8")], PAGE
+            case ("GET", "v2"):
+                return _json(server.metadata())
+            case ("GET", "v2", "health", "live"):
+                return 200, [], b""
+            case ("GET", "v2", "health", "ready"):
+                return (200 if server.ready else 503), [], b""
+            case ("GET", "metrics"):
+                kind, body = server.metrics.exposition()
+                return 200, [(b"content-type", kind)], body
+            case ("GET", "live.json"):
+                return _json(live_figures(server))
+            case ("GET", "v2", "models", "stats"):
+                return _json(self._statistics(repository.models()))
+            case ("GET", "v2", "models", name, *rest):
+                return self._model(name, rest)
+            case ("POST", "v2", "repository", "index"):
+                body = await self._body(receive)
+                only_ready = bool(_object(body).get("ready")) if body else False
+                rows = repository.index()
+                return _json([r for r in rows if not only_ready or r["state"] == "READY"])
+            case ("POST", "v2", "repository", "models", name, "load" | "unload" as action):
+                parameters = _object(await self._body(receive)).get("parameters")
+                await server.control(action, name, parameters)
+                return _json({})
+            case ("GET" | "POST", "v2", *_):
+                raise Refused(404, f"there is no {path[:80]!r} here")
+        raise Refused(404, f"there is no {method} {path[:80]!r} here")
+
+    def _model(self, name: str, rest: list[str]) -> tuple[int, Headers, bytes]:
+        version = ""
+        if rest[:1] == ["versions"] and len(rest) > 1:
+            version, rest = rest[1], rest[2:]
+        repository = self._server.repository
+        if rest == ["ready"]:
+            try:
+                repository.find(name, version)
+            except Refused as e:
+                return (503 if e.status == 503 else 404), [], b""
+            return 200, [], b""
+        model = repository.find(name, version)
+        match rest:
+            case []:
+                return _json(model_metadata.metadata(model, repository.entries[name]))
+            case ["config"]:
+                return _json(model_metadata.config(model))
+            case ["stats"]:
+                served = repository.entries[name].serving.values()
+                return _json(self._statistics([model] if version else list(served)))
+        raise Refused(404, f"there is no '{'/'.join(rest)[:80]}' of a model")
+
+    def _statistics(self, models: list[Any]) -> dict[str, Any]:
+        return {"model_stats": [m.statistics.plain(m.name, m.version) for m in models]}
+
+    def _refusal(self, e: Refused, scope: Scope) -> tuple[int, Headers, bytes]:
+        self._server.metrics.refused(e.reason)
+        headers: Headers = [JSON_TYPE]
+        if e.retry_after is not None:
+            headers.append((b"retry-after", b"%d" % e.retry_after))
+        if e.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        if e.status in (413, 499):
+            headers.append((b"connection", b"close"))
+        return e.status, headers, _encode({"error": str(e)})
+
+    def _log(self, scope: Scope, status: int, started: int, request_id: bytes) -> None:
+        log.info(
+            "request",
+            method=scope["method"],
+            path=scope["path"][:200],
+            status=status,
+            ms=round((perf_counter_ns() - started) * 1e-6, 3),
+            request_id=request_id.decode("latin-1"),
+        )
+
+
+def check_token(token: str, given: str) -> None:
+    """Refuse a request that does not bear the token; takes the same time for every wrong one."""
+    bearer = given[7:] if given[:7].lower() == "bearer " else ""
+    if not hmac.compare_digest(bearer.encode("latin-1", "replace"), token.encode()):
+        raise Refused(401, "the request has no valid token; send 'Authorization: Bearer TOKEN'")
+
+
+def too_large(size: int, limit: int) -> Refused:
+    """The refusal of a body that is not read."""
+    return Refused(413, f"the request has {size} bytes or more; at most {limit} are taken")
+
+
+def client_gone(receive: Receive) -> Callable[[], bool] | None:
+    """A function that tells whether the client has closed its connection; uvicorn knows."""
+    cycle = getattr(receive, "__self__", None)
+    if not hasattr(cycle, "disconnected"):
+        return None
+    return lambda: bool(cycle.disconnected)  # type: ignore[union-attr]
+
+
+def decompressed(body: bytes, encoding: bytes, limit: int) -> bytes:
+    """The body behind `Content-Encoding`; Refused if it is larger than the limit."""
+    kinds = {b"gzip": 31, b"deflate": 15}
+    if encoding.lower() not in kinds:
+        if encoding.lower() == b"identity":
+            return body
+        raise Refused(415, f"content encoding {encoding[:20]!r} is not known; gzip and deflate are")
+    stream = zlib.decompressobj(kinds[encoding.lower()])
+    try:
+        made = stream.decompress(body, limit + 1)
+    except zlib.error as e:
+        raise bad_request(f"the body cannot be decompressed: {e}") from None
+    if len(made) > limit:
+        raise too_large(len(made), limit)
+    if not stream.eof:
+        raise bad_request("the body cannot be decompressed: it ends too early")
+    return made
+
+
+def _length(value: bytes) -> int:
+    if not value.isdigit() or len(value) > 18:
+        raise bad_request("Inference-Header-Content-Length is no number")
+    return int(value)
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(body) if body else {}
+    except (msgspec.DecodeError, RecursionError) as e:
+        raise bad_request(f"the request is no JSON: {e}") from None
+    if not isinstance(found, dict):
+        raise bad_request("the request is no JSON object")
+    return found
+
+
+def _json(value: Any) -> tuple[int, Headers, bytes]:
+    return 200, [JSON_TYPE], _encode(value)

@@ -1,0 +1,141 @@
+"""uvicorn's HTTP/1.1 protocol with limits: bytes of headers, time for headers and bodies.
+
+A body within the limit reaches the application in one piece, which saves copies of large tensors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from intaglio.serve.settings import ServeSettings
+
+MAX_HEADER_BYTES = 64 << 10
+MAX_HEADERS = 256
+IDLE, HEADERS, BODY = "idle", "headers", "body"  # what of a request has arrived
+TOO_LONG = b"the headers are too long"
+TOO_SLOW = b"the request took too long to arrive"
+TOO_MANY = b"too many connections are open"
+
+
+class WholeAnswer(RequestResponseCycle):
+    """A request whose answer is written by one system call. The application sends it in one body,
+    with its length and headers of its own."""
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        parts = [STATUS_LINE[self._start["status"]]]
+        for name, value in self._start["headers"]:
+            if name == b"connection":  # the application only ever closes
+                self.keep_alive = False
+            else:
+                parts += (name, b": ", value, b"\r\n")
+        if not self.keep_alive:
+            parts.append(b"connection: close\r\n")
+        parts.append(b"\r\n")
+        if self.scope["method"] != "HEAD":
+            parts.append(message["body"])
+        self.response_started = self.response_complete = True
+        self.transport.write(b"".join(parts))
+        self.message_event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """A connection of a client that may be slow or hostile."""
+
+    limits = ServeSettings()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._at, self._header_bytes = IDLE, 0
+        self._timer: asyncio.TimerHandle | None = None
+        if len(self.connections) > self.limits.max_connections:
+            self._end(503, TOO_MANY)
+            return
+        self._wait(self.limits.header_timeout_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        before = self._at
+        super().data_received(data)
+        at = self._at
+        if at is not before or at is IDLE:
+            self._cancel()
+        if at is HEADERS:
+            self._header_bytes += len(data)
+            if self._header_bytes > MAX_HEADER_BYTES:
+                self._end(431, TOO_LONG)
+            self._wait(self.limits.header_timeout_s)
+        elif at is BODY:
+            self._wait(self.limits.body_timeout_s)
+
+    def on_message_begin(self) -> None:
+        self._at = HEADERS
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= MAX_HEADERS:
+            raise ValueError("too many headers")  # httptools makes it a parser's error
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._at, self._header_bytes = BODY, 0
+        super().on_headers_complete()
+        self.cycle.__class__ = WholeAnswer  # its task has not begun
+
+    def on_body(self, body: bytes) -> None:
+        cycle = self.cycle
+        if cycle.response_complete:
+            return
+        cycle.body += body
+        if len(cycle.body) > self.limits.max_body:  # the application refuses it
+            self.flow.pause_reading()
+            cycle.message_event.set()
+
+    def on_message_complete(self) -> None:
+        self._at = IDLE
+        super().on_message_complete()
+
+    def _wait(self, seconds: float) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(seconds, self._end, 408, TOO_SLOW)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _end(self, status: int, words: bytes) -> None:
+        self._cancel()
+        if self.transport is None or self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete:
+            body = b'{"error":"%s"}' % words
+            self.transport.write(
+                b"HTTP/1.1 %d Refused\r\ncontent-type: application/json\r\nconnection: close\r\n"
+                b"content-length: %d\r\n\r\n%s" % (status, len(body), body)
+            )
+        self.transport.close()
+
+
+def limited_by(settings: ServeSettings) -> type[Any]:
+    """The protocol class with the limits of these settings."""
+    return type("LimitedProtocol", (LimitedProtocol,), {"limits": settings})

@@ -1,0 +1,182 @@
+"""The server: listens on HTTP and gRPC, loads models, and ends in order."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import uvicorn
+from uvicorn.server import ServerState
+
+import intaglio
+from intaglio.errors import BadInput
+from intaglio.serve.http_app import HttpApp
+from intaglio.serve.http_protocol import limited_by
+from intaglio.serve.metrics import Metrics
+from intaglio.serve.refusals import Refused, bad_request
+from intaglio.serve.repository import Repository
+from intaglio.serve.request_log import log
+from intaglio.serve.settings import ServeSettings
+
+EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "statistics"]
+EXTENSIONS += ["schedule_policy", "sequence"]
+BACKLOG = 1024
+POLL_S = 0.02  # while connections end
+
+
+class Server:
+    """A server of all models of a repository."""
+
+    def __init__(self, repository: Repository, settings: ServeSettings):
+        self.repository, self.settings = repository, settings
+        self.metrics = Metrics(self)
+        self.ready = False
+        self.http_port = self.grpc_port = 0
+        self._state = ServerState()
+        self._listening: asyncio.Server | None = None
+        self._grpc: Any = None
+        self._stop = asyncio.Event()
+
+    def metadata(self) -> dict[str, Any]:
+        """The answer to GET /v2."""
+        return {"name": "intaglio", "version": intaglio.__version__, "extensions": EXTENSIONS}
+
+    async def control(self, action: str, name: str, parameters: Any = None) -> None:
+        """Load or unload a model, where requests may."""
+        if not self.settings.control:
+            raise Refused(
+                403, "models are not loaded or unloaded by requests; start with --control"
+            )
+        if action == "load" and parameters:
+            raise bad_request(
+                "a load request takes no parameters here: files and settings come from the "
+                "repository; publish the model first"
+            )
+        await (self.repository.load(name) if action == "load" else self.repository.unload(name))
+
+    # ---- life ----------------------------------------------------------------------------------
+    async def start(self) -> None:
+        """Listen, then load all models; ready after that."""
+        settings, loop = self.settings, asyncio.get_running_loop()
+        tls = tls_context(settings)
+        config = uvicorn.Config(
+            HttpApp(self),
+            loop="none",
+            http=limited_by(settings),
+            ws="none",
+            interface="asgi3",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            timeout_keep_alive=settings.keep_alive_s,
+            proxy_headers=False,
+        )
+        config.load()
+        made: Any = config.http_protocol_class
+
+        def protocol() -> asyncio.Protocol:
+            connection: asyncio.Protocol = made(
+                config=config, server_state=self._state, app_state={}, _loop=loop
+            )
+            return connection
+
+        sock = listening_socket(settings.host, settings.http_port)
+        self.http_port = sock.getsockname()[1]
+        self._listening = await loop.create_server(protocol, sock=sock, ssl=tls, backlog=BACKLOG)
+        if settings.grpc_port is not None:
+            from intaglio.serve.grpc_service import start_grpc  # grpcio takes 0.1 s to import
+
+            self._grpc, self.grpc_port = await start_grpc(self)
+        await self.repository.load_all()
+        self.ready = True
+
+    def stop(self) -> None:
+        """Begin to end; `serve` returns when all is done."""
+        self._stop.set()
+
+    async def serve(self, started: Callable[[Server], None] = lambda _: None) -> None:
+        """Start, call `started`, and serve until a signal or `stop`."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with suppress(ValueError, RuntimeError):  # not in the main thread
+                loop.add_signal_handler(number, self.stop)
+        try:
+            await self.start()
+            started(self)
+            await self._stop.wait()
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        """Not ready, no new connections, requests in flight are answered, memory is freed."""
+        self.ready = False
+        log.info("stopping")
+        if self._stop.is_set():
+            await asyncio.sleep(self.settings.drain_s)
+        if self._listening is not None:
+            self._listening.close()
+        limit = asyncio.get_running_loop().time() + self.settings.stop_s
+        ending_grpc = self._grpc.stop(self.settings.stop_s) if self._grpc is not None else None
+        connections = self._state.connections
+        for connection in list(connections):
+            connection.shutdown()
+        while connections or self._state.tasks:
+            if asyncio.get_running_loop().time() > limit:
+                for connection in list(connections):
+                    connection.transport.abort()
+                break
+            await asyncio.sleep(POLL_S)
+        if ending_grpc is not None:
+            await ending_grpc
+        with suppress(asyncio.TimeoutError):
+            left = max(limit - asyncio.get_running_loop().time(), 1.0)
+            await asyncio.wait_for(self.repository.close(), left)
+        log.info("stopped")
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A bound socket; BadInput says which address is taken."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        sock = socket.socket(family, kind, protocol)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError as e:
+        raise BadInput(f"cannot listen on {host}:{port}: {e.strerror}; choose another") from None
+    return sock
+
+
+def tls_context(settings: ServeSettings) -> ssl.SSLContext | None:
+    """TLS 1.2 or newer with the server's certificate; None: plain HTTP."""
+    if settings.certificate is None:
+        if settings.client_authority is not None:
+            raise BadInput("--client-ca needs --certificate and --private-key")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.certificate, settings.private_key)
+        if settings.client_authority is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(settings.client_authority)
+    except (OSError, ssl.SSLError) as e:
+        raise BadInput(f"cannot use certificate {settings.certificate}: {e}") from None
+    return context
+
+
+def run(repository: Repository, settings: ServeSettings, started: Callable[[Server], None]) -> None:
+    """Serve in this thread until a signal."""
+    import uvloop
+
+    async def main() -> None:
+        await Server(repository, settings).serve(started)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

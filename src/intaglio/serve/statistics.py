@@ -1,0 +1,151 @@
+"""Counters and histograms of one version of a model. Only the event loop writes them."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+LATENCY_BUCKETS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    10.0,
+)  # fmt: skip
+BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
+STEP_S = 1.0  # of the traffic that the page shows
+STEPS = 60
+
+
+class Histogram:
+    """Counts of values by upper bounds; the last count is of those above all bounds."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]):
+        self.bounds, self.counts, self.sum = bounds, [0] * (len(bounds) + 1), 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def quantile(self, share: float) -> float | None:
+        """The value below which `share` of all lie, interpolated within its bucket."""
+        left = share * self.count
+        if not left:
+            return None
+        low = 0.0
+        for high, n in zip(self.bounds, self.counts, strict=False):
+            if n and left <= n:
+                return low + (high - low) * left / n
+            left, low = left - n, high
+        return low
+
+
+@dataclass(slots=True)
+class Duration:
+    """How often something happened, and how long it took in all."""
+
+    count: int = 0
+    ns: int = 0
+
+    def add(self, ns: int, times: int = 1) -> None:
+        self.count += times
+        self.ns += ns
+
+    def plain(self) -> dict[str, int]:
+        return {"count": self.count, "ns": self.ns}
+
+
+@dataclass(slots=True)
+class BatchTimes:
+    """Times of all runs of one batch size."""
+
+    compute_input: Duration = field(default_factory=Duration)
+    compute_infer: Duration = field(default_factory=Duration)
+    compute_output: Duration = field(default_factory=Duration)
+
+    def plain(self) -> dict[str, dict[str, int]]:
+        return {n: getattr(self, n).plain() for n in self.__slots__}
+
+
+PHASES = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
+
+
+class Statistics:
+    """What a version of a model has done."""
+
+    def __init__(self) -> None:
+        self.inferences = self.executions = self.padded = self.last_ms = 0
+        self.phases = {n: Duration() for n in PHASES}
+        self.batches: dict[int, BatchTimes] = {}
+        self.latency = Histogram(LATENCY_BUCKETS)
+        self.queue = Histogram(LATENCY_BUCKETS)
+        self.batch_size = Histogram(BATCH_BUCKETS)
+        self.refused: dict[str, int] = {}
+        self._recent: dict[int, int] = {}  # second -> rows
+
+    def ran(self, rows: int, size: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
+        """A batch of `rows` ran in the plan for `size`."""
+        self.executions += 1
+        self.padded += size - rows
+        times = self.batches.get(rows)
+        if times is None:
+            times = self.batches[rows] = BatchTimes()
+        times.compute_input.add(input_ns)
+        times.compute_infer.add(infer_ns)
+        times.compute_output.add(output_ns)
+        self.batch_size.add(rows)
+
+    def answered(
+        self, rows: int, total_ns: int, queue_ns: int, input_ns: int, infer_ns: int, output_ns: int
+    ) -> None:
+        """A request of `rows` was answered."""
+        self.inferences += rows
+        phases = self.phases
+        phases["success"].add(total_ns)
+        phases["queue"].add(queue_ns)
+        phases["compute_input"].add(input_ns)
+        phases["compute_infer"].add(infer_ns)
+        phases["compute_output"].add(output_ns)
+        self.latency.add(total_ns * 1e-9)
+        self.queue.add(queue_ns * 1e-9)
+        now = time.time()
+        self.last_ms = int(now * 1000)
+        second = int(now)
+        if second in self._recent:
+            self._recent[second] += rows
+        else:
+            self._recent[second] = rows
+            for old in [s for s in self._recent if s < second - STEPS]:
+                del self._recent[old]
+
+    def failed(self, reason: str, total_ns: int = 0) -> None:
+        """A request was refused; reasons are few."""
+        self.phases["fail"].add(total_ns)
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+
+    def recent(self) -> list[int]:
+        """Inferences in each of the last seconds, the newest last."""
+        now = int(time.time())
+        return [self._recent.get(now - i, 0) for i in range(STEPS, 0, -1)]
+
+    def plain(self, name: str, version: str) -> dict[str, object]:
+        """Statistics as Triton's statistics extension words them."""
+        stats = {n: d.plain() for n, d in self.phases.items()}
+        stats |= {"cache_hit": Duration().plain(), "cache_miss": Duration().plain()}
+        return {
+            "name": name,
+            "version": version,
+            "last_inference": self.last_ms,
+            "inference_count": self.inferences,
+            "execution_count": self.executions,
+            "inference_stats": stats,
+            "batch_stats": [
+                {"batch_size": n} | times.plain() for n, times in sorted(self.batches.items())
+            ],
+            "memory_usage": [],
+            "response_stats": {},
+        }

@@ -1,0 +1,175 @@
+"""The protocol over HTTP: answers, and one clear line for everything that is wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import time
+
+import numpy as np
+import pytest
+from tests.serve.models import rows, rows_model
+from tests.serve.running import running, tensor
+
+INFER = "/v2/models/m/infer"
+HEAD = "Inference-Header-Content-Length"
+
+
+@pytest.fixture(scope="module")
+def server():
+    limits = {"max_body": 4096, "header_timeout_s": 0.3, "body_timeout_s": 0.3}
+    with running(rows_model(), **limits) as made:
+        yield made
+
+
+def binary(x: np.ndarray, size: int | None = None, **more: object) -> tuple[bytes, dict[str, str]]:
+    given = {"name": "x", "shape": list(x.shape), "datatype": "FP32"}
+    given["parameters"] = {"binary_data_size": x.nbytes if size is None else size}
+    head = json.dumps({"inputs": [given], "id": "7", **more}).encode()
+    return head + x.tobytes(), {HEAD: str(len(head))}
+
+
+def test_json(server):
+    request = {"inputs": [tensor("x", rows(1, 2, 3))], "id": "a", "outputs": [{"name": "y"}]}
+    status, got, _ = server.request("POST", INFER, request)
+    assert (status, got["id"], got["model_version"]) == (200, "a", "1")
+    assert got["outputs"][0]["shape"] == [3, 3]
+    assert got["outputs"][0]["data"] == [3.0] * 3 + [5.0] * 3 + [7.0] * 3
+
+
+def test_nested_and_compressed_json(server):
+    given = tensor("x", rows(1, 2)) | {"data": rows(1, 2).tolist()}
+    body = gzip.compress(json.dumps({"inputs": [given]}).encode())
+    status, got, _ = server.request("POST", INFER, body, {"Content-Encoding": "gzip"})
+    assert (status, got["outputs"][0]["data"]) == (200, [3.0] * 3 + [5.0] * 3)
+
+
+def test_binary_tensors(server):
+    body, headers = binary(rows(4), parameters={"binary_data_output": True})
+    status, raw, found = server.request("POST", INFER, body, headers | {"X-Request-Id": "r1"})
+    head = json.loads(raw[: int(found[HEAD.lower()])])
+    assert (status, found["x-request-id"], head["id"]) == (200, "r1", "7")
+    assert head["outputs"][0]["parameters"] == {"binary_data_size": 12}
+    assert np.frombuffer(raw[int(found[HEAD.lower()]) :], "f4").tolist() == [9.0] * 3
+
+
+def test_metadata_config_and_statistics(server):
+    _, found, _ = server.request("GET", "/v2/models/m/versions/1")
+    assert found["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}]
+    _, found, _ = server.request("GET", "/v2/models/m/config")
+    assert (found["max_batch_size"], found["input"][0]["dims"]) == (4, [3])
+    server.request("POST", INFER, {"inputs": [tensor("x", rows(1))]})
+    _, found, _ = server.request("GET", "/v2/models/m/stats")
+    assert found["model_stats"][0]["inference_count"] >= 1
+    status, text, _ = server.request("GET", "/metrics")
+    assert status == 200
+    assert b'intaglio_latency_seconds_count{model="m",version="1"}' in text
+    assert b"<table>" in server.request("GET", "/")[1]
+    _, live, _ = server.request("GET", "/live.json")
+    assert (live["ready"], live["models"][0]["state"]) == (True, "READY")
+
+
+GOOD = tensor("x", rows(1))
+BAD = {
+    "no JSON": (b"{", "no inference request"),
+    "deep JSON": (b'{"inputs":' + b"[" * 3000, "no inference request"),
+    "no inputs": ({}, "inputs"),
+    "empty inputs": ({"inputs": []}, "'x' is missing"),
+    "twice": ({"inputs": [GOOD, GOOD]}, "twice"),
+    "name": ({"inputs": [GOOD | {"name": "z"}]}, "no input 'z'"),
+    "datatype": ({"inputs": [GOOD | {"datatype": "INT8"}]}, "takes FP32"),
+    "rank": ({"inputs": [GOOD | {"shape": [3]}]}, "has shape [3]"),
+    "large batch": ({"inputs": [GOOD | {"shape": [5, 3]}]}, "at most 4"),
+    "huge": ({"inputs": [GOOD | {"shape": [1 << 62, 1 << 62]}]}, "has shape"),
+    "negative": ({"inputs": [GOOD | {"shape": [-1, 3]}]}, "has shape"),
+    "empty batch": ({"inputs": [GOOD | {"shape": [0, 3], "data": []}]}, "empty"),
+    "count": ({"inputs": [GOOD | {"data": [1, 2]}]}, "has 2 numbers"),
+    "words": ({"inputs": [GOOD | {"data": ["a", "b", "c"]}]}, "no FP32 numbers"),
+    "ragged": ({"inputs": [GOOD | {"data": [[1], [2, 3]]}]}, "no FP32 numbers"),
+    "deep data": (b'{"inputs":[{"name":"x","shape":[1,3],"datatype":"FP32","data":'
+                  + b"[" * 1200 + b"]" * 1200 + b"}]}", ""),
+    "output": ({"inputs": [GOOD], "outputs": [{"name": "q"}]}, "no output 'q'"),
+    "priority": ({"inputs": [GOOD], "parameters": {"priority": -1}}, "priority"),
+    "shared memory": ({"inputs": [GOOD | {"parameters": {"shared_memory_region": "r"}}]},
+                      "shared_memory_region"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_requests_get_400_and_a_line(server, case):
+    body, words = BAD[case]
+    status, got, _ = server.request("POST", INFER, body)
+    assert status == 400
+    assert words in got["error"]
+    assert "\n" not in got["error"]
+
+
+def test_bad_binary_sizes(server):
+    for size in (0, 13, 1 << 60, -12):
+        body, headers = binary(rows(4), size)
+        assert server.request("POST", INFER, body, headers)[0] == 400
+    body, headers = binary(rows(4))
+    for wrong in (body + b"x", body[:-1]):
+        assert server.request("POST", INFER, wrong, headers)[0] == 400
+    for length in ("9999", "-1", "x", "9" * 30):
+        assert server.request("POST", INFER, body, {HEAD: length})[0] == 400
+    assert server.request("POST", INFER, b"zz", {"Content-Encoding": "gzip"})[0] == 400
+
+
+def test_unknown_places(server):
+    for path in ("/v2/models/none", "/v2/models/m/versions/9", "/v2/models/..%2f/config", "/x"):
+        assert server.request("GET", path)[0] == 404
+    assert server.request("POST", "/v2/models/none/infer", {"inputs": []})[0] == 404
+    assert server.request("GET", INFER)[0] == 405
+    assert server.request("POST", "/v2/repository/models/m/unload", {})[0] == 403
+
+
+def test_large_bodies_are_refused_before_they_are_read(server):
+    with socket.create_connection(("127.0.0.1", server.server.http_port), 5) as s:
+        s.sendall(
+            b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: 80000000\r\n\r\n" % INFER.encode()
+        )
+        assert b" 413 " in s.recv(200)
+    with socket.create_connection(("127.0.0.1", server.server.http_port), 5) as s:
+        s.sendall(
+            b"POST %s HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" % INFER.encode()
+        )
+        s.sendall(b"1388\r\n" + b" " * 5000 + b"\r\n")  # and no end
+        assert b" 413 " in s.recv(200)
+    bomb = gzip.compress(b" " * 100_000)
+    assert server.request("POST", INFER, bomb, {"Content-Encoding": "gzip"})[0] == 413
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"POST / HT", b"POST /v2/models/m/infer HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"],
+    ids=["nothing", "half of the headers", "half of the body"],
+)
+def test_slow_clients_are_cut_off(server, sent):
+    with socket.create_connection(("127.0.0.1", server.server.http_port), 5) as s:
+        s.sendall(sent)
+        start = time.monotonic()
+        while s.recv(4096):
+            pass
+        assert time.monotonic() - start < 3
+
+
+def test_long_headers_and_garbage_are_refused(server):
+    long = b"GET / HTTP/1.1\r\n" + b"A: " + b"b" * 200_000
+    many = b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 1000
+    for sent in (long, many, b"\x00\x16\x03 hello\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", server.server.http_port), 5) as s:
+            s.sendall(sent)
+            assert b"HTTP/1.1 4" in s.recv(100)
+    assert server.request("GET", "/v2/health/ready")[0] == 200
+
+
+def test_token():
+    with running(rows_model(), token="correct horse") as server:
+        assert server.request("GET", "/v2/health/ready")[0] == 200
+        assert server.request("GET", "/v2")[0] == 401
+        wrong = {"Authorization": "Bearer correct"}
+        assert server.request("GET", "/v2", headers=wrong)[0] == 401
+        right = {"Authorization": "Bearer correct horse"}
+        assert server.request("GET", "/v2", headers=right)[0] == 200
