@@ -20,6 +20,7 @@ from intaglio.edit import edit as edit  # noqa: E402
 from intaglio.interpret import interpret as interpret  # noqa: E402
 
 if TYPE_CHECKING:
+    from intaglio.analysis.compare import compare as compare
     from intaglio.compile_options import CompileOptions as CompileOptions
     from intaglio.compiler import compile as compile
     from intaglio.compiler import optimize as optimize
@@ -51,6 +52,7 @@ _LAZY = {
     "optimize": "intaglio.compiler",
     "compile": "intaglio.compiler",
     "CompileOptions": "intaglio.compile_options",
+    "compare": "intaglio.analysis.compare",
     "to_onnx": "intaglio.export.onnx",
     "save_onnx": "intaglio.export.onnx",
     "Graph": "intaglio.ir",
