@@ -24,7 +24,7 @@ LAYERS = [
     ("ops", "heap", "feeds", "array_files", "reserved_memory"),
     ("native_op",),
     ("interpret", "rewrite", "verify", "native", "plan"),
-    ("custom",),
+    ("custom", "catalogue"),
     ("targets", "frontends", "package", "npu.ops"),
     ("npu.lowering",),
     ("after_fork",),

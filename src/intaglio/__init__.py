@@ -21,6 +21,7 @@ from intaglio.interpret import interpret as interpret  # noqa: E402
 
 if TYPE_CHECKING:
     from intaglio.analysis.compare import compare as compare
+    from intaglio.analysis.stats import stats as stats
     from intaglio.compile_options import CompileOptions as CompileOptions
     from intaglio.compiler import compile as compile
     from intaglio.compiler import optimize as optimize
@@ -53,6 +54,7 @@ _LAZY = {
     "compile": "intaglio.compiler",
     "CompileOptions": "intaglio.compile_options",
     "compare": "intaglio.analysis.compare",
+    "stats": "intaglio.analysis.stats",
     "to_onnx": "intaglio.export.onnx",
     "save_onnx": "intaglio.export.onnx",
     "Graph": "intaglio.ir",

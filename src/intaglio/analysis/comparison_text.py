@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import html
 import math
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from intaglio.analysis.comparison import Comparison, Row
@@ -103,10 +101,6 @@ def rich_table(found: Comparison) -> Table:
 
 def html_table(found: Comparison) -> str:
     """All rows, for notebooks."""
+    from intaglio.analysis.html_table import html_table as table
 
-    def line(tag: str, of: Iterable[str]) -> str:
-        return f"<tr>{''.join(f'<{tag}>{html.escape(c)}</{tag}>' for c in of)}</tr>"
-
-    body = "".join(line("td", cells(r, found)) for r in found.rows)
-    head = line("th", titles(found))
-    return f"<p>{html.escape(found.verdict)}</p><table>{head}{body}</table>"
+    return table(found.verdict, titles(found), [cells(r, found) for r in found.rows])

@@ -91,7 +91,7 @@ def command(
     intaglio compare model.onnx model.itg      a package with its model
     intaglio compare int8.onnx                 the model with and without rounding
     intaglio compare int8.onnx --target rk3588 in the simulator of a chip too
-    intaglio compare a.onnx b.tflite --min-cosine 0.99     exits 1 if they differ more
+    intaglio compare a.onnx b.tflite --min-cosine 0.99   exits 1 if worse
 
     "entire" figures are those of the whole model, in which errors accumulate. "single" figures are
     those of one layer alone, computed from golden inputs: the guilty layer has the largest.
