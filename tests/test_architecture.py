@@ -50,7 +50,7 @@ LAYERS = [
     ("ort",),
     ("quant",),
     ("analysis", "vision"),
-    ("matmul", "edit"),
+    ("matmul", "edit", "evaluation"),
     ("compat",),
     ("cli",),
     ("__main__", "__init__"),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from intaglio.errors import QueueFull as QueueFull
     from intaglio.errors import RunError as RunError
     from intaglio.errors import Unsupported as Unsupported
+    from intaglio.evaluation.evaluate import evaluate as evaluate
     from intaglio.export.onnx import save_onnx as save_onnx
     from intaglio.export.onnx import to_onnx as to_onnx
     from intaglio.frontends import load as load
@@ -55,6 +56,7 @@ _LAZY = {
     "CompileOptions": "intaglio.compile_options",
     "compare": "intaglio.analysis.compare",
     "stats": "intaglio.analysis.stats",
+    "evaluate": "intaglio.evaluation.evaluate",
     "to_onnx": "intaglio.export.onnx",
     "save_onnx": "intaglio.export.onnx",
     "Graph": "intaglio.ir",

@@ -23,6 +23,7 @@ COMMANDS = {  # name -> line of the group's help; the module is imported when th
     "inspect": "Show inputs, outputs, operations and memory of a model or package.",
     "bench": "Measure latency on this machine, in total or per layer.",
     "stats": "Count parameters, MACs and memory access; compare known networks.",
+    "eval": "Measure accuracy on labelled pictures: top-1, mAP, IoU, CER.",
     "compare": "Compare two models tensor by tensor, and name the inaccurate layer.",
     "perf": "Predict the speed of a model on a chip, layer by layer.",
     "memory": "Show how a model uses the memories of a chip.",
