@@ -20,6 +20,8 @@ from intaglio.edit import edit as edit  # noqa: E402
 from intaglio.interpret import interpret as interpret  # noqa: E402
 
 if TYPE_CHECKING:
+    from intaglio.analysis.compare import compare as compare
+    from intaglio.analysis.stats import stats as stats
     from intaglio.compile_options import CompileOptions as CompileOptions
     from intaglio.compiler import compile as compile
     from intaglio.compiler import optimize as optimize
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from intaglio.errors import QueueFull as QueueFull
     from intaglio.errors import RunError as RunError
     from intaglio.errors import Unsupported as Unsupported
+    from intaglio.evaluation.evaluate import evaluate as evaluate
     from intaglio.export.deploy import deploy as deploy
     from intaglio.export.onnx import save_onnx as save_onnx
     from intaglio.export.onnx import to_onnx as to_onnx
@@ -53,6 +56,9 @@ _LAZY = {
     "compile": "intaglio.compiler",
     "CompileOptions": "intaglio.compile_options",
     "deploy": "intaglio.export.deploy",
+    "compare": "intaglio.analysis.compare",
+    "stats": "intaglio.analysis.stats",
+    "evaluate": "intaglio.evaluation.evaluate",
     "to_onnx": "intaglio.export.onnx",
     "save_onnx": "intaglio.export.onnx",
     "Graph": "intaglio.ir",

@@ -19,6 +19,7 @@ from intaglio.quant.search.output_error import Match, OutputMatch, Reference
 if TYPE_CHECKING:
     from rich.table import Table
 
+OTHER = "other:"  # before names of inputs in a graph with layers of another model
 OUTLIERS = 8.0  # largest value / 99.9th percentile above which a tensor has outliers
 
 
@@ -159,23 +160,29 @@ def outliers(observations: Mapping[str, Observation]) -> list[str]:
 
 # ---- each layer by itself ------------------------------------------------------------------------
 def with_layers(
-    float_graph: Graph, tensors: Sequence[tuple[str, Value]]
+    float_graph: Graph,
+    tensors: Sequence[tuple[str, Value]],
+    counterparts: Mapping[Value, str] | None = None,
 ) -> tuple[Graph, dict[str, Value]]:
     """A copy of the float graph with every quantised layer added, fed with float tensors.
 
     `tensors` are tensors of the quantised graph by the name of their float counterpart. Returns
-    also the layers' outputs by name, without layers that quantise nothing.
+    also the layers' outputs by name, without layers that quantise nothing. If `counterparts` has
+    the names of float tensors by tensors of the other graph, tensors are not joined by their own
+    names, and every layer is returned; the other graph's inputs become inputs with OTHER before
+    their names.
     """
     graph = float_graph.copy()
     known = {v.name: v for v in graph.values() if v.data is None}
     results: dict[str, Value] = {}
     for name, v in tensors:
-        layer = _Layer(known)
+        layer = _Layer(known, counterparts)
         value = layer.copy(v)
-        if layer.quantizes:
+        if layer.quantizes or counterparts is not None:
             results[name] = value
+    theirs = [v for v in known.values() if v not in graph.inputs and v.producer is None]
     whole = Graph(
-        graph.inputs,
+        [*graph.inputs, *theirs],
         [*graph.outputs, *results.values()],
         [f"o{i}" for i in range(len(graph.outputs) + len(results))],
     )
@@ -185,8 +192,8 @@ def with_layers(
 class _Layer:
     """Copies the nodes that compute a tensor, back to tensors that the float graph has."""
 
-    def __init__(self, known: Mapping[str, Value]):
-        self.known, self.quantizes = known, False
+    def __init__(self, known: dict[str, Value], counterparts: Mapping[Value, str] | None = None):
+        self.known, self.quantizes, self.counterparts = known, False, counterparts
         self.new: dict[Value, Value] = {}
 
     def copy(self, v: Value) -> Value:
@@ -211,12 +218,17 @@ class _Layer:
 
     def _float(self, v: Value) -> Value | None:
         """The float counterpart of `v`: by its name, or by its name without "_exact"."""
+        if self.counterparts is not None:  # its rounding is the error of its own layer
+            return self.known.get(self.counterparts.get(v, ""))
         if v.producer is not None and v.producer.op == "dequantize_linear":
             return None  # an input rounding: the tensor before it is the counterpart
         return self.known.get(v.name) or self.known.get(v.name.removesuffix("_exact"))
 
     def _leaf(self, v: Value) -> Value:
-        return v if v.data is not None else self.known[v.name]
+        if v.data is not None or self.counterparts is None:
+            return v if v.data is not None else self.known[v.name]
+        name = f"{OTHER}{v.name}"
+        return self.known.setdefault(name, Value(v.type.but(quant=None), name))
 
     def _node(self, node: Node) -> None:
         self.quantizes |= node.op in ("quantize_linear", "dequantize_linear")

@@ -1,0 +1,140 @@
+"""The result of `intaglio.compare`: the error of every tensor, and a verdict."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from intaglio.analysis.tensor_error import Range, TensorError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+STANDS_OUT = 3.0  # times the median relative error of a layer alone
+NOTABLE = 0.01  # least relative error of a layer that a verdict blames (40 dB)
+
+
+@dataclass
+class Row:
+    """One tensor: its errors in each run of the whole model, and of its layer alone."""
+
+    name: str
+    op: str
+    joined: str  # by "name", "node", "structure" or "output"
+    range: Range = field(default_factory=Range)
+    entire: dict[str, TensorError] = field(default_factory=dict)  # by run
+    single: TensorError | None = None
+    fitted: bool = False  # the scale of its integers was fitted, not read
+    output: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "op": self.op,
+            "joined_by": self.joined,
+            "output": self.output,
+            "range": self.range.to_dict(),
+            "entire": {run: e.to_dict() for run, e in self.entire.items()},
+            "single": None if self.single is None else self.single.to_dict(),
+            **({"scale_fitted": True} if self.fitted else {}),
+        }
+
+
+@dataclass
+class Comparison:
+    """Every tensor of a model against the golden model."""
+
+    golden: str  # what the golden values are
+    runs: list[str]
+    rows: list[Row]
+    samples: int
+    golden_only: list[str] = field(default_factory=list)
+    other_only: list[str] = field(default_factory=list)
+    shapes_differ: list[str] = field(default_factory=list)
+
+    @property
+    def outputs(self) -> list[Row]:
+        """The rows of the model's outputs."""
+        return [r for r in self.rows if r.output]
+
+    @property
+    def worst_output(self) -> float:
+        """The least cosine of an output in any run; NaN without joined outputs."""
+        every = [e.cosine for r in self.outputs for e in r.entire.values()]
+        return min(every, default=math.nan)
+
+    def by_single(self) -> list[Row]:
+        """Layers with their own error, largest first."""
+        own = [r for r in self.rows if r.single is not None]
+        return sorted(own, key=lambda r: -r.single.relative)  # type: ignore[union-attr]
+
+    @property
+    def guilty(self) -> Row | None:
+        """The layer whose own error stands out; None if there is none."""
+        own = self.by_single()
+        if not own:
+            return None
+        errors = [r.single.relative for r in own]  # type: ignore[union-attr]
+        median, first = errors[len(errors) // 2], errors[0]
+        stands_out = first > STANDS_OUT * median or len(own) < 3
+        return own[0] if first > NOTABLE and stands_out else None
+
+    @property
+    def verdict(self) -> str:
+        """One line: how good the outputs are, and the layer to look at."""
+        cosine = self.worst_output
+        how = "no output could be joined" if math.isnan(cosine) else f"outputs: cosine {cosine:.5f}"
+        overflow = [r.name for r in self.rows if r.range.f16_overflow]
+        tail = f"; '{overflow[0]}' is too large for f16" if overflow else ""
+        if bad := self.guilty:
+            assert bad.single is not None
+            cut = f", {bad.range.saturation:.1%} of its values saturate"
+            return (
+                f"{how}; '{bad.name}' ({bad.op}) is the least accurate: alone "
+                f"{_db(bad.single.sqnr)}, cosine {bad.single.cosine:.5f}"
+                f"{cut if bad.range.saturated else ''}{tail}"
+            )
+        own = self.by_single()
+        if not own or own[0].single is None:
+            return f"{how}; layers alone were not compared{tail}"
+        return (
+            f"{how}; no layer stands out: the largest error alone is that of '{own[0].name}' "
+            f"({own[0].op}), {_db(own[0].single.sqnr)}{tail}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as JSON data."""
+        cosine = self.worst_output
+        return {
+            "golden": self.golden,
+            "runs": self.runs,
+            "samples": self.samples,
+            "verdict": self.verdict,
+            "guilty": None if self.guilty is None else self.guilty.name,
+            "worst_output_cosine": None if math.isnan(cosine) else cosine,
+            "joined_by": dict(Counter(r.joined for r in self.rows)),
+            "not_joined": {"golden": self.golden_only, "other": self.other_only},
+            "shapes_differ": self.shapes_differ,
+            "tensors": [r.to_dict() for r in self.rows],
+        }
+
+    def __str__(self) -> str:
+        from intaglio.analysis.comparison_text import text
+
+        return text(self)
+
+    def __rich__(self) -> Table:
+        from intaglio.analysis.comparison_text import rich_table
+
+        return rich_table(self)
+
+    def _repr_html_(self) -> str:
+        from intaglio.analysis.comparison_text import html_table
+
+        return html_table(self)
+
+
+def _db(sqnr: float) -> str:
+    return f"{sqnr:.1f} dB" if math.isfinite(sqnr) else "exact" if sqnr > 0 else "no signal"

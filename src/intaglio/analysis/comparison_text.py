@@ -1,0 +1,106 @@
+"""A comparison as text, as a table of rich, and as HTML."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from intaglio.analysis.comparison import Comparison, Row
+from intaglio.analysis.tensor_error import TensorError
+from intaglio.text_table import aligned, wrapped
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SHOWN = 12  # rows unless all are asked for
+NAMES = 6  # that a line lists
+FIGURES = ("cosine", "euclid", "max err", "SQNR")
+
+
+def titles(found: Comparison) -> list[str]:
+    """The titles of the columns."""
+    of_runs = [f"{run} {figure}" for run in found.runs for figure in FIGURES]
+    alone = [f"single {f}" for f in FIGURES] if found.by_single() else []
+    return ["tensor", "op", *of_runs, *alone, "low", "high", "cut off", ""]
+
+
+def cells(row: Row, found: Comparison) -> list[str]:
+    """The cells of a row, in the order of `titles`."""
+    errors: list[TensorError | None] = [row.entire.get(run) for run in found.runs]
+    if found.by_single():
+        errors.append(row.single)
+    figures = [cell for e in errors for cell in _figures(e)]
+    cut = f"{row.range.saturation:.2%}" if row.range.limits is not None else ""
+    marks = ["f16 overflow"] * row.range.f16_overflow + ["scale fitted"] * row.fitted
+    marks += ["output"] * row.output
+    span = (f"{row.range.low:.4g}", f"{row.range.high:.4g}") if row.range.values else ("", "")
+    return [row.name, row.op, *figures, *span, cut, ", ".join(marks)]
+
+
+def _figures(e: TensorError | None) -> list[str]:
+    if e is None:
+        return [""] * len(FIGURES)
+    sqnr = f"{e.sqnr:.1f}" if math.isfinite(e.sqnr) else ("exact" if e.sqnr > 0 else "-")
+    return [f"{e.cosine:.5f}", f"{e.euclidean:.4g}", f"{e.max_error:.4g}", sqnr]
+
+
+def shown_rows(found: Comparison, every: bool) -> list[Row]:
+    """All rows, or those with the largest errors and the outputs, in the order of the model."""
+    if every or len(found.rows) <= SHOWN:
+        return found.rows
+    by = found.by_single()
+
+    def worst(row: Row) -> float:
+        return max((e.relative for e in row.entire.values()), default=0.0)
+
+    ranked = by or sorted(found.rows, key=lambda r: -worst(r))
+    picked = {id(r) for r in [*ranked[:SHOWN], *found.outputs]}
+    return [r for r in found.rows if id(r) in picked]
+
+
+def text(found: Comparison, every: bool = False) -> str:
+    """The table, unjoined tensors, and the verdict."""
+    rows, head = shown_rows(found, every), titles(found)
+    few = "" if len(rows) == len(found.rows) else f", the {len(rows)} worst"
+    lines = [
+        f"golden: {found.golden}; {len(found.rows)} tensors on {found.samples} "
+        f"sample{'s' * (found.samples != 1)}{few}"
+    ]
+    right = [i for i, t in enumerate(head) if t not in ("tensor", "op", "")]
+    drop = [i for i, t in enumerate(head) if "euclid" in t] + [
+        i for i, t in enumerate(head) if "max err" in t
+    ]
+    lines += aligned([head, *(cells(r, found) for r in rows)], right, drop)
+    for what, names in (
+        ("not joined, golden", found.golden_only),
+        ("not joined, other", found.other_only),
+        ("same name, other shape", found.shapes_differ),
+    ):
+        if names:
+            lines.append(wrapped(f"{what:22} {_listed(names)}"))
+    lines.append(wrapped(f"verdict: {found.verdict}"))
+    return "\n".join(lines)
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
+    return f"{len(names)}: {', '.join(names[:NAMES])}{more}"
+
+
+def rich_table(found: Comparison) -> Table:
+    """The rows with the largest errors."""
+    from rich.table import Table
+
+    table = Table(title=found.verdict)
+    for title in titles(found):
+        table.add_column(title, overflow="fold")
+    for row in shown_rows(found, False):
+        table.add_row(*cells(row, found))
+    return table
+
+
+def html_table(found: Comparison) -> str:
+    """All rows, for notebooks."""
+    from intaglio.analysis.html_table import html_table as table
+
+    return table(found.verdict, titles(found), [cells(r, found) for r in found.rows])

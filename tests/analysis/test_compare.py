@@ -1,0 +1,153 @@
+"""`compare`: golden against quantised, native and simulated tensors; joining; the verdict."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import intaglio
+from intaglio.analysis.joining import join
+from intaglio.cli import cli
+from intaglio.errors import BadInput
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.ops.activation import relu
+from intaglio.ops.conv import conv
+from intaglio.ops.elementwise import mul
+from intaglio.quant import Options, calibrate
+
+RNG = np.random.default_rng(7)
+ATTRS = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
+LAYERS = ("a", "b", "c", "d")
+
+
+def numbers(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def network(names=LAYERS):
+    x = v = Value(Type("f32", (1, 8, 8, 8)), "x")
+    for name in names:
+        v = relu(conv(v, constant(numbers(8, 8, 3, 3) * 0.2), constant(numbers(8)), **ATTRS))
+        v.name = name
+    return Graph([x], [v])
+
+
+@pytest.fixture(scope="module")
+def made():
+    samples = [{"x": numbers(1, 8, 8, 8)} for _ in range(4)]
+    return calibrate(network(), samples, options=Options(method="minmax", accuracy=None))
+
+
+def broken(graph, layer, inputs=("quantize", "dequantize")):
+    """The quantised graph with the scale of one activation 8 times as large."""
+    graph = graph.copy()
+    dequantize = next(v for v in graph.values() if v.name == layer).producer
+    quantize = dequantize.inputs[0].producer
+    for node in (quantize, dequantize):
+        if node.op.removesuffix("_linear") in inputs:
+            graph.set_input(node, 1, constant(node.inputs[1].data * np.float32(8)))
+    return graph
+
+
+@pytest.mark.parametrize("layer", ["b", "c"])
+@pytest.mark.parametrize("where", [("quantize", "dequantize"), ("dequantize",)])
+def test_a_layer_with_a_wrong_scale_is_named(made, layer, where):
+    found = intaglio.compare(made.float_graph, broken(made.graph, layer, where), samples=2)
+    assert found.by_single()[0].name == layer
+    assert found.guilty.name == layer
+    assert f"'{layer}'" in found.verdict
+    assert [r.name for r in found.outputs] == ["d"]
+
+
+def test_a_good_model_has_no_guilty_layer(made):
+    data = [made.dataset[i] for i in range(2)]
+    found = intaglio.compare(made.float_graph, made.graph, data, target="rk3588")
+    assert found.guilty is None
+    assert found.runs == ["interpreter", "native", "rk3588"]
+    assert found.worst_output > 0.99
+    row = next(r for r in found.rows if r.name == "c")
+    assert set(row.entire) == set(found.runs)
+    assert row.single.relative < row.entire["interpreter"].relative
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert plain["tensors"][0]["entire"]["native"]["sqnr_db"] > 20
+    assert "verdict: outputs" in str(found)
+    assert "<table>" in found._repr_html_()
+
+
+def test_without_a_float_model_rounding_is_left_out(made):
+    found = intaglio.compare(broken(made.graph, "b"), samples=2)
+    assert found.golden == "the model without rounding"
+    assert found.guilty.name == "b"
+
+
+def test_saturation_and_f16_overflow_are_marked(made):
+    graph = made.graph.copy()
+    dequantize = next(v for v in graph.values() if v.name == "b").producer
+    for node in (dequantize.inputs[0].producer, dequantize):
+        graph.set_input(node, 1, constant(node.inputs[1].data / np.float32(8)))
+    found = intaglio.compare(made.float_graph, graph, samples=2)
+    row = next(r for r in found.rows if r.name == "b")
+    assert row.range.saturation > 0.1
+    assert "saturate" in found.verdict
+    x = Value(Type("f32", (1, 8)), "x")
+    y = mul(x, constant(np.float32(1e6)))
+    y.name = "y"
+    large = intaglio.compare(Graph([x], [y]))
+    assert large.rows[0].range.f16_overflow
+    assert "too large for f16" in large.verdict
+
+
+def test_a_package_is_compared_with_its_model(made, tmp_path):
+    graph = network()
+    found = intaglio.compare(graph, intaglio.compile(graph))
+    assert found.worst_output > 0.999999
+    assert len(found.rows) > 1
+    intaglio.save_onnx(made.graph, str(tmp_path / "int8.onnx"))
+    integers = intaglio.load(tmp_path / "int8.onnx")  # its nodes have names
+    found = intaglio.compare(integers, intaglio.compile(integers))
+    assert found.worst_output > 0.99
+    assert {r.name for r in found.rows if r.fitted}
+
+
+def test_models_are_joined_by_name_and_by_structure():
+    graph = network()
+    optimized = intaglio.optimize(graph)
+    assert set(join(graph, optimized).how.values()) == {"name"}
+    foreign = graph.copy()
+    for v in foreign.values():
+        if v.producer:
+            v.name = f"their_{v.name}"
+    joined = join(graph, foreign)
+    assert [joined.pairs[v].name for v in joined.pairs] == [f"their_{n}" for n in LAYERS]
+    assert set(joined.how.values()) == {"structure"}
+    short = intaglio.compare(graph, network(("a", "b")))
+    assert {"c", "d"} <= {*short.golden_only}
+    assert not short.outputs
+
+
+def test_command_line(made, tmp_path):
+    good, bad = tmp_path / "float.onnx", tmp_path / "int8.onnx"
+    intaglio.save_onnx(made.float_graph, str(good))
+    intaglio.save_onnx(broken(made.graph, "c"), str(bad))
+    run = CliRunner().invoke
+    args = ["compare", str(good), str(bad), "--samples", "1"]
+    shot = tmp_path / "shot"
+    found = run(cli, [*args, "--json", "--min-cosine", "0.9999", "--snapshot", str(shot)])
+    assert found.exit_code == 1
+    assert json.loads(found.output)["guilty"] == "c"
+    files = json.loads((shot / "index.json").read_text())
+    golden = [f for f, name in files.items() if name == "c" and "golden" in f]
+    assert np.load(shot / golden[0]).shape == (1, 8, 8, 8)
+    assert run(cli, [*args, "--min-cosine", "0.1"]).exit_code == 0
+    for more, words in (
+        (["--tensor", "cc"], "no tensor that both models have is called 'cc'"),
+        (["--snapshot", str(shot)], "not empty"),
+        (["--data", str(tmp_path / "none")], "no such file"),
+    ):
+        with pytest.raises(intaglio.IntaglioError, match=words):
+            run(cli, [*args, *more], catch_exceptions=False, standalone_mode=False)
+    package = tmp_path / "m.itg"
+    intaglio.compile(made.graph).save(package)
+    with pytest.raises(BadInput, match="holds no float values"):
+        run(cli, ["compare", str(package)], catch_exceptions=False, standalone_mode=False)
