@@ -16,7 +16,8 @@ enum { VECTORS = 1 };
 #ifndef ITG_QVECTORS
 enum { QL = 16 };
 #endif
-enum { BLOCK = 8, STRIP = VECTORS * QL, BEYOND = 64, LINE = 16 };
+enum { BLOCK = 8, STRIP = VECTORS * QL, BEYOND = 64, LINE = 16, LINES = 4 };
+enum { PRODUCT = 256 * 256 };  // of two bytes, at most
 
 typedef struct planes {
   int64_t rows, pitch;  // of a plane
@@ -132,6 +133,14 @@ INLINE void add_products(const products *g, int64_t p, int32_t *sums, int64_t ru
 }
 
 // ---- results ------------------------------------------------------------------------------------
+INLINE void store_sums(uint8_t *restrict to, const int32_t *restrict from, int64_t count,
+                       int32_t bias, int32_t least) {
+  for (int64_t i = 0; i < count; i++) {
+    const int32_t sum = from[i] + bias, v = sum < least ? least : sum;
+    memcpy(to + 4 * i, &v, sizeof v);
+  }
+}
+
 // Stores the sums of a channel: with its bias and the former result, rounded.
 INLINE void finish(const itg_bm_job *j, int64_t n, int64_t c, const int32_t *sums, int64_t pitch,
                    int32_t more) {
@@ -139,13 +148,16 @@ INLINE void finish(const itg_bm_job *j, int64_t n, int64_t c, const int32_t *sum
   int64_t bias = more;
   if (j->bias.type == ITG_BM_CONSTANT) bias += (int64_t)(intptr_t)j->bias.at;
   else if (j->bias.type != ITG_BM_NONE) bias += number_of(&j->bias, c, 0);
-  const int plain = !before && !bias && !j->relu && !j->rounds && !j->shift;
+  const int64_t channels = j->op == ITG_BM_CONV ? j->input[0] : 1;
+  const int64_t most = channels * j->kernel[0] * j->kernel[1] * PRODUCT;
+  const int plain = !before && !j->rounds && !j->shift && j->y.type == ITG_BM_I32 &&
+                    j->y.w == sizeof *sums && bias < INT32_MAX - most && bias > most - INT32_MAX;
   const rq1 r = j->rounds ? rq1_of(j, c) : (rq1){0};
   for (int64_t h = 0; h < j->shape[2]; h++) {
     uint8_t *to = row_of(&j->y, n, c, h);
     const int32_t *from = sums + h * pitch;
-    if (plain && j->y.type == ITG_BM_I32) {
-      memcpy(to, from, (size_t)j->shape[3] * sizeof *from);
+    if (plain) {
+      store_sums(to, from, j->shape[3], (int32_t)bias, j->relu ? 0 : INT32_MIN);
       continue;
     }
     for (int64_t x = 0; x < j->shape[3]; x += STRETCH) {
@@ -242,19 +254,28 @@ typedef int16_t shorts __attribute__((vector_size(LINE * sizeof(int16_t))));
 typedef int32_t ints __attribute__((vector_size(LINE * sizeof(int32_t))));
 
 INLINE void add_taps(const int16_t *x, const int64_t *taps, const int32_t *w, int64_t n_taps,
-                     int64_t run, int32_t *sums, const int most) {
-  for (int64_t i = 0; i < run; i += LINE) {
-    ints total = {0};
-    for (int64_t t = 0; t < n_taps; t++) {
+                     int32_t *sums, const int most, const int lines) {
+  ints total[LINES];
+  for (int i = 0; i < lines; i++) total[i] = (ints){0};
+  for (int64_t t = 0; t < n_taps; t++) {
+    for (int i = 0; i < lines; i++) {
       shorts line;
-      memcpy(&line, x + taps[t] + i, sizeof line);
+      memcpy(&line, x + taps[t] + i * LINE, sizeof line);
       const ints v = __builtin_convertvector(line, ints);
-      if (!most) total += v * w[t];
-      else if (!t) total = v;
-      else total = (v & (v > total)) | (total & ~(v > total));
+      if (!most) total[i] += v * w[t];
+      else if (!t) total[i] = v;
+      else total[i] = (v & (v > total[i])) | (total[i] & ~(v > total[i]));
     }
-    memcpy(sums + i, &total, sizeof total);
   }
+  memcpy(sums, total, (size_t)lines * sizeof *total);
+}
+
+INLINE void add_all_taps(const int16_t *x, const int64_t *taps, const int32_t *w, int64_t n_taps,
+                         int64_t run, int32_t *sums, const int most) {
+  int64_t i = 0;
+  for (; i + LINES * LINE <= run; i += LINES * LINE)
+    add_taps(x + i, taps, w, n_taps, sums + i, most, LINES);
+  for (; i < run; i += LINE) add_taps(x + i, taps, w, n_taps, sums + i, most, 1);
 }
 
 static int run_channels(const itg_bm_job *j, uint8_t *scratch) {
@@ -276,8 +297,8 @@ static int run_channels(const itg_bm_job *j, uint8_t *scratch) {
       const uint8_t *channel = row_of(&j->a, n, c, 0);
       if (j->a.type == ITG_BM_I8) copy_signed(j, &p, channel, x, (int16_t)j->fill);
       else copy_unsigned(j, &p, channel, x, (int16_t)j->fill);
-      if (j->op == ITG_BM_MAX_POOL) add_taps(x, taps, w, n_taps, p.run, sums, 1);
-      else add_taps(x, taps, w, n_taps, p.run, sums, 0);
+      if (j->op == ITG_BM_MAX_POOL) add_all_taps(x, taps, w, n_taps, p.run, sums, 1);
+      else add_all_taps(x, taps, w, n_taps, p.run, sums, 0);
       finish(j, n, c, sums, p.pitch, 0);
     }
   }
