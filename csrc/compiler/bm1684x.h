@@ -30,24 +30,58 @@ ITG_API void itg_bm_float_sums(const itg_bm_sums *sums);
 // bit of the largest and added exactly; the sums of blocks are added in f32, to `even` first.
 ITG_API void itg_bm_half_sums(const itg_bm_blocks *blocks);
 
-// A tensor [n][c][h][w] in local memory; strides in bytes; channel c lies in lane (lane + c) % 64,
-// block (lane + c) / 64. A constant has strides 0 and is not in lanes.
+// A tensor [n][c][h][w]; strides in bytes. Channel c lies in lane (lane + c) % lanes of local
+// memory, block (lane + c) / lanes; memory without lanes has lanes = 1.
 typedef struct itg_bm_tensor {
   uint8_t *at;
   int64_t n, c, h, w;
-  int64_t lane, type;  // type: 0 i8, 1 u8, 2 i16, 3 u16, 4 i32, 5 u32, 6 constant in `at`
+  int64_t lane, lanes, type;
 } itg_bm_tensor;
 
-enum { ITG_BM_ADD, ITG_BM_SUB, ITG_BM_MUL, ITG_BM_MAX, ITG_BM_MIN, ITG_BM_RQ0, ITG_BM_RQ1 };
+enum { ITG_BM_I8, ITG_BM_U8, ITG_BM_I16, ITG_BM_U16, ITG_BM_I32, ITG_BM_U32 };  // types
+enum { ITG_BM_CONSTANT = 6, ITG_BM_F32 };  // a constant lies in `at`; none: the tensor is absent
+enum { ITG_BM_NONE = 8 };
 
-// y = a op b, shifted by a constant, rounded, and clamped or wrapped; or y = requantised a, with
-// one multiplier, shift and zero (rq1), or scale and offset (rq0) per channel.
-typedef struct itg_bm_rows {
-  itg_bm_tensor y, a, b;
-  int64_t shape[4];
-  int64_t op, mode, shift, saturate;
-  const int64_t *multiplier, *by, *zero;  // rq1: [channels]
-  const float *scale, *offset;            // rq0: [channels]
-} itg_bm_rows;
+// What a job does. Up to ITG_BM_MIN: y = a op b, shifted by a constant, rounded, and clamped or
+// wrapped. RQ0, RQ1, DQ0: y = a by the numbers of each channel. F_...: y = a op b of f32. CAST: f32
+// to integers, halves to even. COPY: elements of 1, 2 or 4 bytes. CONV, DEPTHWISE, MAX_POOL:
+// windows.
+enum {
+  ITG_BM_ADD,
+  ITG_BM_SUB,
+  ITG_BM_MUL,
+  ITG_BM_MAX,
+  ITG_BM_MIN,
+  ITG_BM_RQ0,
+  ITG_BM_RQ1,
+  ITG_BM_DQ0,
+  ITG_BM_F_ADD,
+  ITG_BM_F_SUB,
+  ITG_BM_F_MUL,
+  ITG_BM_CAST,
+  ITG_BM_COPY,
+  ITG_BM_CONV,
+  ITG_BM_DEPTHWISE,
+  ITG_BM_MAX_POOL
+};
 
-ITG_API void itg_bm_run_rows(const itg_bm_rows *rows);
+// A command whose operands are checked.
+typedef struct itg_bm_job {
+  int64_t op;
+  itg_bm_tensor y, a, b;  // windows: b is the tensor that is added to the sums, or absent
+  itg_bm_tensor w, bias;  // windows: weights, and one i32 per channel or a constant
+  itg_bm_tensor numbers;  // per channel: multiplier, shift, zero; scale, offset; or zero, scale
+  int64_t given[3];       // those numbers, if they are constants; f32 as bits
+  int64_t packed;         // shift and zero share a number: bits 0 to 7, bits 16 to 31
+  int64_t zero_bits;      // 16: zeros of RQ1 are i16, -16: u16
+  int64_t swapped;        // DQ0: scale, then zero
+  int64_t shape[4];       // of y
+  int64_t rounds, mode, shift, saturate, relu;
+  int64_t input[3], kernel[2], stride[2], dilation[2], pad[2];  // c h w; y x; up left
+  int64_t fill, rotate, at_once;  // the value of padding; inputs whose weights lie side by side
+} itg_bm_job;
+
+// Memory that a job needs for its work.
+ITG_API int64_t itg_bm_scratch(const itg_bm_job *job);
+// Run jobs in order; returns how many ran: the next one has numbers that are not computed here.
+ITG_API int64_t itg_bm_run_jobs(const itg_bm_job *jobs, int64_t count, void *scratch, uint32_t isa);

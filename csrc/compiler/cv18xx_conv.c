@@ -192,6 +192,7 @@ static int find_kept(itg_cv18xx *m, work *k, int64_t tile_bytes) {
   key.high = k->w.h, key.wide = k->w.w;
   key.edge = edge_byte(k->t), key.is_signed = k->t->opt_opd0_sign;
   int64_t row = k->x.w, plane = k->x.h * row;
+  if (k->x.h_str == row) row = plane;  // its rows lie side by side
   int64_t start = up_to((int64_t)sizeof key + k->x.c * plane, 64);
   int same = m->kept_bytes >= start + tile_bytes && !memcmp(m->kept, &key, sizeof key);
   if (m->kept_bytes < start + tile_bytes) {
@@ -205,7 +206,7 @@ static int find_kept(itg_cv18xx *m, work *k, int64_t tile_bytes) {
   k->tiles = (float *)((uint8_t *)m->kept + start);
   uint8_t *bytes = (uint8_t *)m->kept + sizeof key;
   for (int64_t c = 0; c < k->x.c; c++)
-    for (int64_t h = 0; h < k->x.h; h++) {
+    for (int64_t h = 0; h < plane / row; h++) {
       const uint8_t *from = channel(m, &k->x, 0, c) + h * k->x.h_str;
       uint8_t *to = bytes + c * plane + h * row;
       if (same && !memcmp(to, from, (size_t)row)) continue;

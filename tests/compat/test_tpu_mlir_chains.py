@@ -10,7 +10,7 @@ from tests.compat import models
 from tests.compat.command_line import refused, run
 
 import intaglio
-from intaglio.npu.chips.bm1684x import bmodel
+from intaglio.npu.chips.bm1684x import bmodel, simulate
 from intaglio.npu.chips.cv18xx import cvimodel
 
 PICTURES = "--mean 127.5,127.5,127.5 --scale 0.0078,0.0078,0.0078 --pixel_format rgb"
@@ -70,7 +70,8 @@ def test_2_fused_preprocessing_takes_pixels(folder: Path):
     assert np.corrcoef(top.ravel(), out.ravel())[0, 1] > 0.99
 
 
-def test_3_detector_to_named_outputs(folder: Path):
+@pytest.mark.parametrize("chip", ["bm1688", "bm1690"])
+def test_3_detector_to_named_outputs(folder: Path, chip: str, monkeypatch: pytest.MonkeyPatch):
     transform("yolo.onnx", "--output_names c1 --channel_format none")
     assert [v.name for v in intaglio.load("yolo.onnx").outputs] != ["c1"]
     transform(
@@ -80,11 +81,24 @@ def test_3_detector_to_named_outputs(folder: Path):
     )
     calibrate(rest="--cali_method mse")
     deploy = (
-        "model_deploy --mlir net.mlir --quantize INT8 --chip bm1688 --calibration_table table "
+        f"model_deploy --mlir net.mlir --quantize INT8 --chip {chip} --calibration_table table "
         "--test_input net_in_f32.npz --test_reference net_top.npz --asymmetric --quant_output "
         "--model net.bmodel"
     )
+    simulated: list[str] = []
+    machine_run = simulate.Machine.run
+
+    def noted(machine: simulate.Machine, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        simulated.append(machine.chip.title)
+        return machine_run(machine, feeds)
+
+    monkeypatch.setattr(simulate.Machine, "run", noted)
     assert run(deploy) == 0
+    assert simulated == [chip.upper()]
+    assert run("model_runner --input net_in_f32.npz --model net.bmodel --output out.npz") == 0
+    made, out = np.load(f"net_{chip}_int8_asym_model_outputs.npz"), np.load("out.npz")
+    for name in ("out0_Conv", "out1_Conv"):
+        np.testing.assert_array_equal(out[name], made[name])
     (stage,) = bmodel.read(Path("net.bmodel").read_bytes()).nets[0].stages
     assert [t.name for t in stage.outputs] == ["out0_Conv", "out1_Conv"]
     assert {bmodel.TYPES[t.type][0] for t in stage.outputs} == {"i8"}

@@ -64,7 +64,7 @@ def main(arguments: Sequence[str], log: Log) -> int:
     outputs = _outputs(graph, made, chip, feeds)
     passed = _compare(graph, module, given, feeds, test, outputs, reference, tolerance, prefix, log)
     if made is not None and not given.not_gen_bmodel:
-        passed &= _check_file(made, outputs, given, chip, feeds, same, prefix, log)
+        passed &= _check_file(made, outputs, given, feeds, same, prefix, log)
     return 0 if passed else 1
 
 
@@ -197,18 +197,13 @@ def _check_file(
     made: ChipFile,
     expected: dict[str, Array],
     given: argparse.Namespace,
-    chip: Chip,
     feeds: Sample,
     least: Tolerance,
     prefix: str,
     log: Log,
 ) -> bool:
     """The file in the simulator of its chip against the quantised network."""
-    if chip.name in runner.SIMULATED:
-        found = runner.run_file(Path(given.model), feeds, fixed=False)
-    else:
-        log.info(f"the layers are compared, not the file; model_runner simulates {given.chip}")
-        found = made.run(feeds)
+    found = runner.run_file(Path(given.model), feeds, fixed=False)
     write_npz(f"{prefix}_model_outputs.npz", found)
     wanted = {p.name: expected[p.tensor] for p in made.outputs if p.tensor in expected}
     verdicts = compare(found, wanted, least, words(given.excepts))

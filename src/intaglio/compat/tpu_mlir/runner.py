@@ -24,7 +24,6 @@ from intaglio.npu.chips.bm1684x import simulate as bm_simulate
 from intaglio.npu.chips.cv18xx import cvimodel
 from intaglio.npu.chips.cv18xx import simulate as cv_simulate
 
-SIMULATED = ("bm1684x", "cv181x", "cv180x")  # by model_deploy, too
 PACKAGE = b"ITG1"
 
 

@@ -16,7 +16,7 @@ from intaglio.ir import Array, Node, Type, Value
 from intaglio.ops.registry import op
 from intaglio.ops.windows import Ints
 
-RELAYOUTS = ("npu.permute", "npu.join", "npu.cut", "npu.repeat", "npu.constant")
+RELAYOUTS = ("npu.permute", "npu.join", "npu.cut", "npu.repeat", "npu.constant", "npu.spread_rows")
 BOX_AXES = 3  # axes of a box that one transfer moves
 
 
@@ -93,6 +93,37 @@ def constant_map(x: Array) -> Array:
     return x
 
 
+def _spread_type(x: Value, edge: Value, *, kernel: int, stride: int, pad: int, rows: int) -> Type:
+    _map(x)
+    if edge.shape != (1, 1, 1, x.shape[3]) or edge.dtype != x.dtype:
+        raise BadInput(f"{edge.type} is no row of {x.type}")
+    if min(kernel, stride, rows) < 1 or pad < 0:
+        raise BadInput(f"windows of {kernel} rows, {stride} apart, have no {rows} rows")
+    n, c, _, w = x.shape
+    return Type(x.dtype, (n, c * kernel, rows, w))
+
+
+@op(_spread_type, name="npu.spread_rows")
+def spread_rows(x: Array, edge: Array, *, kernel: int, stride: int, pad: int, rows: int) -> Array:
+    """The rows of windows as channels: y[c * kernel + k, i] = x[c, i * stride + k - pad].
+
+    Rows outside of x have the numbers of `edge`.
+    """
+    n, c, h, w = x.shape
+    y = np.broadcast_to(edge, (n, c * kernel, rows, w)).copy()
+    for k in range(kernel):
+        first, last = _inside(h, k, stride, pad, rows)
+        begin = first * stride + k - pad
+        y[:, k::kernel, first:last] = x[:, :, begin : begin + (last - first) * stride : stride]
+    return y
+
+
+def _inside(height: int, k: int, stride: int, pad: int, rows: int) -> tuple[int, int]:
+    """The windows whose row k lies in the map: first, last + 1."""
+    first = min(max(-((k - pad) // stride), 0), rows)
+    return first, max(min((height - 1 - k + pad) // stride + 1, rows), first)
+
+
 @dataclass(frozen=True, slots=True)
 class Box:
     """Elements that one transfer moves: offsets and strides in elements of the whole maps."""
@@ -119,6 +150,8 @@ def boxes(node: Node) -> list[Box]:
         size, images = math.prod(out.shape[1:]), out.shape[0] // count
         sizes = images, count, size
         found.append(Box(0, 0, 0, sizes, (size, 0, 1), (count * size, size, 1)))
+    elif node.op == "npu.spread_rows":
+        found += _spread_boxes(node)
     elif node.op == "npu.constant":
         found.append(Box(0, 0, 0, (out.type.size,), (1,), (1,)))
     else:
@@ -131,6 +164,25 @@ def boxes(node: Node) -> list[Box]:
             found.append(Box(k, begin * w, first * w, sizes, (high, 1), (rows * w, 1)))
             first += count
     return [one for box in found for one in _split(_merged(box))]
+
+
+def _spread_boxes(node: Node) -> list[Box]:
+    x, a = node.inputs[0], node.attrs
+    assert x is not None
+    n, c, h, w = x.shape
+    kernel, stride, rows = a["kernel"], a["stride"], a["rows"]
+    found = []
+    for k in range(kernel):
+        first, last = _inside(h, k, stride, a["pad"], rows)
+        to = kernel * rows * w, w, 1
+        for operand, i, end in ((1, 0, first), (0, first, last), (1, last, rows)):
+            sizes, target = (n * c, end - i, w), (k * rows + i) * w
+            if end == i:
+                continue
+            source = 0 if operand else (i * stride + k - a["pad"]) * w
+            steps = (0, 0, 1) if operand else (h * w, stride * w, 1)
+            found.append(Box(operand, source, target, sizes, steps, to))
+    return found
 
 
 def _strides(shape: Ints) -> tuple[int, ...]:

@@ -128,9 +128,9 @@ class Emitter:
             loads.setdefault(max(group.first, self.first_reader(fm) - 1), []).append(fm)
         for k in group.numbers:
             self.load_maps(loads.get(k, []))
-            for ahead in (k, k + 1):
+            for ahead in range(k, group.last):
                 blocks = layout.weights.get(ahead)
-                if blocks and blocks[0].first == k:
+                if group.streams_weights and blocks and blocks[0].first == k:
                     self.load_chunk(ahead, 0, 0)
             self.layer(k, loaded=True)
 

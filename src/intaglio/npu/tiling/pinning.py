@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from intaglio.npu.layers import RELAYOUT, FeatureMap, Network
-from intaglio.npu.tiling.placement import Block, Layout, layout, pack, reads_whole_bands
+from intaglio.npu.tiling.placement import Block, Layout, layout, load_early, pack, reads_whole_bands
 from intaglio.npu.tiling.search import attempt, cheapest
 from intaglio.npu.tiling.tiles import (
     LayerGroup,
@@ -32,7 +32,10 @@ def plan_memory(
 ) -> MemoryPlan:
     """Exact addresses for the groups that the search has chosen."""
     layouts = [result for group in groups for result in _exact(context, group)]
-    pinned = _pin(context, layouts) if pin else {}
+    ceiling = [context.chip.sram] * len(layouts)
+    pinned = _pin(context, layouts, ceiling) if pin else {}
+    for result, top in zip(layouts, ceiling, strict=True):
+        load_early(context, result, top)
     spilled, internal = _spill(context, layouts, pinned)
     return MemoryPlan(layouts, pinned, spilled, internal)
 
@@ -68,8 +71,13 @@ def _exact(context: TilingContext, group: LayerGroup) -> list[Layout]:
     return parts
 
 
-def _pin(context: TilingContext, layouts: list[Layout]) -> dict[FeatureMap, int]:
-    """Pin maps in SRAM, those first that save the most traffic for their size."""
+def _pin(
+    context: TilingContext, layouts: list[Layout], ceiling: list[int]
+) -> dict[FeatureMap, int]:
+    """Pin maps in SRAM, those first that save the most traffic for their size.
+
+    `ceiling` is the SRAM below pinned maps that each group has.
+    """
     capacity, align = context.chip.sram, context.chip.align
     exact = context.chip_layout.exact_rows
     group_of = {k: g for g, result in enumerate(layouts) for k in result.group.numbers}
@@ -90,7 +98,6 @@ def _pin(context: TilingContext, layouts: list[Layout]) -> dict[FeatureMap, int]
             candidates.append((-saved / size, len(candidates), s, size, min(users), max(users)))
     pinned: dict[FeatureMap, int] = {}
     alive: list[tuple[int, int, int, int]] = []  # offset, end, first and last group
-    ceiling = [capacity] * len(layouts)
     inside: list[set[FeatureMap]] = [set() for _ in layouts]
     for _, _, s, size, first, last in sorted(candidates, key=lambda c: c[:2]):
         taken = sorted((o, e) for o, e, a, b in alive if a <= last and first <= b)

@@ -154,6 +154,23 @@ def _weights(context: TilingContext, made: Layout, capacity: int) -> None:
         before = size * slots
 
 
+def load_early(context: TilingContext, made: Layout, capacity: int) -> None:
+    """Load weights of a group in one band as many layers ahead as its SRAM and the chip allow."""
+    group, most = made.group, context.chip_layout.loads_ahead
+    if most < 2 or not group.streams_weights or group.channels_outer:
+        return
+    if group.tiles * group.images > 1:
+        return
+    early = {k: b[0] for k, b in made.weights.items() if len(b) == 1 and b[0].first < k}
+    for ahead in (most, *(d for d in (16, 8, 6, 4, 3, 2) if d < most), 1):
+        for k, block in early.items():
+            block.first = max(group.first, k - ahead)
+        if fullest(made.blocks(), group.first, group.last)[0] > capacity:
+            continue
+        if pack(made.blocks()) <= capacity:
+            return
+
+
 def reads_whole_bands(
     context: TilingContext, bands: Sequence[Band], pinned: frozenset[FeatureMap] = frozenset()
 ) -> bool:

@@ -14,7 +14,7 @@ from tests.npu.chips.k210.quantized_cnn import random_cnn
 import intaglio
 from intaglio import dtypes, targets
 from intaglio.errors import BadFile, BadInput, Unsupported
-from intaglio.npu.chips.bm1684x import bmodel, native_units, simulate
+from intaglio.npu.chips.bm1684x import bmodel, jobs, native_units, simulate
 from intaglio.npu.chips.bm1684x.commands import Command, decode_stream
 from intaglio.npu.chips.bm1684x.compile import compile_bmodel
 from intaglio.npu.chips.bm1684x.lanes import LANE, Memory
@@ -33,12 +33,16 @@ def _needs_c(command: Command) -> bool:
     return command.name in ("sCONV", "sMM2") and command.fields["opd0_prec"] == 1
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_commands_do_what_the_vendors_chip_model_does(memory, monkeypatch, native):
+@pytest.mark.parametrize("isa", [None, 0, 1, 0xFFFF])  # none: numpy; plain C, AVX2, all
+def test_commands_do_what_the_vendors_chip_model_does(memory, monkeypatch, isa):
+    native = isa is not None
     if not native:
         monkeypatch.setattr(native_units, "available", lambda: False)
     elif not native_units.available():
         pytest.skip("the C library is missing")
+    else:
+        found = jobs._cpu()
+        monkeypatch.setattr(jobs, "_cpu", lambda: found & isa)
     image = command_cases.image()
     wrong = []
     for seed, digest in GOLDEN.items():

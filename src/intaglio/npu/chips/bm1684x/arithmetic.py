@@ -8,7 +8,7 @@ import numpy as np
 
 from intaglio.errors import Unsupported
 from intaglio.ir import Array
-from intaglio.npu.chips.bm1684x import native_units, numbers
+from intaglio.npu.chips.bm1684x import numbers
 from intaglio.npu.chips.bm1684x.division import divide, divide_halves
 from intaglio.npu.chips.bm1684x.lanes import Memory
 from intaglio.npu.chips.bm1684x.numbers import FLOATS
@@ -58,8 +58,6 @@ def run(memory: Memory, f: Fields) -> None:
     if kind == CAST:
         return _cast(memory, f)
     count = f["tsk_opd_num"]
-    if kind in _FAST and _fast(memory, f, kind, count):
-        return None
     signed = f["opd0_sign"] | f["opd1_sign"] if count > 1 else f["opd0_sign"]
     if kind in (SUB, SUB_SAT):
         signed = 1
@@ -83,51 +81,6 @@ def run(memory: Memory, f: Fields) -> None:
     else:
         store(memory, f, _integer(kind, a, b, third, f, signed), signed)
     return None
-
-
-def _fast(memory: Memory, f: Fields, kind: int, count: int) -> bool:
-    """Run a command on integers in C; False: it is not one of those."""
-    code = f["res0_prec"]
-    if not native_units.available() or count < 2 or code not in numbers.INTEGERS:
-        return False
-    signed = 1 if kind in (SUB, SUB_SAT) else f["opd0_sign"] | f["opd1_sign"]
-    shift, mode = 0, f["opd2_n_str"]
-    if count > 2:
-        shift = int(numbers.constant(f["opd2_addr"], numbers.I8, 1).item())
-        if not f["opd2_const"] or f["opd2_prec"] != numbers.I8 or abs(shift) > 31 or mode > 6:
-            return False
-    if code == numbers.I32 and not signed:
-        return False
-    shape = tuple(f[s] for s in SHAPE)
-    tensors = []
-    for name, sign in (("res0", signed), ("opd0", f["opd0_sign"]), ("opd1", f["opd1_sign"])):
-        prec, address = f[f"{name}_prec"], f[f"{name}_addr"]
-        if prec not in numbers.INTEGERS or (prec == numbers.I32 and not sign):
-            return False
-        if f.get(f"{name}_const"):
-            value = int(numbers.constant(address, prec, sign).item())
-            tensors.append(native_units.constant(value))
-            continue
-        given = tuple(f[f"{name}_{d}_str"] for d in "nchw")
-        steps = memory.strides(shape, prec, f[f"{name}_str"], address, given)
-        dtype = numbers.dtype(prec, sign)
-        tensors.append(native_units.tensor(memory, address, dtype, shape, steps))
-    y, a, b = tensors
-    if a.type == native_units.CONSTANT:
-        if kind in (SUB, SUB_SAT) or b.type == native_units.CONSTANT:
-            return False
-        a, b = b, a
-    if _overlap(y, a) or (b.type != native_units.CONSTANT and _overlap(y, b)):
-        return False
-    exact = kind not in (MUL, ADD, SUB)
-    native_units.rows(_FAST[kind], shape, y, a, b, shift, mode, exact, lanes=memory.lanes)
-    return True
-
-
-def _overlap(y: native_units.Tensor, x: native_units.Tensor) -> bool:
-    """Whether writing y could change what is still to be read of x, unless they are the same."""
-    same = (y.at, y.n, y.c, y.h, y.w, y.lane) == (x.at, x.n, x.c, x.h, x.w, x.lane)
-    return y.at == x.at and not same
 
 
 def _third(memory: Memory, f: Fields) -> Array:
@@ -229,15 +182,5 @@ _FLOATS: dict[int, Two] = {
     SUB_SAT: np.subtract,
     MUL_SAT: np.multiply,
     SUB_ABS: lambda a, b: np.abs(a - b),
-}
-_FAST = {
-    MUL: "mul",
-    ADD: "add",
-    SUB: "sub",
-    MAX: "max",
-    MIN: "min",
-    ADD_SAT: "add",
-    SUB_SAT: "sub",
-    MUL_SAT: "mul",
 }
 _SELECTS: dict[int, Two] = {GREATER: np.greater, EQUAL: np.equal, LESS: np.less}

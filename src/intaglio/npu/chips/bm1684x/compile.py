@@ -18,6 +18,7 @@ from intaglio.npu.chips.bm1684x.cut import Lowered, Port, lower, why_not
 from intaglio.npu.chips.bm1684x.encode import Encoder
 from intaglio.npu.chips.bm1684x.float_layers import straight_products
 from intaglio.npu.chips.bm1684x.layout import BmLayout
+from intaglio.npu.chips.bm1684x.spread import spread_inputs
 from intaglio.npu.chips.bm1684x.transfers import Addresses
 from intaglio.npu.chips.bm1684x.unsigned import as_unsigned
 from intaglio.npu.chips.bm1684x.variants import VARIANTS, Variant
@@ -96,6 +97,7 @@ def compile_layers(
     """The bmodel of layers that are lowered already."""
     variant = VARIANTS[chip.name]
     straight_products(lowered.graph)
+    spread_inputs(lowered.graph, variant)
     lowered.graph = as_unsigned(lowered.graph)
     program = schedule.build(lowered.graph, chip, grouped, cores, BmLayout(variant))
     stage, addresses = _memory(lowered, program, variant)

@@ -42,8 +42,6 @@ def conv(memory: Memory, f: Fields) -> None:
         if memory.chip.rounds:
             bias = per_channel(memory, f, "opd2", I32, f["opd2_sign"])
             y = y + bias.astype(np.int64) if bias.any() else y
-            if requantize.store_fused(memory, f, y):
-                return
             y, signed = requantize.fused(memory, f, y), f["res0_sign"]
         if f["res0_prec"] != I32 or y.dtype != np.int32 or not signed:
             y = numbers.saturate(y.astype(np.int64), f["res0_prec"], signed)

@@ -6,7 +6,7 @@ import numpy as np
 
 from intaglio.errors import BadFile, Unsupported
 from intaglio.ir import Array
-from intaglio.npu.chips.bm1684x import numbers
+from intaglio.npu.chips.bm1684x import jobs, numbers
 from intaglio.npu.chips.bm1684x.arithmetic import Fields
 from intaglio.npu.chips.bm1684x.lanes import MOST, Dims, Memory
 
@@ -108,6 +108,24 @@ def tensor(memory: Memory, f: Fields) -> None:
         raise Unsupported(f"command DMA_tensor of kind {kind} is not simulated")
     overlap = not (source.local and target.local)
     target.write(values if overlap else values.copy(), to_steps)
+
+
+def copy(memory: Memory, f: Fields) -> jobs.Job | None:
+    """A DMA_tensor command that copies between DDR and local memory; None: numpy has to run it."""
+    if f["cmd_special_function"] != COPY or f["cmd_type"] == 4 or f["fill_constant_en"]:
+        return None
+    _whole_mask(f)
+    source, target = Place(memory, f, "src"), Place(memory, f, "dst")
+    if source.local == target.local or (source.sizes != target.sizes and not f["nchw_copy"]):
+        return None
+    dtype, operands = _type(f), []
+    for place in (target, source):
+        steps = place.steps if f["stride_enable"] else _packed(place, dtype)
+        if place.at is not None:
+            operands.append(jobs.local(memory, place.at, dtype, source.sizes, steps))
+        else:
+            operands.append(jobs.flat(memory, place.address, dtype, source.sizes, steps))
+    return jobs.job("copy", source.sizes, *operands)
 
 
 def _packed(place: Place, dtype: np.dtype) -> tuple[int, ...]:

@@ -107,6 +107,7 @@ class BmLayout(ChipLayout):
     """The layout of a chip of the family."""
 
     planar = True
+    loads_ahead = 64
 
     def __init__(self, variant: Variant) -> None:
         self.variant = variant

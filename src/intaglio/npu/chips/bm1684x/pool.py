@@ -64,8 +64,6 @@ def run(memory: Memory, f: Fields) -> None:
         arithmetic.store(memory, f, total, 1)
         return
     if memory.chip.rounds:
-        if requantize.store_fused(memory, f, total):
-            return
         total, signed = requantize.fused(memory, f, total.astype(np.int64)), f["res0_sign"]
         by = 0
     else:

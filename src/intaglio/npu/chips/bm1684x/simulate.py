@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 
@@ -15,11 +17,15 @@ from intaglio.npu.chips.bm1684x import (
     convolve,
     dma,
     functions,
+    jobs,
     matmul,
     move,
+    native_units,
     pool,
     requantize,
+    row_jobs,
     static_tables,
+    window_jobs,
 )
 from intaglio.npu.chips.bm1684x.bmodel import Bmodel, Group, Stage, Tensor
 from intaglio.npu.chips.bm1684x.commands import Command
@@ -46,6 +52,13 @@ UNITS: dict[str, Run] = {
     "DMA_general": dma.general,
     "DMA_gather": dma.gather,
 }
+JOBS: dict[str, Callable[[Memory, Mapping[str, int]], jobs.Job | None]] = {
+    **dict.fromkeys(("AR", "sAR"), row_jobs.element),
+    **dict.fromkeys(("RQ&DQ", "sRQ&sDQ"), row_jobs.scaled),
+    **dict.fromkeys(("CONV", "sCONV"), window_jobs.conv),
+    **dict.fromkeys(("PorD", "sPorD"), window_jobs.depthwise),
+    "DMA_tensor": dma.copy,
+}
 NOTHING = ("SYSID", "SYS", "sDMA_sys")
 NO_REGISTER = 127
 MOST_CORES = 8
@@ -65,10 +78,17 @@ def execute(memory: Memory, command: Command) -> None:
     """Run one command; Unsupported where it is not simulated."""
     if command.name in NOTHING:
         return
+    fields = _fields(memory, command)
+    job = _job(memory, command, fields)
+    if job is None or not jobs.Batch([job]).run():
+        _run_unit(memory, command, fields)
+
+
+def _fields(memory: Memory, command: Command) -> dict[str, int]:
+    """All fields of a command, with those that it leaves out."""
     chip = memory.chip.title.lower()
     form = commands.form_of(command, chip)
-    unit = UNITS.get(command.name)
-    if form is None or unit is None:
+    if form is None or command.name not in UNITS:
         raise Unsupported(
             f"command {command.name} ({commands.kind_of(command, chip)}) is not simulated"
         )
@@ -76,10 +96,25 @@ def execute(memory: Memory, command: Command) -> None:
     fields |= {"cmd_type": form.type}
     if command.engine == "dma":
         _name_addresses(fields)
+    return fields
+
+
+def _job(memory: Memory, command: Command, fields: dict[str, int]) -> jobs.Job | None:
+    """The command for C; None where numpy runs it, or says what is wrong with it."""
+    build = JOBS.get(command.name)
+    if build is None or not native_units.available():
+        return None
+    try:
+        return build(memory, fields)
+    except (BadFile, Unsupported, ValueError, IndexError, KeyError, OverflowError):
+        return None
+
+
+def _run_unit(memory: Memory, command: Command, fields: dict[str, int]) -> None:
     where = f"command {command.number} of the {command.engine}, {command.name}"
     try:
         with np.errstate(all="ignore"):
-            unit(memory, fields)
+            UNITS[command.name](memory, fields)
     except (BadFile, Unsupported) as e:
         raise type(e)(f"{where}: {e}") from None
     except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as e:
@@ -105,6 +140,41 @@ def write_registers(memory: Memory, f: Mapping[str, int]) -> None:
 
 
 UNITS["SYS_TR_ACC"] = write_registers
+
+
+class _Step:
+    """A command of a machine, with the registers that it finds."""
+
+    def __init__(self, memory: Memory, command: Command):
+        self.memory, self.command = memory, command
+        self.fields = _fields(memory, command)
+        if command.name == "SYS_TR_ACC":
+            _run_unit(memory, command, self.fields)
+        self.registers = dict(memory.registers)
+        self.job = _job(memory, command, self.fields)
+
+    def run(self) -> None:
+        """In numpy."""
+        self.memory.registers = self.registers
+        _run_unit(self.memory, self.command, self.fields)
+
+
+class _Part:
+    """Commands in a row that C runs, or that numpy runs."""
+
+    def __init__(self, steps: list[_Step]):
+        self.steps = steps
+        found = [s.job for s in steps if s.job is not None]
+        self.batch = jobs.Batch(found) if found else None
+
+    def run(self) -> None:
+        """All of them; numpy runs the jobs that C leaves to it."""
+        done = -1
+        while self.batch and (done := self.batch.run(done + 1)) < self.batch.count:
+            self.steps[done].run()
+        if self.batch is None:
+            for step in self.steps:
+                step.run()
 
 
 class Machine:
@@ -187,13 +257,24 @@ class Machine:
             if value.size * value.itemsize != t.size:
                 raise BadInput(f"input '{t.name}' has shape {value.shape}; {t.shape} is needed")
             self._bytes(t.address, t.size)[:] = value.reshape(-1).view(np.uint8)
-        for core, program in self.programs:
-            for command in program:
-                execute(self.memories[core], command)
+        for part in self._parts:
+            part.run()
         return {
             t.name: self._bytes(t.address, t.size).copy().view(_dtype(t)).reshape(t.shape)
             for t in self.stage.outputs
         }
+
+    @cached_property
+    def _parts(self) -> list[_Part]:
+        """The commands, as many as possible for C in a row."""
+        steps = [
+            _Step(self.memories[core], command)
+            for core, program in self.programs
+            for command in program
+            if command.name not in NOTHING
+        ]
+        kept = [s for s in steps if s.command.name != "SYS_TR_ACC"]
+        return [_Part(list(some)) for _, some in groupby(kept, lambda s: s.job is not None)]
 
     def _bytes(self, address: int, size: int) -> Array:
         memory, offset = self.memory.find(address, size)
