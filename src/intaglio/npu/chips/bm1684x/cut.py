@@ -9,6 +9,7 @@ from intaglio import passes
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Value
 from intaglio.npu.chips.bm1684x.float_layers import FloatLayers
+from intaglio.npu.chips.bm1684x.float_types import FloatTypes
 from intaglio.npu.lowering.builder import integer, is_npu, scale_of
 from intaglio.npu.lowering.limits import UNITS
 from intaglio.ops.registry import REGISTRY
@@ -40,22 +41,28 @@ class Lowered:
     after: list[tuple[Node, str]] = field(default_factory=list)
 
 
-def lower(graph: Graph, target: Target) -> Lowered:
-    """The chip's layers of an optimised graph; Unsupported names all ops that are in the way."""
+def lower(graph: Graph, target: Target, dtype: str = "") -> Lowered:
+    """The chip's layers of an optimised graph; Unsupported names all ops that are in the way.
+
+    `dtype` is the type in which ops of f32 are computed on the chip; without one those that no
+    layer of the chip needs stay with the caller.
+    """
     passes.run(graph, passes.offload(target)[:1])
     graph.tidy()
+    assert target.chip is not None
+    types = FloatTypes(target.chip, dtype or "f32", every=bool(dtype) or _has_halves(graph))
+    why: dict[Node, str] = {}
+    if types.every:
+        why = _floats_on_chip(graph, types)
     stages = stages_of(list(graph.nodes()))
     npu = [i for i, nodes in stages.items() if is_npu(nodes[0])]
     if not npu:
-        reasons = [f"{_name(n)} ({n.op}): {target.why_not(n)}" for n in graph.nodes()]
+        reasons = [f"{_name(n)} ({n.op}): {why.get(n) or target.why_not(n)}" for n in graph.nodes()]
         raise Unsupported(
             f"{target.name}: no layer runs on the TPU: {'; '.join(reasons[:3]) or 'there is none'}"
         )
-    why: dict[Node, str] = {}
-    if _in_the_middle(stages, npu):
-        layers = FloatLayers(graph)
-        layers.run()
-        why = layers.why
+    if not types.every and _in_the_middle(stages, npu):
+        why = _floats_on_chip(graph, types)
         stages = stages_of(list(graph.nodes()))
         npu = [i for i, nodes in stages.items() if is_npu(nodes[0])]
     first = npu[0]
@@ -80,6 +87,20 @@ def lower(graph: Graph, target: Target) -> Lowered:
         v.name = port.name
     words = [(n, why.get(n) or target.why_not(n) or "it follows ops on the CPU") for n in after]
     return Lowered(body, inputs, outputs, before, words)
+
+
+def _floats_on_chip(graph: Graph, types: FloatTypes) -> dict[Node, str]:
+    """Turn ops of floats into layers; returns why some stay on the CPU."""
+    layers = FloatLayers(graph, types)
+    layers.run()
+    return layers.why
+
+
+def _has_halves(graph: Graph) -> bool:
+    """Whether products of f16 or bf16 are part of the network."""
+    return any(
+        REGISTRY[n.op].macs(n) and n.outputs[0].dtype in ("f16", "bf16") for n in graph.nodes()
+    )
 
 
 def _name(node: Node) -> str:
