@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from intaglio import dtypes
+from intaglio import dtypes, ops
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.npu.chips.bm1684x import float_ops, float_windows
 from intaglio.npu.chips.bm1684x.cut import Lowered, Port
@@ -82,3 +82,84 @@ def layer(seed: int, chip: Variant, dtype: str = "", kind: str = "") -> Lowered:
     graph = Graph(given, [out], output_names=["y"])
     ports = [Port(v.name, "f32", v.shape, 1.0, 0) for v in given]
     return Lowered(graph, ports, [Port("y", "f32", out.shape, 1.0, 0)])
+
+
+# ---- networks ------------------------------------------------------------------------------------
+class FloatNetwork:
+    """Builds a float network with random weights."""
+
+    def __init__(self, seed: int):
+        self.rng = np.random.default_rng(seed)
+
+    def conv(self, x: Value, outs: int, size: int = 3, stride: int = 1, groups: int = 1) -> Value:
+        ins, pad = x.shape[1] // groups, size // 2
+        w = self.rng.standard_normal((outs, ins, size, size)) / np.sqrt(ins * size * size / 2)
+        b = self.rng.standard_normal(outs) / 8
+        window = {"stride": (stride,) * 2, "pad": (pad,) * 4, "dilation": (1, 1)}
+        given = (constant(a.astype(np.float32)) for a in (w, b))
+        return ops.conv(x, *given, groups=groups, **window)
+
+    def linear(self, x: Value, outs: int) -> Value:
+        w = self.rng.standard_normal((x.shape[-1], outs)) / np.sqrt(x.shape[-1])
+        return ops.matmul(x, constant(w.astype(np.float32)))
+
+
+def small_cnn(seed: int = 0, size: int = 20) -> Graph:
+    """Convolutions of all kinds, functions, a residual, a gate, pools, concat, resize, softmax."""
+    net = FloatNetwork(seed)
+    x = Value(Type("f32", (1, 3, size, size)), "x")
+    a = ops.relu(net.conv(x, 24, 3, 2))
+    b = ops.clip(net.conv(a, 24, 3, 1, groups=24), lo=0.0, hi=6.0)
+    b = ops.relu(ops.add(net.conv(b, 24, 1), a))
+    gate = ops.sigmoid(net.conv(ops.reduce_mean(b, axes=(2, 3), keepdims=True), 24, 1))
+    c = ops.swish(net.conv(ops.mul(b, gate), 40, 3, 1, groups=4))
+    window = {"kernel": (2, 2), "stride": (2, 2), "pad": (0, 0, 0, 0), "dilation": (1, 1)}
+    d = ops.hardswish(ops.max_pool(c, **window))
+    up = ops.resize(
+        d, axes=(2, 3), scales=(2.0, 2.0), mode="nearest", coordinate="asymmetric", rounding="floor"
+    )
+    e = net.conv(ops.concat(up, c, axis=1), 16, 1)
+    f = ops.avg_pool(ops.gelu(e), **{**window, "pad": (1, 1, 1, 1), "kernel": (3, 3)})
+    rows = ops.reshape(f, shape=(1, 16, f.type.size // 16))
+    tokens = ops.transpose(rows, perm=(0, 2, 1))
+    scores = ops.softmax(ops.matmul(net.linear(tokens, 16), rows), axis=-1)
+    mixed = ops.add(ops.matmul(scores, tokens), constant(np.float32([0.5])))
+    y = net.linear(ops.layer_norm(mixed, axis=-1), 10)
+    return Graph([x], [y, ops.mul(e, constant(np.float32(0.5)))], output_names=["y", "e"])
+
+
+def mobilenet_v2(size: int = 224) -> Graph:
+    """MobileNetV2 with random weights."""
+    net = FloatNetwork(1)
+    x = Value(Type("f32", (1, 3, size, size)), "x")
+
+    def relu6(v: Value) -> Value:
+        return ops.clip(v, lo=0.0, hi=6.0)
+
+    v = relu6(net.conv(x, 32, 3, 2))
+    rows = (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1)
+    for grow, outs, count, stride in (*rows, (6, 160, 3, 2), (6, 320, 1, 1)):
+        for k in range(count):
+            wide = grow * v.shape[1]
+            inner = relu6(net.conv(v, wide, 1)) if grow > 1 else v
+            inner = relu6(net.conv(inner, wide, 3, 1 if k else stride, groups=wide))
+            inner = net.conv(inner, outs, 1)
+            v = ops.add(v, inner) if k else inner
+    v = ops.reduce_mean(relu6(net.conv(v, 1280, 1)), axes=(2, 3), keepdims=False)
+    return Graph([x], [net.linear(v, 1000)], output_names=["y"])
+
+
+def resnet18(size: int = 224) -> Graph:
+    """ResNet-18 with random weights."""
+    net = FloatNetwork(2)
+    x = Value(Type("f32", (1, 3, size, size)), "x")
+    window = {"kernel": (3, 3), "stride": (2, 2), "pad": (1, 1, 1, 1), "dilation": (1, 1)}
+    v = ops.max_pool(ops.relu(net.conv(x, 64, 7, 2)), **window)
+    for stage, outs in enumerate((64, 128, 256, 512)):
+        for k in range(2):
+            stride = 2 if stage and not k else 1
+            inner = net.conv(ops.relu(net.conv(v, outs, 3, stride)), outs)
+            same = v if stride == 1 else net.conv(v, outs, 1, 2)
+            v = ops.relu(ops.add(inner, same))
+    v = ops.reduce_mean(v, axes=(2, 3), keepdims=False)
+    return Graph([x], [net.linear(v, 1000)], output_names=["y"])

@@ -85,8 +85,14 @@ def lower(graph: Graph, target: Target, dtype: str = "") -> Lowered:
     body.output_names = [p.name for p in outputs]
     for v, port in zip(body.inputs, inputs, strict=True):
         v.name = port.name
-    words = [(n, why.get(n) or target.why_not(n) or "it follows ops on the CPU") for n in after]
+    words = [(n, _why_after(n, why, target, types)) for n in after]
     return Lowered(body, inputs, outputs, before, words)
+
+
+def _why_after(node: Node, why: dict[Node, str], target: Target, types: FloatTypes) -> str:
+    if node.op == "reshape" and types.every:
+        return "its elements are those of the file's output, in the same order"
+    return why.get(node) or target.why_not(node) or "it follows ops on the CPU"
 
 
 def _floats_on_chip(graph: Graph, types: FloatTypes) -> dict[Node, str]:

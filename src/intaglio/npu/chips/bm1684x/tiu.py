@@ -148,6 +148,8 @@ def float_conv(
     name, fields = conv(y, x, weights, window, 0)
     if bias is not None:
         fields |= {"opd2_const": 0, "opd2_addr": bias}
+    if y.chip.weight_types:
+        fields |= {"opd1_prec": PRECISION[x.dtype], "opd2_prec": PRECISION["f32"]}
     return name, fields
 
 
