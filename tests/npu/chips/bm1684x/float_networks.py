@@ -116,7 +116,12 @@ def small_cnn(seed: int = 0, size: int = 20) -> Graph:
     window = {"kernel": (2, 2), "stride": (2, 2), "pad": (0, 0, 0, 0), "dilation": (1, 1)}
     d = ops.hardswish(ops.max_pool(c, **window))
     up = ops.resize(
-        d, axes=(2, 3), scales=(2.0, 2.0), mode="nearest", coordinate="asymmetric", rounding="floor"
+        d,
+        axes=(2, 3),
+        shape=c.shape[2:],
+        scales=(2.0, 2.0),
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
     )
     e = net.conv(ops.concat(up, c, axis=1), 16, 1)
     f = ops.avg_pool(ops.gelu(e), **{**window, "pad": (1, 1, 1, 1), "kernel": (3, 3)})

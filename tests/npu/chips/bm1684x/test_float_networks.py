@@ -11,7 +11,7 @@ import pytest
 from tests.npu.chips.bm1684x import float_networks, transformers
 
 import intaglio
-from intaglio import targets
+from intaglio import ops, targets
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Graph, Type, Value
 from intaglio.npu.chips.bm1684x import bmodel, commands, simulate
@@ -70,17 +70,13 @@ def test_functions_are_close_to_their_ops(name):
     x = np.abs(x) + np.float32(0.01) if name in ("sqrt", "reciprocal") else x
     exact = REGISTRY[name].body(x.astype(np.float64))
     found = evaluate(steps_of(name, {}), x)
-    assert np.all(np.abs(found - exact) <= 4e-7 * np.maximum(np.abs(exact), 1) + 2e-7 * np.abs(x))
+    assert np.all(np.abs(found - exact) <= 1e-6 * np.maximum(np.abs(exact), 1))
 
 
 def test_what_the_chip_cannot_do_is_named():
     x = Value(Type("f32", (1, 4, 8, 8)), "x")
-    y = float_networks.FloatNetwork(0).conv(
-        intaglio.ops.cumsum(
-            float_networks.FloatNetwork(0).conv(x, 4), intaglio.ir.constant(np.int64(2))
-        ),
-        4,
-    )
+    net = float_networks.FloatNetwork(0)
+    y = net.conv(ops.cumsum(net.conv(x, 4), axis=2), 4)
     with pytest.raises(Unsupported, match="cumsum"):
         compile_bmodel(Graph([x], [y], output_names=["y"]), CHIP, dtype="f16")
     with pytest.raises(BadInput, match="dtype is f64; f16, bf16, f32 are possible"):

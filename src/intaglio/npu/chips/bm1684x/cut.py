@@ -54,6 +54,7 @@ def lower(graph: Graph, target: Target, dtype: str = "") -> Lowered:
     why: dict[Node, str] = {}
     if types.every:
         why = _floats_on_chip(graph, types)
+        _refuse_late(target, graph, why)
     stages = stages_of(list(graph.nodes()))
     npu = [i for i, nodes in stages.items() if is_npu(nodes[0])]
     if not npu:
@@ -130,11 +131,25 @@ def _refuse_middle(
     own = [n for n in own if n in why] or own
     reasons = [why.get(n) or target.why_not(n) or "no rule lowers it" for n in own]
     named = [f"{_name(n)} ({n.op}): {r}" for n, r in zip(own, reasons, strict=True)]
+    raise _blocked(target, len(blocked), named)
+
+
+def _blocked(target: Target, products: int, named: list[str]) -> Unsupported:
     rest = f"; and {len(named) - NAMED} more" if len(named) > NAMED else ""
-    raise Unsupported(
-        f"{target.name}: {len(blocked)} products read results of ops that the TPU does not do: "
+    return Unsupported(
+        f"{target.name}: {products} products read results of ops that the TPU does not do: "
         f"{'; '.join(named[:NAMED])}{rest}"
     )
+
+
+def _refuse_late(target: Target, graph: Graph, why: dict[Node, str]) -> None:
+    """Unsupported where products of floats read what the TPU does not do."""
+    nodes = [n for n in graph.nodes() if not is_npu(n)]
+    late = [n for n in nodes if REGISTRY[n.op].macs(n)]
+    if late:
+        named = [f"{_name(n)} ({n.op}): {why[n] or target.why_not(n)}" for n in nodes if n in why]
+        named = named or [f"{_name(n)} ({n.op}): {target.why_not(n)}" for n in late]
+        raise _blocked(target, len(late), named)
 
 
 def _input(v: Value, inner: Value, taken: set[str]) -> Port:
