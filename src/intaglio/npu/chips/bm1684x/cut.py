@@ -9,6 +9,7 @@ from intaglio import passes
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Value
 from intaglio.npu.chips.bm1684x.float_layers import FloatLayers
+from intaglio.npu.chips.bm1684x.float_ops import FLOATS
 from intaglio.npu.chips.bm1684x.float_types import FloatTypes
 from intaglio.npu.lowering.builder import integer, is_npu, scale_of
 from intaglio.npu.lowering.limits import UNITS
@@ -16,6 +17,7 @@ from intaglio.ops.registry import REGISTRY
 from intaglio.passes.partition import gather, given_back, stages_of
 from intaglio.targets import Target
 
+PRODUCTS = ("conv", "gemm", "matmul")  # that have weights
 NAMED = 8  # ops that an error names
 
 
@@ -50,11 +52,12 @@ def lower(graph: Graph, target: Target, dtype: str = "") -> Lowered:
     passes.run(graph, passes.offload(target)[:1])
     graph.tidy()
     assert target.chip is not None
-    types = FloatTypes(target.chip, dtype or "f32", every=bool(dtype) or _has_halves(graph))
+    types = FloatTypes(target.chip, dtype or "f32", every=bool(dtype) or _has_weights(graph))
     why: dict[Node, str] = {}
     if types.every:
         why = _floats_on_chip(graph, types)
-        _refuse_late(target, graph, why)
+        if dtype:
+            _refuse_late(target, graph, why)
     stages = stages_of(list(graph.nodes()))
     npu = [i for i, nodes in stages.items() if is_npu(nodes[0])]
     if not npu:
@@ -103,11 +106,13 @@ def _floats_on_chip(graph: Graph, types: FloatTypes) -> dict[Node, str]:
     return layers.why
 
 
-def _has_halves(graph: Graph) -> bool:
-    """Whether products of f16 or bf16 are part of the network."""
-    return any(
-        REGISTRY[n.op].macs(n) and n.outputs[0].dtype in ("f16", "bf16") for n in graph.nodes()
-    )
+def _has_weights(graph: Graph) -> bool:
+    """Whether the network has convolutions or linear layers of floats."""
+
+    def weighs(n: Node) -> bool:
+        return n.op in PRODUCTS and n.inputs[1] is not None and n.inputs[1].data is not None
+
+    return any(weighs(n) and n.outputs[0].dtype in FLOATS for n in graph.nodes())
 
 
 def _name(node: Node) -> str:
