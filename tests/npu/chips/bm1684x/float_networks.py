@@ -68,7 +68,8 @@ def layer(seed: int, chip: Variant, dtype: str = "", kind: str = "") -> Lowered:
             other = cast(given[1], dtype)
             y = float_ops.arithmetic(x, other, kind=float_ops.KINDS[int(rng.integers(5))], most=3.0)
         case "function":
-            y = function(x, name=list(FUNCTIONS)[seed // len(KINDS) % len(FUNCTIONS)])
+            name = list(FUNCTIONS)[seed // len(KINDS) % len(FUNCTIONS)]
+            y = function(function(x, name="abs") if name == "sqrt" else x, name=name)
         case "matmul":
             given[0] = Value(Type("f32", (2, channels, height, 1)), "x")
             given.append(Value(Type("f32", (2, int(rng.integers(1, 140)), channels, 1)), "z"))

@@ -166,7 +166,10 @@ def slope(node: Node, types: FloatTypes) -> Value:
 
 
 def cast(node: Node, types: FloatTypes) -> Value:
-    return types.typed(node.inputs[0], node.outputs[0].dtype)
+    x, dtype = node.inputs[0], node.outputs[0].dtype
+    if dtype not in float_ops.FLOATS:
+        raise Refused(f"it makes {dtype}; floats are possible")
+    return types.typed(x, dtype)
 
 
 def quantize(node: Node, types: FloatTypes) -> Value:

@@ -18,7 +18,7 @@ from intaglio.npu.ops import matmul
 from intaglio.passes.partition import images
 
 # ops of floats that the chip leaves to what comes before it
-OUTSIDE = ("quantize_linear", "dequantize_linear", "cast")
+OUTSIDE = ("quantize_linear", "dequantize_linear")
 FIRST = ("layer_norm", "attention")  # ops that run on the chip wherever they stand
 
 

@@ -64,7 +64,7 @@ def _weights(w: Value | None, dtype: str) -> Array:
 
 def conv(node: Node, types: FloatTypes) -> Value:
     x, w, b = (*node.inputs, None)[:3]
-    dtype = types.of(node)
+    dtype = types.of_product(node, x, w)
     weights = _weights(w, dtype)
     image = types.typed(x, dtype)
     if image.type.rank not in (3, 4):
@@ -89,7 +89,7 @@ def _linear(
     turned: bool = False,
 ) -> Value:
     """Rows times constant weights: a 1x1 convolution."""
-    dtype = types.of(node)
+    dtype = types.of_product(node, x, w)
     small = _weights(w, dtype)
     rows = np.ascontiguousarray(small if turned else small.T)[..., None]
     given = types.typed(x, dtype)
@@ -106,7 +106,7 @@ def matmul(node: Node, types: FloatTypes) -> Value:
         return _linear(node, types, a, b)
     if a.type.rank < 2 or a.shape[:-2] != b.shape[:-2]:
         raise Refused(f"{a.type} times {b.type} broadcasts matrices")
-    dtype = types.of(node)
+    dtype = types.of_product(node, a, b)
     (m, k), c, batch = a.shape[-2:], b.shape[-1], math.prod(a.shape[:-2])
     left, right = types.typed(a, dtype), types.typed(b, dtype)
     made = float_ops.float_matmul(

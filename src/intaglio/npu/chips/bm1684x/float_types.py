@@ -88,6 +88,16 @@ class FloatTypes:
             raise Refused(f"it makes {own}; floats are possible")
         return self.dtype if own == "f32" else own
 
+    def of_product(self, node: Node, *operands: Value | None) -> str:
+        """The type of a product: that to which the network rounds all its operands, if it does."""
+        own = self.of(node)
+        if own != "f32":
+            return own
+        for dtype in ("f16", "bf16"):
+            if all(v is not None and _is_rounded(v, dtype) for v in operands):
+                return dtype
+        return own
+
     def typed(self, v: Value | None, dtype: str) -> Value:
         """A value of floats in a type: by a cast, or the value that a cast made it from."""
         assert v is not None
@@ -131,6 +141,16 @@ class FloatTypes:
         again = REGISTRY[made.op](*made.inputs, **{**made.attrs, **bounds})
         again.producer.origin = made.origin
         return applied(again, steps)
+
+
+def _is_rounded(v: Value, dtype: str) -> bool:
+    """Whether the numbers of a value are those of a smaller type."""
+    root, _ = root_of(v)
+    if root.data is not None:
+        with np.errstate(over="ignore"):
+            small = root.data.astype(dtypes.numpy_of(dtype))
+        return bool((small.astype(root.data.dtype) == root.data).all())
+    return _source(root).dtype == dtype
 
 
 def _source(v: Value) -> Value:
