@@ -16,12 +16,30 @@ if TYPE_CHECKING:
 
 
 def make(
-    graph: Graph, chip: Chip, level: int, firmware: str | None = None, cores: int = 1
+    graph: Graph,
+    chip: Chip,
+    level: int,
+    firmware: str | None = None,
+    cores: int = 1,
+    precision: str = "f32",
 ) -> Compiled:
-    """Compile a quantised graph; `firmware` is a file that the bmodel brings along."""
+    """Compile a graph; `firmware` is a file that the bmodel brings along.
+
+    Layers of floats are computed in `precision`; f32 ones of a quantised model only where the chip
+    needs them between its other layers.
+    """
     from intaglio.npu.chips.bm1684x.compile import compile_bmodel
 
-    return compile_bmodel(graph, chip, level, firmware=firmware, cores=cores)
+    dtype = "" if precision == "f32" and is_quantised(graph) else precision
+    return compile_bmodel(graph, chip, level, firmware=firmware, cores=cores, dtype=dtype)
+
+
+def is_quantised(graph: Graph) -> bool:
+    """Whether a network has quantised tensors."""
+    ops = {n.op for n in graph.nodes()}
+    return bool(ops & {"quantize_linear", "dequantize_linear"}) or any(
+        o.startswith("qlinear") for o in ops
+    )
 
 
 def facts(made: Compiled) -> dict[str, Any]:

@@ -188,6 +188,7 @@ def command(
     intaglio compile model.onnx --target rk3588 --precision fp16 --cores 3
     intaglio compile model.int8.onnx --target k210 -o m.kmodel
     intaglio compile model.int8.onnx --target bm1684x -o m.bmodel
+    intaglio compile model.onnx --target bm1684x --precision fp16 -o m.bmodel
     intaglio compile model.int8.onnx --target cv181x -o m.cvimodel
     intaglio compile model.int8.onnx --target cv181x --npu-code chip -o m.itg
     intaglio compile model.onnx --precision bf16         up to 1.7x as fast
@@ -227,13 +228,14 @@ def command(
             "--disable": settings.disable,
             "--dump-dir": settings.dump_dir,
             "--cores": settings.cores != 1 and kind.name != "bmodel",
-            "--precision": settings.precision not in (None, "f32"),
+            "--precision": settings.precision not in (None, "f32") and kind.name != "bmodel",
         }
         to = vendor_files.output_path(model, out, kind)
         load = options.load_arguments(**model_options)
         extra: dict[str, Any] = {"version": int(kmodel)} if kmodel else {}
         extra |= {"firmware": firmware} if firmware else {}
-        extra |= {"cores": settings.cores} if kind.name == "bmodel" else {}
+        if kind.name == "bmodel":
+            extra |= {"cores": settings.cores, "precision": settings.precision or "f32"}
         given_as = target, settings.level, packaging, load
         vendor_files.write(model, to, kind, *given_as, as_json, quiet, extra)
         return

@@ -16,12 +16,29 @@ from intaglio.npu.ops.relayout import RELAYOUTS
 from intaglio.passes.schedule import best_order
 from intaglio.targets.chip import Chip
 
-WINDOWED = ("npu.conv", "npu.depthwise", "npu.pool")
+# layers of floats that only encoders of real chips have, with the instructions that they share
+FLOAT_INSTRUCTIONS = {
+    "npu.float_conv": "conv",
+    "npu.float_depthwise": "depthwise",
+    "npu.float_pool": "pool",
+}
+WINDOWED = ("npu.conv", "npu.depthwise", "npu.pool", *FLOAT_INSTRUCTIONS)
 PRODUCTS = ("npu.conv", "npu.depthwise")
+FLOAT_PRODUCTS = ("npu.float_conv", "npu.float_depthwise")
 MATMULS = ("matmul", "float_matmul")
 # kinds of layers, which are the names of their instructions; encoders of real chips have the last
 KINDS = ("conv", "depthwise", "pool", "eltwise", "lut", "resize", "depth_to_space", "matmul")
-FLOAT_KINDS = ("float_matmul", "layer_norm", "softmax", "arithmetic", "quantize", "dequantize")
+FLOAT_KINDS = (
+    "float_matmul",
+    "layer_norm",
+    "softmax",
+    "arithmetic",
+    "quantize",
+    "dequantize",
+    "cast",
+    "bound",
+    "function",
+)
 NOT_IN_PLACE = ("npu.slice", *RELAYOUTS)  # ops whose results are never parts of a concat
 RELAYOUT = "relayout"  # moves whole maps in DDR; a group of its own
 
@@ -252,7 +269,8 @@ class _Builder:
 
     def add(self, node: Node) -> None:
         out = node.outputs[0]
-        name, kind = node.origin or out.name, node.op.removeprefix("npu.")
+        name = node.origin or out.name
+        kind = FLOAT_INSTRUCTIONS.get(node.op) or node.op.removeprefix("npu.")
         if node.op == "npu.concat":
             self.concat(node)
             return
@@ -279,7 +297,7 @@ class _Builder:
         if kind in ("eltwise", "arithmetic", "softmax", *MATMULS):
             reads += [self.read(v) for v in node.inputs[1:2] if v is not None]
         if node.op in WINDOWED:
-            weights = node.inputs[1] if node.op in PRODUCTS else None
+            weights = node.inputs[1] if node.op in (*PRODUCTS, *FLOAT_PRODUCTS) else None
             kernel = weights.shape[2:] if weights is not None else node.attrs["kernel"]
             rest["kernel"] = tuple(kernel)
             rest |= {k: tuple(node.attrs[k]) for k in ("stride", "dilation", "pad")}

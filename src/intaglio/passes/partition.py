@@ -29,6 +29,8 @@ PARAMETERS = {
     "npu.eltwise": (2,),
     "npu.lut": (1,),
     "npu.layer_norm": (1, 2),
+    "npu.float_conv": (1, 2),
+    "npu.float_depthwise": (1, 2),
     "npu.constant": (0,),
 }
 LAUNCH = 20_000.0  # nanoseconds to start a program and wait for its end

@@ -19,6 +19,7 @@ from intaglio.targets.chip import Chip
 
 PASSIVE = ("reshape", "dequantize_linear", "identity")  # ops that leave bytes where they are
 TO_NCHW = (0, 3, 1, 2)
+FLOATS = {"F32": "f32", "F16": "f16", "BF16": "bf16"}  # types of layers, by --quantize
 NAMED = 3  # ops that an error names
 
 
@@ -79,10 +80,17 @@ class ChipFile:
         return {p.name: p.real(found[name]).reshape(p.shape) for name, p in ends}
 
 
-def compile_file(graph: Graph, network: Graph, chip: Chip) -> ChipFile:
-    """Compile a quantised graph of a network; Unsupported names a layer that is in the way."""
+def compile_file(graph: Graph, network: Graph, chip: Chip, dtype: str = "") -> ChipFile:
+    """Compile a graph of a network; Unsupported names a layer that is in the way.
+
+    The graph is quantised, or its layers are computed in the floats `dtype`.
+    """
+    made: Any
     try:
-        made: Any = (compile_bmodel if chip.file == "bmodel" else compile_cvimodel)(graph, chip)
+        if chip.file == "bmodel":
+            made = compile_bmodel(graph, chip, dtype=dtype)
+        else:
+            made = compile_cvimodel(graph, chip)
     except Unsupported as e:
         raise Unsupported(f"{' '.join(str(e).split())}; {_package_remedy()}") from None
     _refuse_after(made.lowered.after, network)
@@ -234,9 +242,9 @@ def _plain(v: Value) -> str:
     return head if found and tail[:1].isupper() else v.name
 
 
-def refuse_type(quantize: str, chip: str) -> None:
+def refuse_type(quantize: str, chip: str, file: str) -> None:
     """BadInput for types that files for a chip do not have."""
-    if quantize not in ("INT8", "QDQ"):
+    if quantize not in ("INT8", "QDQ") and (file != "bmodel" or quantize not in FLOATS):
         raise BadInput(
             f"--quantize is {quantize}; files for {chip} are written in INT8; give --quantize INT8 "
             "with --calibration_table, or --model NAME.itg for a package in floats"

@@ -11,7 +11,13 @@ import intaglio
 from intaglio.array_files import read_npz, write_npz
 from intaglio.compat.log import Log
 from intaglio.compat.tpu_mlir import evaluate, fused_pixels, module_file, runner
-from intaglio.compat.tpu_mlir.chip_file import ChipFile, UnsupportedEnd, compile_file, refuse_type
+from intaglio.compat.tpu_mlir.chip_file import (
+    FLOATS,
+    ChipFile,
+    UnsupportedEnd,
+    compile_file,
+    refuse_type,
+)
 from intaglio.compat.tpu_mlir.chips import chip_of, ending_of
 from intaglio.compat.tpu_mlir.compare import Tolerance, compare, report
 from intaglio.compat.tpu_mlir.deploy_options import DEPLOY
@@ -27,7 +33,6 @@ from intaglio.ir import Array, Graph
 from intaglio.targets.chip import Chip
 
 TOLERANCES = {"INT8": "0.90,0.80", "F16": "0.99,0.90", "BF16": "0.99,0.90", "F32": "0.99,0.99"}
-FLOATS = {"F32": None, "F16": "f16", "BF16": "bf16"}  # precision of a package in floats
 PACKAGE = ".itg"
 
 
@@ -42,7 +47,7 @@ def main(arguments: Sequence[str], log: Log) -> int:
             f"package in {PACKAGE}"
         )
     if not package:
-        refuse_type(given.quantize, given.chip)
+        refuse_type(given.quantize, given.chip, chip.file)
     tolerance = Tolerance.of(given.tolerance or TOLERANCES.get(given.quantize, "0.90,0.80"))
     correctness = given.correctness or ("0.98,0.80" if given.quantize_table else "0.99,0.90")
     same = Tolerance.of(correctness, "--correctness")
@@ -61,7 +66,8 @@ def main(arguments: Sequence[str], log: Log) -> int:
         return 0
     feeds = fused.feeds(given.test_input, test) if fused else test
     prefix = _prefix(module, given)
-    outputs = _outputs(graph, made, chip, feeds)
+    own = chip.file == "bmodel" and given.quantize not in FLOATS and not given.quantize_table
+    outputs = _outputs(graph, made, own, feeds)
     passed = _compare(graph, module, given, feeds, test, outputs, reference, tolerance, prefix, log)
     if made is not None and not given.not_gen_bmodel:
         passed &= _check_file(made, outputs, given, feeds, same, prefix, log)
@@ -84,24 +90,25 @@ def _compiled(
     graph = _network(module, given, chip, fused, test, log)
     if given.model.endswith(PACKAGE):
         return graph, None
+    dtype = FLOATS.get(given.quantize, "")
     try:
-        return graph, compile_file(graph, module.graph, chip)
+        return graph, compile_file(graph, module.graph, chip, dtype)
     except UnsupportedEnd as e:
         if not given.calibration_table:
             raise
         graph = _network(module, given, chip, fused, test, log, to_the_end=True)
         try:
-            return graph, compile_file(graph, module.graph, chip)
+            return graph, compile_file(graph, module.graph, chip, dtype)
         except UnsupportedEnd:
             raise e from None
 
 
-def _outputs(graph: Graph, made: ChipFile | None, chip: Chip, feeds: Sample) -> dict[str, Array]:
-    """The outputs of the quantised network in the arithmetic of the chip.
+def _outputs(graph: Graph, made: ChipFile | None, own: bool, feeds: Sample) -> dict[str, Array]:
+    """The outputs of the network in the arithmetic of the chip.
 
-    That of the BM chips is our own; CV18xx round otherwise.
+    That of the BM chips on bytes is our `own`; their floats and CV18xx round otherwise.
     """
-    if made is None or chip.file == "bmodel":
+    if made is None or own:
         return evaluate.run(graph, feeds)
     found = made.run(feeds)
     return {p.tensor: found[p.name] for p in made.outputs}
@@ -225,7 +232,7 @@ def _save_package(graph: Graph, given: argparse.Namespace, chip: Chip, log: Log)
     keywords: dict[str, Any] = {"target": chip.name}
     if given.quantize not in FLOATS:
         keywords["npu_code"] = "chip"
-    elif FLOATS[given.quantize] in chip.types:
+    elif given.quantize != "F32" and FLOATS[given.quantize] in chip.types:
         keywords["precision"] = FLOATS[given.quantize]
     package = intaglio.compile(graph, **keywords)
     package.save(given.model)

@@ -45,6 +45,17 @@ def target_of(given: Target) -> Target:
     return npu_target(chip, given.isa, given.precision, also=why_not)
 
 
+def computes_floats(chip: Chip, precision: str | None) -> bool:
+    """Whether the files of a chip compute all layers of floats in this precision."""
+    return chip.name in VARIANTS and precision in ("f16", "bf16")
+
+
+def lower_floats(graph: Graph, target: Target, precision: str) -> None:
+    """Turn all layers that the chip computes in floats into one `npu.program`."""
+    assert target.chip is not None
+    cut.lower(graph, npu_target(target.chip, target.isa, also=cut.why_not), precision)
+
+
 def compile_programs(graph: Graph, chip: Chip) -> list[ChipFile]:
     """Replace every `npu.program` of a graph by `sophgo.run` of its file."""
     simulated.add()  # the runtime has to know the op

@@ -10,6 +10,7 @@ import numpy as np
 from intaglio import ops
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Value, release
+from intaglio.npu.ops.feature_maps import FEATURES
 from intaglio.ops.quantized import INTEGERS
 from intaglio.ops.registry import Op
 from intaglio.rewrite import No, no
@@ -23,6 +24,8 @@ class Refused(Exception):
 
 class Builder:
     """Makes nodes for one chip. When a rule gives up, `attempt` releases all that it made."""
+
+    moved: tuple[str, ...] = FEATURES  # element types that units only move
 
     def __init__(self, why_not: Callable[[Node], str | None]):
         self.why_not = why_not

@@ -11,7 +11,6 @@ from intaglio import dtypes
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.npu.lowering.builder import Builder, Refused, data
 from intaglio.npu.ops import concat, conv, depth_to_space, depthwise, resize, slice_
-from intaglio.npu.ops.feature_maps import FEATURES
 from intaglio.ops import space_to_depth
 from intaglio.ops.quantized import BITS8
 from intaglio.ops.resize import resize_tables
@@ -20,8 +19,8 @@ from intaglio.rewrite import P, Rule, rule
 x, i = P["x i!"]
 
 
-def _require_features(v: Value, rank: int | None = None) -> None:
-    if v.dtype not in FEATURES:
+def _require_features(make: Builder, v: Value, rank: int | None = None) -> None:
+    if v.dtype not in make.moved:
         raise Refused(f"it moves {v.dtype}; units work on integers: quantise the op before it")
     if rank is not None and v.type.rank != rank:
         raise Refused(f"{v.type} is no feature map")
@@ -29,7 +28,7 @@ def _require_features(v: Value, rank: int | None = None) -> None:
 
 def _concat(make: Builder, node: Node) -> Value:
     out = node.outputs[0]
-    _require_features(out)
+    _require_features(make, out)
     axis = node.attrs["axis"] % out.type.rank
     if axis != 1:
         raise Refused(f"it joins axis {axis} of {out.type}; units join channels (axis 1)")
@@ -37,8 +36,8 @@ def _concat(make: Builder, node: Node) -> Value:
     return make.reshaped(make(concat, *parts), out.shape)
 
 
-def _slice(make: Builder, x: Value, node: Node) -> Value:
-    _require_features(x)
+def slice_map(make: Builder, x: Value, node: Node) -> Value:
+    _require_features(make, x)
     out = node.outputs[0]
     a = node.attrs
     each = zip(x.shape, a["start"], a["stop"], a["step"], strict=True)
@@ -70,9 +69,9 @@ def _crop(make: Builder, x: Value, rows: range, columns: range) -> Value:
     return make(depth_to_space, node.inputs[0], **{**node.attrs, "first": first, "shape": shape})
 
 
-def _depth_to_space(make: Builder, x: Value, node: Node) -> Value:
+def depth_to_space_map(make: Builder, x: Value, node: Node) -> Value:
     block, out = node.attrs["blocksize"], node.outputs[0]
-    _require_features(x, 4)
+    _require_features(make, x, 4)
     channels = out.shape[1]
     if node.attrs["mode"] == "CRD":  # the phases of a channel are adjacent: put them apart
         order = np.arange(x.shape[1]).reshape(channels, -1).T.reshape(-1)
@@ -81,9 +80,9 @@ def _depth_to_space(make: Builder, x: Value, node: Node) -> Value:
     return make(depth_to_space, x, blocksize=block, channels=channels, **whole)
 
 
-def _resize(make: Builder, x: Value, node: Node) -> Value:
+def resize_map(make: Builder, x: Value, node: Node) -> Value:
     a, out = node.attrs, node.outputs[0]
-    _require_features(x, 4)
+    _require_features(make, x, 4)
     if a["mode"] != "nearest":
         raise Refused(f"its mode is '{a['mode']}'; units only repeat pixels: use mode 'nearest'")
     tables = resize_tables([x.shape[k] for k in a["axes"]], **a)
@@ -104,11 +103,11 @@ def _resize(make: Builder, x: Value, node: Node) -> Value:
 
 def _permutation_conv(make: Builder, x: Value, w: Array, stride: int = 1) -> Value:
     """A convolution whose weights are 0 and 1: it moves numbers and changes none."""
-    _require_features(x)
-    many, half = w.shape[0], x.dtype == "f16"
-    low, high = (0, 0) if half else dtypes.limits(x.dtype)
-    w = w.astype(np.float16) if half else w
-    bias = constant(np.zeros(many, np.float32 if half else np.int32))
+    _require_features(make, x)
+    many, floats = w.shape[0], dtypes.is_float(x.dtype)
+    low, high = (0, 0) if floats else dtypes.limits(x.dtype)
+    w = w.astype(dtypes.numpy_of(x.dtype)) if floats else w
+    bias = constant(np.zeros(many, np.float32 if floats else np.int32))
     return make(
         conv,
         x,
@@ -136,12 +135,12 @@ def _select(make: Builder, x: Value, order: Array, out: Value) -> Value:
     return make.reshaped(select_channels(make, make.as_feature_map(x), order), out.shape)
 
 
-def _shuffle(make: Builder, x: Value, node: Node) -> Value:
+def shuffle_map(make: Builder, x: Value, node: Node) -> Value:
     order = np.arange(x.shape[1]).reshape(node.attrs["groups"], -1).T.reshape(-1)
     return _select(make, x, order, node.outputs[0])
 
 
-def _gather(make: Builder, x: Value, i: Value, node: Node) -> Value:
+def gather_map(make: Builder, x: Value, i: Value, node: Node) -> Value:
     if node.attrs["axis"] % x.type.rank != 1 or i.type.rank != 1:
         raise Refused(
             f"it gathers along axis {node.attrs['axis']} of {x.type}; "
@@ -150,9 +149,9 @@ def _gather(make: Builder, x: Value, i: Value, node: Node) -> Value:
     return _select(make, x, data(i) % x.shape[1], node.outputs[0])
 
 
-def _space_to_depth(make: Builder, x: Value, node: Node) -> Value:
+def space_to_depth_map(make: Builder, x: Value, node: Node) -> Value:
     block = node.attrs["blocksize"]
-    _require_features(x, 4)
+    _require_features(make, x, 4)
     channels = x.shape[1]
     # The op itself, run on element numbers, says which element each output channel takes.
     tags = np.arange(channels * block * block, dtype=np.int32).reshape(1, channels, block, block)
@@ -207,32 +206,32 @@ def data_movement_rules(make: Builder) -> tuple[Rule, ...]:
     @rule(P.slice(x))
     def slice_on_npu(node: Node, x: Value) -> Any:
         """Lower slice of channels to npu.slice."""
-        return make.attempt(_slice, x, node)
+        return make.attempt(slice_map, x, node)
 
     @rule(P.resize(x))
     def resize_on_npu(node: Node, x: Value) -> Any:
         """Lower nearest-neighbour resize by a whole factor to npu.resize."""
-        return make.attempt(_resize, x, node)
+        return make.attempt(resize_map, x, node)
 
     @rule(P.depth_to_space(x))
     def depth_to_space_on_npu(node: Node, x: Value) -> Any:
         """Lower depth_to_space to npu.depth_to_space."""
-        return make.attempt(_depth_to_space, x, node)
+        return make.attempt(depth_to_space_map, x, node)
 
     @rule(P.channel_shuffle(x))
     def shuffle_on_npu(node: Node, x: Value) -> Any:
         """Lower channel_shuffle to npu.conv with weights of 0 and 1."""
-        return make.attempt(_shuffle, x, node)
+        return make.attempt(shuffle_map, x, node)
 
     @rule(P.gather(x, i))
     def gather_channels_on_npu(node: Node, x: Value, i: Value) -> Any:
         """Lower gather of channels to npu.conv with weights of 0 and 1."""
-        return make.attempt(_gather, x, i, node)
+        return make.attempt(gather_map, x, i, node)
 
     @rule(P.space_to_depth(x))
     def space_to_depth_on_npu(node: Node, x: Value) -> Any:
         """Lower space_to_depth to npu.conv with weights of 0 and 1."""
-        return make.attempt(_space_to_depth, x, node)
+        return make.attempt(space_to_depth_map, x, node)
 
     @rule(P.pad(x))
     def pad_on_npu(node: Node, x: Value) -> Any:

@@ -22,7 +22,12 @@ UNITS = {
     "npu.matmul": "matmul",
     "npu.concat": "copy",
     "npu.slice": "copy",
+    "npu.float_conv": "conv",
+    "npu.float_depthwise": "depthwise",
+    "npu.float_pool": "pool",
 }
+WINDOWED = ("npu.conv", "npu.depthwise", "npu.pool")
+FLOAT_WINDOWED = ("npu.float_conv", "npu.float_depthwise", "npu.float_pool")
 FAMILIES: dict[str, Callable[[Chip, Node], str | None]] = {
     "rknpu": rknpu.why_not,
     "kpu": kpu.why_not,
@@ -65,6 +70,7 @@ def why_not(chip: Chip, also: Limit | None = None) -> Limit:
 def _feature_maps(node: Node) -> Iterator[Value]:
     """The feature maps that a node reads and makes, without weights and tables."""
     count = {"npu.conv": 1, "npu.depthwise": 1, "npu.lut": 1, "npu.eltwise": 2}.get(node.op)
+    count = 1 if node.op in FLOAT_WINDOWED else count
     read = node.inputs if count is None else node.inputs[:count]
     residual = node.inputs[4:5] if node.op in ("npu.conv", "npu.depthwise") else []
     yield from (v for v in (*read, *residual, *node.outputs) if v is not None)
@@ -80,11 +86,11 @@ def _types(chip: Chip, unit: Unit, node: Node) -> str | None:
 
 def _row_memory(chip: Chip, node: Node) -> str | None:
     """Why a core's memory cannot hold the operands of one row of a windowed result."""
-    if node.op not in ("npu.conv", "npu.depthwise", "npu.pool"):
+    if node.op not in (*WINDOWED, *FLOAT_WINDOWED):
         return None
     x, y, a = node.inputs[0], node.outputs[0], node.attrs
     assert x is not None
-    kernel = a["kernel"] if node.op == "npu.pool" else node.inputs[1].shape[2:]  # type: ignore[union-attr]
+    kernel = a["kernel"] if "kernel" in a else node.inputs[1].shape[2:]  # type: ignore[union-attr]
     rows = min(x.shape[2], (kernel[0] - 1) * a["dilation"][0] + 1)
     need = _bytes_of_rows(chip, x, rows) + _bytes_of_rows(chip, y, 1)
     if need <= chip.sram:
@@ -106,8 +112,8 @@ def _bytes_of_rows(chip: Chip, v: Value, rows: int) -> int:
 def _limited_numbers(node: Node) -> Iterator[tuple[str, int]]:
     """The numbers of a node that a unit may limit, by the limit's name."""
     a: dict[str, Any] = node.attrs
-    if node.op in ("npu.conv", "npu.depthwise", "npu.pool"):
-        kernel = a["kernel"] if node.op == "npu.pool" else node.inputs[1].shape[2:]  # type: ignore[union-attr]
+    if node.op in (*WINDOWED, *FLOAT_WINDOWED):
+        kernel = a["kernel"] if "kernel" in a else node.inputs[1].shape[2:]  # type: ignore[union-attr]
         yield from (("kernel", k) for k in kernel)
         yield "area", kernel[0] * kernel[1]
         yield from ((name, n) for name in ("stride", "pad", "dilation") for n in a[name])

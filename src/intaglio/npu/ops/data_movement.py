@@ -6,13 +6,13 @@ import numpy as np
 
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Type, Value
-from intaglio.npu.ops.feature_maps import FEATURES, check_feature_map
+from intaglio.npu.ops.feature_maps import MOVED, check_feature_map
 from intaglio.ops.registry import op
 from intaglio.ops.windows import Ints
 
 
 def _resize_type(x: Value, *, factor: Ints) -> Type:
-    check_feature_map(x, FEATURES)
+    check_feature_map(x, MOVED)
     if len(factor) != 2 or min(factor) < 1:
         raise BadInput(f"factor is {factor}; two whole factors from 1 up are needed")
     n, c, h, w = x.shape
@@ -28,7 +28,7 @@ def resize(x: Array, *, factor: Ints) -> Array:
 def _depth_to_space_type(
     x: Value, *, blocksize: int, channels: int, first: Ints, shape: Ints
 ) -> Type:
-    check_feature_map(x, FEATURES)
+    check_feature_map(x, MOVED)
     n, c, h, w = x.shape
     phases = blocksize * blocksize
     if blocksize < 1 or not 0 < channels * phases <= c or c % phases:
@@ -57,7 +57,7 @@ def depth_to_space(x: Array, *, blocksize: int, channels: int, first: Ints, shap
 
 def _concat_type(*xs: Value) -> Type:
     for x in xs:
-        check_feature_map(x, FEATURES)
+        check_feature_map(x, MOVED)
         if (x.dtype, x.shape[:1], x.shape[2:]) != (xs[0].dtype, xs[0].shape[:1], xs[0].shape[2:]):
             raise BadInput(f"{x.type} and {xs[0].type} differ in more than their channels")
     if not xs:
@@ -73,7 +73,7 @@ def concat(*xs: Array) -> Array:
 
 
 def _slice_type(x: Value, *, first: int, count: int) -> Type:
-    check_feature_map(x, FEATURES)
+    check_feature_map(x, MOVED)
     if not 0 <= first < first + count <= x.shape[1]:
         raise BadInput(f"channels {first} to {first + count} are not all in {x.type}")
     return Type(x.dtype, (x.shape[0], count, *x.shape[2:]))

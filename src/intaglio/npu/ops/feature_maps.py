@@ -12,6 +12,7 @@ from intaglio.ops.quantized import BITS8
 
 INTEGER_FEATURES = ("i8", "u8", "i16")  # element types of quantised feature maps
 FEATURES = (*INTEGER_FEATURES, *f16_arithmetic.TYPES)  # element types of feature maps
+MOVED = (*FEATURES, "f32", "bf16")  # element types of feature maps that are only moved
 WEIGHTS = {  # element types of weights, by the feature map's
     "i8": ("i8",),
     "u8": ("i8",),

@@ -31,7 +31,8 @@ def window_fields(layer: Layer, at: Cursor) -> dict[str, Any]:
 
 
 def _rounding_fields(layer: Layer, at: Cursor, c: Constants | None) -> dict[str, Any]:
-    return {n: layer.attrs[n] for n in ROUNDING} | _table_fields(layer, at, c)
+    given = {n: layer.attrs[n] for n in ROUNDING if n in layer.attrs}
+    return given | _table_fields(layer, at, c)
 
 
 def _table_fields(layer: Layer, at: Cursor, c: Constants | None) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def convolution_fields(
         "params": params,
         "in_atom": c.atoms.inputs,
         "out_atom": c.atoms.outputs,
-        "x_zero": a["x_zero"],
+        "x_zero": a.get("x_zero", 0),
         "sparse": c.sparse,
         "one_scale": int(c.one_scale),
         "weight_type": dtypes.TABLE[layer.node.inputs[1].dtype].code,  # type: ignore[union-attr]
@@ -92,7 +93,7 @@ def other_fields(layer: Layer, at: Cursor, c: Constants | None) -> dict[str, Any
     }
     if layer.op == "pool":
         fields |= window_fields(layer, at) | _rounding_fields(layer, at, c)
-        fields |= {n: a[n] for n in ("x_zero", "x_scale", "y_scale")}
+        fields |= {n: a[n] for n in ("x_zero", "x_scale", "y_scale") if n in a}
         fields |= {"kind": POOLS.index(a["kind"]), "count_pad": int(a["count_include_pad"])}
     elif layer.op == "eltwise":
         other = at.in_sram(layer.reads[1], *layer.rows(1, low, high))
@@ -106,7 +107,7 @@ def other_fields(layer: Layer, at: Cursor, c: Constants | None) -> dict[str, Any
         fields |= {"factor": layer.factor, "phase": (phase, 0)}
     elif layer.op in ("arithmetic", "float_matmul"):
         fields["other"] = at.in_sram(layer.reads[1], *layer.rows(1, low, high))
-    elif layer.op in ("layer_norm", "softmax"):
+    elif layer.op in ("layer_norm", "softmax", "function") and layer.number in at.layout.tables:
         fields |= {"table": at.layout.tables[layer.number].offset, "entries": 1}
         if len(layer.reads) > 1:
             fields["other"] = at.in_sram(layer.reads[1], *layer.rows(1, low, high))

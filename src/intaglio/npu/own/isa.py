@@ -173,7 +173,11 @@ NAMES = {i: name for name, i in CODES.items()}
 QUEUE = {name: queue for name, (queue, _) in _FIELDS.items()}
 # Instructions of layers that only encoders of real chips have: they have no record.
 QUEUE |= dict.fromkeys(
-    ("float_matmul", "layer_norm", "softmax", "arithmetic", "quantize", "dequantize"), "compute"
+    (
+        *("float_matmul", "layer_norm", "softmax", "arithmetic", "quantize", "dequantize"),
+        *("cast", "bound", "function"),
+    ),
+    "compute",
 )
 
 

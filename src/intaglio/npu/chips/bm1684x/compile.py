@@ -17,6 +17,7 @@ from intaglio.npu.chips.bm1684x.commands import Command
 from intaglio.npu.chips.bm1684x.cut import Lowered, Port, lower, why_not
 from intaglio.npu.chips.bm1684x.encode import Encoder
 from intaglio.npu.chips.bm1684x.float_layers import straight_products
+from intaglio.npu.chips.bm1684x.float_ops import FLOATS
 from intaglio.npu.chips.bm1684x.layout import BmLayout
 from intaglio.npu.chips.bm1684x.spread import spread_inputs
 from intaglio.npu.chips.bm1684x.transfers import Addresses
@@ -70,20 +71,24 @@ def compile_bmodel(
     grouped: bool = True,
     firmware: str | Path | None = None,
     cores: int = 1,
+    dtype: str = "",
 ) -> Compiled:
     """Compile a quantised graph to a bmodel; the given graph stays unchanged.
 
     Unsupported names the ops that stand in the way. Ops before the first layer (quantising the
     input) and after the last are left to the caller: `lowered.before` and `lowered.after`.
     `firmware` is Sophgo's kernel module, which the file brings along: the runtime of SG2260 needs
-    one, those of the other chips have their own.
+    one, those of the other chips have their own. `dtype` is the type in which the chip computes
+    ops of floats: f16, bf16 or f32; without one a network has to be quantised.
     """
     if chip.name not in VARIANTS:
         known = ", ".join(VARIANTS)
         raise BadInput(f"bmodel files are written for {known}, not for {chip.name}")
+    if dtype not in ("", *FLOATS):
+        raise BadInput(f"dtype is {dtype}; {', '.join(FLOATS)} are possible")
     graph = graph.copy()
     passes.run(graph, passes.neutral(), level)
-    lowered = lower(graph, npu_target(chip, also=why_not))
+    lowered = lower(graph, npu_target(chip, also=why_not), dtype)
     return compile_layers(lowered, chip, grouped, firmware, cores)
 
 

@@ -59,14 +59,19 @@ class Work:
         entries = self.entries
         return Finish(self.emit, rounding(self.layer, entries), self.spare(y), self.table)
 
-    def source(self, x: Local) -> Local:
-        """The operand itself, or a copy of it that starts at a whole vector."""
-        if x.packed:
+    def source(self, x: Local, dtype: str = "") -> Local:
+        """The operand itself, or a copy of it that starts at a whole vector or has another type."""
+        same = dtype in ("", x.dtype)
+        if x.packed and same:
             return x
         at = self.at + self.scratch.per_block * self.scratch.blocks
-        copy = packed(self.chip, at, x.dtype, x.channels, x.height, x.width)
-        self.emit(tiu.arithmetic(tiu.COPY, copy, x))
+        copy = packed(self.chip, at, dtype or x.dtype, x.channels, x.height, x.width)
+        self.emit(tiu.arithmetic(tiu.COPY if same else tiu.CAST, copy, x))
         return copy
+
+    def result(self, y: Local) -> Local:
+        """The result itself, or scratch memory where commands without strides can write it."""
+        return y if y.regular else self.sums(y, y.dtype)
 
     def window(self) -> Window:
         f, y, x = self.fields, self.y, self.x
@@ -177,18 +182,7 @@ def _mean(work: Work, y: Local, x: Local, window: Window) -> None:
     work.emit(tiu.windowed(tiu.AVERAGE, acc, x, window, zero))
     if zero:
         work.emit(tiu.arithmetic(tiu.ADD, acc, acc, Const(-zero * taps, "i32")))
-    counts = [
-        _inside(n, m, k, s, d, p)
-        for n, m, k, s, d, p in zip(
-            (y.height, y.width),
-            (x.height, x.width),
-            window.kernel,
-            window.stride,
-            window.dilation,
-            f["pad"],
-            strict=True,
-        )
-    ]
+    counts = inside_counts(work, y, x, window)
 
     def factor(count: int) -> float:
         many = np.float32(max(count, 1))
@@ -201,13 +195,30 @@ def _mean(work: Work, y: Local, x: Local, window: Window) -> None:
         return
     t = replace(acc, dtype="f32")
     work.emit(tiu.arithmetic(tiu.CAST, t, acc))
-    for top, rows, high in _runs(counts[0]):
-        for left, columns, wide in _runs(counts[1]):
+    for top, rows, high in runs(counts[0]):
+        for left, columns, wide in runs(counts[1]):
             at = t.address + top * t.row + left * t.pixel
             part = replace(t, address=at, height=rows, width=columns)
             part = replace(part, row=t.row, pixel=t.pixel)
             work.emit(tiu.arithmetic(tiu.MUL, part, part, Const(factor(high * wide), "f32")))
     finish.numbers(y, t)
+
+
+def inside_counts(work: Work, y: Local, x: Local, window: Window) -> tuple[list[int], list[int]]:
+    """How many rows, and how many columns of each window lie inside the operand."""
+    rows, columns = (
+        _inside(n, m, k, s, d, p)
+        for n, m, k, s, d, p in zip(
+            (y.height, y.width),
+            (x.height, x.width),
+            window.kernel,
+            window.stride,
+            window.dilation,
+            work.fields["pad"],
+            strict=True,
+        )
+    )
+    return rows, columns
 
 
 def _inside(
@@ -220,7 +231,7 @@ def _inside(
     return [int(n) for n in ((at >= 0) & (at < size)).sum(1)]
 
 
-def _runs(counts: list[int]) -> Iterator[tuple[int, int, int]]:
+def runs(counts: list[int]) -> Iterator[tuple[int, int, int]]:
     """Runs of equal counts: the first one, how many, and the count."""
     first = 0
     for count, run in groupby(counts):
@@ -232,7 +243,7 @@ def _runs(counts: list[int]) -> Iterator[tuple[int, int, int]]:
 def eltwise(work: Work) -> None:
     """A sum or product of two maps; the second one may have one row, column or channel."""
     f, layer = work.fields, work.layer
-    other = _small(local(f["other"], work.chip), layer)
+    other = small(local(f["other"], work.chip), layer)
     add = layer.attrs["kind"] == "add"
     if other.channels == 1 < work.y.channels:
         other = all_lanes(work, other)
@@ -255,7 +266,7 @@ def eltwise(work: Work) -> None:
         work.finish(y).sums(y, acc, float(f["a_factor"]))
 
 
-def _small(other: Local, layer: Layer) -> Local:
+def small(other: Local, layer: Layer) -> Local:
     """The second operand in its own size: the schedule repeats it by strides of 0."""
     fm = layer.reads[1].map
     if other.row == 0 and fm.height == 1:
@@ -341,5 +352,10 @@ def compute(
     chip: Variant,
     more: Mapping[str, Callable[[Work], None]],
 ) -> None:
-    """Write the commands of an instruction of the compute queue; `more` are other modules'."""
-    {**COMPUTE, **more}[given.op](Work(given, layer, constants, emit, chip))
+    """Write the commands of an instruction of the compute queue; `more` are other modules'.
+
+    Layers of floats share instructions with those of bytes, and have functions of their own.
+    """
+    name = layer.node.op.removeprefix("npu.") if layer.node is not None else given.op
+    found = more.get(name) or {**COMPUTE, **more}[given.op]
+    found(Work(given, layer, constants, emit, chip))

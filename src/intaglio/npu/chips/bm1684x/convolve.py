@@ -33,7 +33,7 @@ def conv(memory: Memory, f: Fields) -> None:
         before = arithmetic.operand(memory, {**_of_result(f), "opd_sign": signed}, "opd")
     if code in FLOATS:
         bias = per_channel(memory, f, "opd2", F32, 1)
-        y = _float_conv(windows, weights, shape, bias, before)
+        y = float_sums(windows, weights, shape, bias, before)
         y = np.maximum(y, 0) if memory.chip.rounds and f["relu"] else y
     else:
         y = _integer_conv(windows, weights - _weight_zero(memory, f), shape)
@@ -154,9 +154,10 @@ def _in_rows(values: Array, shape: tuple[int, ...], width: int) -> Array:
     return wide.reshape(n, c, -1)
 
 
-def _float_conv(
+def float_sums(
     windows: Windows, weights: Array, shape: tuple[int, ...], bias: Array, before: Array | None
 ) -> Array:
+    """f32 sums of a convolution of floats, in the order in which the chip adds."""
     if windows.f["opd0_prec"] != F32:
         first = bias if before is None else bias + before
         return _native_conv(windows, weights, shape, begin=(first, None), half=True)

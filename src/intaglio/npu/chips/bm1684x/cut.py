@@ -9,12 +9,15 @@ from intaglio import passes
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Value
 from intaglio.npu.chips.bm1684x.float_layers import FloatLayers
+from intaglio.npu.chips.bm1684x.float_ops import FLOATS
+from intaglio.npu.chips.bm1684x.float_types import FloatTypes
 from intaglio.npu.lowering.builder import integer, is_npu, scale_of
 from intaglio.npu.lowering.limits import UNITS
 from intaglio.ops.registry import REGISTRY
 from intaglio.passes.partition import gather, given_back, stages_of
 from intaglio.targets import Target
 
+PRODUCTS = ("conv", "gemm", "matmul")  # that have weights
 NAMED = 8  # ops that an error names
 
 
@@ -40,22 +43,30 @@ class Lowered:
     after: list[tuple[Node, str]] = field(default_factory=list)
 
 
-def lower(graph: Graph, target: Target) -> Lowered:
-    """The chip's layers of an optimised graph; Unsupported names all ops that are in the way."""
+def lower(graph: Graph, target: Target, dtype: str = "") -> Lowered:
+    """The chip's layers of an optimised graph; Unsupported names all ops that are in the way.
+
+    `dtype` is the type in which ops of f32 are computed on the chip; without one those that no
+    layer of the chip needs stay with the caller.
+    """
     passes.run(graph, passes.offload(target)[:1])
     graph.tidy()
+    assert target.chip is not None
+    types = FloatTypes(target.chip, dtype or "f32", every=bool(dtype) or _has_weights(graph))
+    why: dict[Node, str] = {}
+    if types.every:
+        why = _floats_on_chip(graph, types)
+        if dtype:
+            _refuse_late(target, graph, why)
     stages = stages_of(list(graph.nodes()))
     npu = [i for i, nodes in stages.items() if is_npu(nodes[0])]
     if not npu:
-        reasons = [f"{_name(n)} ({n.op}): {target.why_not(n)}" for n in graph.nodes()]
+        reasons = [f"{_name(n)} ({n.op}): {why.get(n) or target.why_not(n)}" for n in graph.nodes()]
         raise Unsupported(
             f"{target.name}: no layer runs on the TPU: {'; '.join(reasons[:3]) or 'there is none'}"
         )
-    why: dict[Node, str] = {}
-    if _in_the_middle(stages, npu):
-        layers = FloatLayers(graph)
-        layers.run()
-        why = layers.why
+    if not types.every and _in_the_middle(stages, npu):
+        why = _floats_on_chip(graph, types)
         stages = stages_of(list(graph.nodes()))
         npu = [i for i, nodes in stages.items() if is_npu(nodes[0])]
     first = npu[0]
@@ -78,8 +89,30 @@ def lower(graph: Graph, target: Target) -> Lowered:
     body.output_names = [p.name for p in outputs]
     for v, port in zip(body.inputs, inputs, strict=True):
         v.name = port.name
-    words = [(n, why.get(n) or target.why_not(n) or "it follows ops on the CPU") for n in after]
+    words = [(n, _why_after(n, why, target, types)) for n in after]
     return Lowered(body, inputs, outputs, before, words)
+
+
+def _why_after(node: Node, why: dict[Node, str], target: Target, types: FloatTypes) -> str:
+    if node.op == "reshape" and types.every:
+        return "its elements are those of the file's output, in the same order"
+    return why.get(node) or target.why_not(node) or "it follows ops on the CPU"
+
+
+def _floats_on_chip(graph: Graph, types: FloatTypes) -> dict[Node, str]:
+    """Turn ops of floats into layers; returns why some stay on the CPU."""
+    layers = FloatLayers(graph, types)
+    layers.run()
+    return layers.why
+
+
+def _has_weights(graph: Graph) -> bool:
+    """Whether the network has convolutions or linear layers of floats."""
+
+    def weighs(n: Node) -> bool:
+        return n.op in PRODUCTS and n.inputs[1] is not None and n.inputs[1].data is not None
+
+    return any(weighs(n) and n.outputs[0].dtype in FLOATS for n in graph.nodes())
 
 
 def _name(node: Node) -> str:
@@ -103,11 +136,25 @@ def _refuse_middle(
     own = [n for n in own if n in why] or own
     reasons = [why.get(n) or target.why_not(n) or "no rule lowers it" for n in own]
     named = [f"{_name(n)} ({n.op}): {r}" for n, r in zip(own, reasons, strict=True)]
+    raise _blocked(target, len(blocked), named)
+
+
+def _blocked(target: Target, products: int, named: list[str]) -> Unsupported:
     rest = f"; and {len(named) - NAMED} more" if len(named) > NAMED else ""
-    raise Unsupported(
-        f"{target.name}: {len(blocked)} products read results of ops that the TPU does not do: "
+    return Unsupported(
+        f"{target.name}: {products} products read results of ops that the TPU does not do: "
         f"{'; '.join(named[:NAMED])}{rest}"
     )
+
+
+def _refuse_late(target: Target, graph: Graph, why: dict[Node, str]) -> None:
+    """Unsupported where products of floats read what the TPU does not do."""
+    nodes = [n for n in graph.nodes() if not is_npu(n)]
+    late = [n for n in nodes if REGISTRY[n.op].macs(n)]
+    if late:
+        named = [f"{_name(n)} ({n.op}): {why[n] or target.why_not(n)}" for n in nodes if n in why]
+        named = named or [f"{_name(n)} ({n.op}): {target.why_not(n)}" for n in late]
+        raise _blocked(target, len(late), named)
 
 
 def _input(v: Value, inner: Value, taken: set[str]) -> Port:

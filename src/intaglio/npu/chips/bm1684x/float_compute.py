@@ -20,12 +20,10 @@ from intaglio.npu.chips.bm1684x.float_ops import (
     STEPS,
     inverse,
 )
+from intaglio.npu.chips.bm1684x.float_window_compute import FLOAT_WINDOWS
 from intaglio.npu.chips.bm1684x.local import Local, local, packed, per_channel
 from intaglio.npu.chips.bm1684x.rounding import Finish, Rounding
-from intaglio.npu.chips.bm1684x.tiu import Const, Window
-
-POINT = Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
-KINDS = {"add": tiu.ADD, "sub": tiu.SUB, "mul": tiu.MUL, "max": tiu.MAX, "min": tiu.MIN}
+from intaglio.npu.chips.bm1684x.tiu import POINT, Const
 
 
 def _number(value: float | np.float32) -> Const:
@@ -80,21 +78,14 @@ def _ones(work: Work) -> tuple[Local, int]:
 
 
 def float_matmul(work: Work) -> None:
-    """A product of f32 matrices, as `matmul`."""
+    """A product of matrices of floats, as `matmul`."""
     weights = local(work.fields["other"], work.chip)
     for block in range(work.y.blocks):
         y, b = work.y.some_blocks(block, 1), weights.some_blocks(block, 1)
-        to = y if y.regular else work.sums(y, "f32")
+        to = work.result(y)
         work.emit(tiu.float_conv(to, work.x, b.address))
         if to is not y:
             work.emit(tiu.arithmetic(tiu.COPY, y, to))
-
-
-def arithmetic(work: Work) -> None:
-    """One command for two maps."""
-    other = local(work.fields["other"], work.chip)
-    kind = KINDS[work.layer.attrs["kind"]]
-    work.emit(tiu.arithmetic(kind, work.y, work.x, other))
 
 
 def quantize(work: Work) -> None:
@@ -228,9 +219,9 @@ def _total(work: Work, to: Local, x: Local) -> Local:
 
 
 FLOAT_COMPUTE: dict[str, Callable[[Work], None]] = {
+    **FLOAT_WINDOWS,
     "matmul": matmul,
     "float_matmul": float_matmul,
-    "arithmetic": arithmetic,
     "quantize": quantize,
     "dequantize": dequantize,
     "layer_norm": layer_norm,

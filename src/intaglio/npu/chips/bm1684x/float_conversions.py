@@ -1,4 +1,4 @@
-"""Each f32 op that runs on the chip as layers of the chip, on feature maps in DDR.
+"""Each op of floats that runs on the chip as layers of the chip, on feature maps in DDR.
 
 Tokens are rows of a feature map and their features channels, as linear layers have them.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,22 +15,38 @@ import numpy as np
 from intaglio import ops
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.npu.chips.bm1684x import float_ops
-from intaglio.npu.chips.bm1684x.views import Step, as_map, on_tpu, rank4, root_of
-from intaglio.npu.lowering.builder import Refused, integer, scale_of
+from intaglio.npu.chips.bm1684x.float_elementwise import ELEMENTWISE
+from intaglio.npu.chips.bm1684x.float_products import PRODUCTS
+from intaglio.npu.chips.bm1684x.float_types import FloatTypes
+from intaglio.npu.chips.bm1684x.views import as_map, on_tpu, root_of
+from intaglio.npu.lowering.builder import Builder, Refused, integer, scale_of
+from intaglio.npu.lowering.data_movement import (
+    depth_to_space_map,
+    gather_map,
+    resize_map,
+    shuffle_map,
+    slice_map,
+    space_to_depth_map,
+)
+from intaglio.npu.ops import concat
 from intaglio.npu.ops.relayout import cut, join, repeat
 
 MOST_SCORES = 300_000  # of an image of attention: with their softmax they take 2.4 MB
 
 
-def _floats(*values: Value | None) -> None:
-    for v in values:
-        if v is not None and (v.dtype != "f32" or v.type.dynamic):
-            raise Refused(f"it works on {v.type}; f32 of fixed extents is needed")
+def _moves(v: Value | None, types: FloatTypes, dtype: str) -> Value:
+    """An operand that is moved: bytes as they are, floats in the type of the op."""
+    assert v is not None
+    if v.dtype in ("i8", "u8") and not v.type.dynamic:
+        return v
+    if v.dtype not in float_ops.FLOATS or v.type.dynamic:
+        raise Refused(f"it moves {v.type}; bytes or floats of fixed extents are possible")
+    return types.typed(v, dtype)
 
 
-def _fixed(v: Value) -> None:
-    if v.dtype not in ("f32", "i8", "u8") or v.type.dynamic:
-        raise Refused(f"it moves {v.type}; bytes or f32 of fixed extents are possible")
+def _type_of(node: Node, types: FloatTypes) -> str:
+    own = node.outputs[0].dtype
+    return types.of(node) if own in float_ops.FLOATS else own
 
 
 def _columns(v: Value) -> Value:
@@ -44,10 +61,9 @@ def _from_columns(made: Value, shape: tuple[int, ...]) -> Value:
     return ops.reshape(turned, shape=shape)  # type: ignore[no-any-return]
 
 
-def _layer_norm(node: Node) -> Value:
-    x, gamma, beta = (*node.inputs, None, None)[:3]
-    assert x is not None
-    _floats(x)
+def _layer_norm(node: Node, types: FloatTypes) -> Value:
+    given, gamma, beta = (*node.inputs, None, None)[:3]
+    x = types.typed(given, "f32")
     size = x.shape[-1]
     if node.attrs["axis"] % x.type.rank != x.type.rank - 1:
         raise Refused(f"it normalises axes from {node.attrs['axis']} of {x.type}; the last is one")
@@ -61,12 +77,9 @@ def _layer_norm(node: Node) -> Value:
     return _from_columns(made, x.shape)
 
 
-def _attention(node: Node) -> Value:
-    q, k, v, mask = (*node.inputs, None)[:4]
-    assert q is not None
-    assert k is not None
-    assert v is not None
-    _floats(q, k, v)
+def _attention(node: Node, types: FloatTypes) -> Value:
+    q, k, v = (types.typed(given, "f32") for given in node.inputs[:3])
+    mask = (*node.inputs, None)[3]
     if node.attrs["softcap"] or q.shape[1] != k.shape[1]:
         raise Refused("it has a soft cap or shared heads; equal heads without a cap are possible")
     (b, h, t, d), s, e = q.shape, k.shape[2], v.shape[3]
@@ -111,17 +124,18 @@ def _row_mask(mask: Value, scores: tuple[int, int, int, int], parts: int) -> Val
     return next(known, None) or repeat(images, count=count)
 
 
-def _softmax(node: Node) -> Value:
-    x: Any = node.inputs[0]
-    _floats(x)
-    if node.attrs["axis"] % x.type.rank != x.type.rank - 1:
-        raise Refused(f"it is over axis {node.attrs['axis']} of {x.type}; the last one is possible")
-    rows, last = math.prod(x.shape[:-1]), x.shape[-1]
-    made = float_ops.softmax(as_map(x, (rows, last), (0, 1), (1, rows, last, 1)), scale=1.0)
-    return ops.reshape(made, shape=x.shape)  # type: ignore[no-any-return]
+def _softmax(node: Node, types: FloatTypes) -> Value:
+    x = types.typed(node.inputs[0], "f32")
+    rank, axis = x.type.rank, node.attrs["axis"] % x.type.rank
+    perm = (*(k for k in range(rank) if k != axis), axis)
+    turned = tuple(x.shape[k] for k in perm)
+    rows, last = math.prod(turned[:-1]), turned[-1]
+    made = float_ops.softmax(as_map(x, x.shape, perm, (1, rows, last, 1)), scale=1.0)
+    back = tuple(perm.index(k) for k in range(rank))
+    return ops.transpose(ops.reshape(made, shape=turned), perm=back)  # type: ignore[no-any-return]
 
 
-def _qlinear_softmax(node: Node) -> Value:
+def _qlinear_softmax(node: Node, types: FloatTypes) -> Value:
     """Bytes to f32, softmax, and back; the table of exp tells the scale of the bytes."""
     x, table, y_scale, y_zero = node.inputs
     assert x is not None
@@ -129,7 +143,8 @@ def _qlinear_softmax(node: Node) -> Value:
     assert y_scale is not None
     if table.data is None or node.attrs["axis"] % x.type.rank != x.type.rank - 1:
         raise Refused(f"it is over axis {node.attrs['axis']} of {x.type}; the last one is possible")
-    _fixed(x)
+    if x.dtype not in ("i8", "u8") or x.type.dynamic:
+        raise Refused(f"it works on {x.type}; bytes of fixed extents are needed")
     rows, last = math.prod(x.shape[:-1]), x.shape[-1]
     given = as_map(x, (rows, last), (0, 1), (1, rows, last, 1))
     scale = _scale_of_table(table.data.astype(np.float64))
@@ -148,125 +163,29 @@ def _scale_of_table(table: Array) -> float:
     return float(np.float32(np.log(table[0] / table[k]) / k))
 
 
-def _matmul(node: Node) -> Value:
-    a, b = node.inputs
-    assert a is not None
-    assert b is not None
-    _floats(a, b)
-    batch = math.prod(a.shape[:-2])
-    if b.data is not None and b.type.rank == 2:
-        rows, (k, c) = math.prod(a.shape[:-1]), b.shape
-        made = float_ops.float_matmul(
-            as_map(a, (rows, k), (1, 0), (1, k, rows, 1)), as_map(b, (k, c), (1, 0), (1, c, k, 1))
-        )
-        return _from_columns(made, node.outputs[0].shape)
-    if a.type.rank < 2 or a.shape[:-2] != b.shape[:-2]:
-        raise Refused(f"{a.type} times {b.type} broadcasts matrices")
-    (m, k), c = a.shape[-2:], b.shape[-1]
-    made = float_ops.float_matmul(
-        as_map(b, (batch, k, c), (0, 1, 2), (batch, k, c, 1)),
-        as_map(a, (batch, m, k), (0, 1, 2), (batch, m, k, 1)),
-    )
-    return ops.reshape(made, shape=node.outputs[0].shape)  # type: ignore[no-any-return]
-
-
-def _elementwise(node: Node, operands: list[Value], make: Callable[..., Value]) -> Value:
-    """A layer that works element by element, in the layout of its first operand on the chip."""
-    shape = node.outputs[0].shape
-    lead = next(v for v in operands if on_tpu(v) and v.shape == shape)
-    root, steps = root_of(lead)
-    if any(v.shape != shape for v in operands):
-        raise Refused("its operands have different shapes")
-    axes = _inverse(root.shape, steps)
-    if axes is None:
-        out = rank4(lead.shape)
-        flat = (math.prod(shape),)
-        maps = [as_map(v, flat, (0,), out) for v in operands]
-        return ops.reshape(make(*maps), shape=shape)  # type: ignore[no-any-return]
-    maps = [root if v is lead else as_map(v, *axes, root.shape) for v in operands]
-    made = make(*maps)
-    for kind, given in steps:
-        made = (
-            ops.reshape(made, shape=given) if kind == "reshape" else ops.transpose(made, perm=given)
-        )
-    return made
-
-
-def _inverse(
-    shape: tuple[int, ...], steps: list[Step]
-) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Shape and order of axes that undo steps of at most one transpose; None: there are more."""
-    turns = [k for k, (kind, _) in enumerate(steps) if kind == "transpose"]
-    if len(turns) > 1:
-        return None
-    if not turns:
-        return (math.prod(shape),), (0,)
-    before = steps[turns[0] - 1][1] if turns[0] else shape
-    perm = steps[turns[0]][1]
-    undo = tuple(perm.index(k) for k in range(len(perm)))
-    return tuple(before[p] for p in perm), undo
-
-
-def _pair(node: Node) -> Value:
-    shape = node.outputs[0].shape
-    operands = []
-    for v in node.inputs:
-        assert v is not None
-        _floats(v)
-        if v.shape != shape and v.data is not None:
-            v = constant(np.broadcast_to(v.data, shape).copy())
-        operands.append(v)
-    return _elementwise(
-        node, operands, lambda *maps: float_ops.arithmetic(*maps, kind=KIND_OF[node.op])
-    )
-
-
-def _quantize(node: Node) -> Value:
-    x, scale, zero = (*node.inputs, None)[:3]
-    assert x is not None
-    assert scale is not None
-    _floats(x)
-    dtype = node.outputs[0].dtype
-    if dtype not in ("i8", "u8"):
-        raise Refused(f"it rounds to {dtype}; bytes are possible")
-    attrs: dict[str, Any] = {
-        "scale": float(scale_of(scale)),
-        "y_zero": integer(zero),
-        "dtype": dtype,
-    }
-    return _elementwise(node, [x], lambda m: float_ops.quantize(m, **attrs))
-
-
-def _dequantize(node: Node) -> Value:
-    x, scale, zero = (*node.inputs, None)[:3]
-    assert x is not None
-    assert scale is not None
-    if x.dtype not in ("i8", "u8"):
-        raise Refused(f"it reads {x.dtype}; bytes are possible")
-    attrs: dict[str, Any] = {"scale": float(scale_of(scale)), "x_zero": integer(zero)}
-    return _elementwise(node, [x], lambda m: float_ops.dequantize(m, **attrs))
-
-
-def _concat(node: Node) -> Value:
-    out = node.outputs[0]
-    _fixed(out)
+def _concat(node: Node, types: FloatTypes) -> Value:
+    out, dtype = node.outputs[0], _type_of(node, types)
+    given = [_moves(v, types, dtype) for v in node.inputs]
     axis = node.attrs["axis"] % out.type.rank
+    if out.type.rank == 4 and axis == 1 and all(not root_of(v)[1] for v in given):
+        return types.make(concat, *(v for v in given if v.data is None or v.type.size))
     before, after = math.prod(out.shape[:axis]), math.prod(out.shape[axis + 1 :])
     parts = []
-    for v in node.inputs:
-        assert v is not None
+    for v in given:
         shape = before, v.shape[axis], after
         parts.append(as_map(v, shape, (0, 1, 2), (1, *shape)))
     return ops.reshape(join(*parts), shape=out.shape)  # type: ignore[no-any-return]
 
 
-def _slice(node: Node) -> Value:
-    x: Any = node.inputs[0]
-    _fixed(x)
+def _slice(node: Node, types: FloatTypes) -> Value:
+    x = _moves(node.inputs[0], types, _type_of(node, types))
     a = node.attrs
     each = zip(x.shape, a["start"], a["stop"], a["step"], strict=True)
     ranges = [range(*slice(*part).indices(extent)) for extent, *part in each]
     axes = [k for k, r in enumerate(ranges) if r != range(x.shape[k])]
+    if x.type.rank == 4 and not root_of(x)[1] and (axes == [1] or min(axes, default=0) > 1):
+        with suppress(Refused):
+            return slice_map(types.make, x, node)
     if any(ranges[k].step != 1 for k in axes):
         raise Refused("it skips elements")
     made: Value = x
@@ -280,16 +199,35 @@ def _slice(node: Node) -> Value:
     return made
 
 
-KIND_OF = {"add": "add", "sub": "sub", "mul": "mul", "maximum": "max", "minimum": "min"}
-CONVERSIONS: dict[str, Callable[[Node], Value]] = {
+def _moved(node: Node, types: FloatTypes) -> Value:
+    """Ops that move pixels and channels of a feature map."""
+    x = _moves(node.inputs[0], types, _type_of(node, types))
+    if node.op == "gather":
+        index = node.inputs[1]
+        if index is None or index.data is None:
+            raise Refused("its indices are no constant")
+        return gather_map(types.make, x, index, node)
+    return MOVES[node.op](types.make, x, node)
+
+
+MOVES: dict[str, Callable[[Builder, Value, Node], Value]] = {
+    "resize": resize_map,
+    "depth_to_space": depth_to_space_map,
+    "channel_shuffle": shuffle_map,
+    "space_to_depth": space_to_depth_map,
+}
+CONVERSIONS: dict[str, Callable[[Node, FloatTypes], Value]] = {
+    **ELEMENTWISE,
+    **PRODUCTS,
     "layer_norm": _layer_norm,
     "attention": _attention,
     "softmax": _softmax,
     "qlinear_softmax": _qlinear_softmax,
-    "matmul": _matmul,
-    "quantize_linear": _quantize,
-    "dequantize_linear": _dequantize,
     "concat": _concat,
     "slice": _slice,
-    **dict.fromkeys(KIND_OF, _pair),
+    "resize": _moved,
+    "depth_to_space": _moved,
+    "channel_shuffle": _moved,
+    "gather": _moved,
+    "space_to_depth": _moved,
 }

@@ -10,19 +10,23 @@ from intaglio import ops
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Node, Value
 from intaglio.npu.chips.bm1684x.float_conversions import CONVERSIONS
+from intaglio.npu.chips.bm1684x.float_ops import FLOATS
+from intaglio.npu.chips.bm1684x.float_types import FloatTypes
 from intaglio.npu.chips.bm1684x.views import as_map, on_tpu, rank4, root_of
 from intaglio.npu.lowering.builder import LAYOUT_CHANGES, Refused, is_npu
 from intaglio.npu.ops import matmul
 from intaglio.passes.partition import images
 
+# ops of floats that the chip leaves to what comes before it
+OUTSIDE = ("quantize_linear", "dequantize_linear")
 FIRST = ("layer_norm", "attention")  # ops that run on the chip wherever they stand
 
 
 class FloatLayers:
     """The conversion of a graph; `why` has the ops that stay on the CPU, with special reasons."""
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
+    def __init__(self, graph: Graph, types: FloatTypes):
+        self.graph, self.types = graph, types
         self.why: dict[Node, str] = {}
         self.late: set[Value] = set()  # results of the CPU that depend on layers
 
@@ -39,7 +43,8 @@ class FloatLayers:
                 self._layer(node)
                 continue
             behind = any(on_tpu(v) for v in given)
-            done = (behind or node.op in FIRST) and self._converted(node)
+            begins = node.op in FIRST or (self.types.every and _of_floats(node))
+            done = (behind or begins) and self._converted(node)
             if behind and not done:
                 self.late.update(node.outputs)
         for v in list(self.graph.outputs):
@@ -70,18 +75,27 @@ class FloatLayers:
         if found is None:
             self.why[node] = ""
             return False
+        self.types.make.made = []
         try:
-            made = found(node)
+            result = found(node, self.types)
+            made = self.types.back(result, node.outputs[0])
         except (Refused, BadInput) as e:
             self.why[node] = str(e)
             return False
-        new = made.producer
-        assert new is not None
+        for new in self.types.make.made:
+            if is_npu(new):
+                self._layer(new)
         self.graph.replace(node.outputs[0], made)
-        root = root_of(made)[0].producer
+        root = root_of(result)[0].producer
         if root is not None and not root.origin:
             root.origin = node.origin
         return True
+
+
+def _of_floats(node: Node) -> bool:
+    """Whether a node computes with floats that are no constants."""
+    given = [v for v in node.inputs if v is not None and v.data is None]
+    return node.op not in OUTSIDE and any(v.dtype in FLOATS for v in given)
 
 
 def straight_products(graph: Graph) -> None:

@@ -6,6 +6,7 @@ added up apart, in order, then the two sums. Sums over rows are added in halves 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.npu.chips.bm1684x.division import divide, rsqrt
 from intaglio.npu.chips.bm1684x.matmul import product
-from intaglio.npu.chips.bm1684x.numbers import F32
+from intaglio.npu.chips.bm1684x.numbers import BF16, F16, F32
 from intaglio.ops.registry import op
 
+CODES = {"f16": F16, "bf16": BF16, "f32": F32}
+FLOATS = tuple(CODES)
 KINDS = ("add", "sub", "mul", "max", "min")
 STEPS = 4  # of Newton's method, the most that a command does
 F = np.float32
@@ -28,24 +31,69 @@ EXP_SERIES = np.array([1, 1, 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720, 1 / 5040], 
 EXPONENT = F(1 << 23)  # one in the exponent of the bits of a f32
 
 
-def _floats(*maps: Value) -> None:
+def _floats(*maps: Value, types: tuple[str, ...] = ("f32",)) -> None:
     for v in maps:
-        if v.dtype != "f32" or v.type.rank != 4 or v.type.dynamic:
-            raise BadInput(f"{v.type} is no feature map of f32")
+        if v.dtype not in types or v.type.rank != 4 or v.type.dynamic:
+            raise BadInput(f"{v.type} is no feature map of {' or '.join(types)}")
 
 
-def _pair_type(a: Value, b: Value, *, kind: str) -> Type:
-    _floats(a, b)
-    if a.shape != b.shape or kind not in KINDS:
+def as_float(x: Array) -> Array:
+    """Numbers to compute with: bf16 becomes f32."""
+    return x if x.dtype in (np.float16, np.float32) else x.astype(F)
+
+
+def bounded(y: Array, dtype: Any, least: float = -math.inf, most: float = math.inf) -> Array:
+    """Numbers rounded to a type, then clamped."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        y = y.astype(dtype)
+        if least > -math.inf:
+            y = np.maximum(y, np.asarray(least, dtype))
+        return np.minimum(y, np.asarray(most, dtype)) if most < math.inf else y
+
+
+def _pair_type(a: Value, b: Value, *, kind: str, least: float, most: float) -> Type:
+    _floats(a, b, types=FLOATS)
+    sides = zip(a.shape[1:], b.shape[1:], strict=True)
+    fits = a.shape[0] == b.shape[0] and all(n in (1, m) for m, n in sides)
+    if not fits or a.dtype != b.dtype or kind not in KINDS:
         raise BadInput(f"{kind} of {a.type} and {b.type}; equal shapes and {KINDS} are known")
     return a.type
 
 
 @op(_pair_type, name="npu.arithmetic")
-def arithmetic(a: Array, b: Array, *, kind: str) -> Array:
-    """a + b, a - b, a * b, or the larger or smaller number."""
+def arithmetic(
+    a: Array, b: Array, *, kind: str, least: float = -math.inf, most: float = math.inf
+) -> Array:
+    """a + b, a - b, a * b, or the larger or smaller number; `b` may have extent 1 in C, H and W."""
     found = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
-    return np.asarray((found | {"max": np.maximum, "min": np.minimum})[kind](a, b))
+    run = (found | {"max": np.maximum, "min": np.minimum})[kind]
+    with np.errstate(over="ignore", invalid="ignore"):
+        y = run(a.astype(F), b.astype(F))
+    return bounded(np.asarray(y), a.dtype, least, most)
+
+
+def _cast_type(x: Value, *, dtype: str) -> Type:
+    _floats(x, types=FLOATS)
+    if dtype not in FLOATS or dtype == x.dtype:
+        raise BadInput(f"a cast of {x.type} to {dtype}; another of {FLOATS} is possible")
+    return Type(dtype, x.shape)
+
+
+@op(_cast_type, name="npu.cast")
+def cast(x: Array, *, dtype: str) -> Array:
+    """Numbers of one float type in another, rounded to the nearest, halves to even."""
+    return bounded(as_float(x), dtypes.numpy_of(dtype))
+
+
+def _bound_type(x: Value, *, least: float, most: float) -> Type:
+    _floats(x, types=FLOATS)
+    return x.type
+
+
+@op(_bound_type, name="npu.bound")
+def bound(x: Array, *, least: float = -math.inf, most: float = math.inf) -> Array:
+    """clamp(x, least, most)."""
+    return bounded(x, x.dtype, least, most)
 
 
 def _quantize_type(x: Value, *, scale: float, y_zero: int, dtype: str) -> Type:
@@ -148,11 +196,13 @@ def halving_sum(x: Array) -> Array:
     return x
 
 
-def _product_type(a: Value, b: Value) -> Type:
-    _floats(a, b)
+def _product_type(a: Value, b: Value, *, block: int) -> Type:
+    _floats(a, b, types=FLOATS)
+    if a.dtype != b.dtype or block < 1:
+        raise BadInput(f"{a.type} and {b.type} differ in their type, or blocks have {block}")
     if (a.shape[0], a.shape[1], 1, 1) != (b.shape[0], b.shape[2], a.shape[3], b.shape[3]):
         raise BadInput(f"{a.type} and {b.type} do not form a matrix product over a's channels")
-    return Type("f32", (a.shape[0], b.shape[1], a.shape[2], 1))
+    return Type(a.dtype, (a.shape[0], b.shape[1], a.shape[2], 1))
 
 
 def _product_macs(node: Node) -> int:
@@ -161,8 +211,13 @@ def _product_macs(node: Node) -> int:
 
 
 @op(_product_type, name="npu.float_matmul", macs=_product_macs)
-def float_matmul(a: Array, b: Array) -> Array:
-    """sum over k of b[c, k] * a[k, m], as [N, C, M, 1]; `a` is [N, K, M, 1], `b` [N, C, K, 1]."""
+def float_matmul(a: Array, b: Array, *, block: int = 32) -> Array:
+    """sum over k of b[c, k] * a[k, m], as [N, C, M, 1]; `a` is [N, K, M, 1], `b` [N, C, K, 1].
+
+    Products of f16 and bf16 are added in blocks, as npu.float_conv does.
+    """
     zero = np.zeros((1, 1), np.float32)
-    pairs = zip(b[..., 0], a[..., 0], strict=True)
-    return np.stack([product(left, right, F32, zero) for left, right in pairs])[..., None]
+    code = CODES[dtypes.name_of(a.dtype)]
+    pairs = zip(as_float(b)[..., 0], as_float(a)[..., 0], strict=True)
+    found = [product(left, right, code, zero, block=block) for left, right in pairs]
+    return bounded(np.stack(found)[..., None], a.dtype)

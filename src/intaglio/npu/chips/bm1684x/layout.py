@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from intaglio import dtypes
 from intaglio.ir import Array
 from intaglio.npu.chip_layout import ChipLayout
 from intaglio.npu.chips.bm1684x import float_layout
@@ -27,6 +28,7 @@ class BmConstants(Constants):
     """Weights, biases and scales of blocks of output channels, one channel for each lane."""
 
     lane_weights: int = 0  # bytes of the weights of one output channel
+    bias_item: int = 4  # bytes of a bias
     variant: Variant = BM1684X
 
     def chunk(self, blocks: int, align: int) -> int:
@@ -49,7 +51,7 @@ class BmConstants(Constants):
 
     def scale_at(self, blocks: int) -> int:
         """The offset of the scales in a lane of a chunk: one vector for each channel."""
-        return self.bias_at(blocks) + self.variant.aligned(4 * blocks)
+        return self.bias_at(blocks) + self.variant.aligned(self.bias_item * blocks)
 
     def _lane(self, blocks: int) -> int:
         scales = 0 if self.one_scale else self.variant.scale_step * blocks
@@ -57,6 +59,8 @@ class BmConstants(Constants):
 
     def chunk_bytes(self, layer: Layer, first: int, blocks: int) -> bytes:
         assert layer.node is not None
+        if layer.node.op in float_layout.PRODUCTS:
+            return self._floats(layer, first, blocks)
         w, scale, bias = (v.data for v in layer.node.inputs[1:4] if v is not None)
         assert w is not None
         assert scale is not None
@@ -76,6 +80,23 @@ class BmConstants(Constants):
             factors = scale[some].astype(np.float32).reshape(-1, 1).view(np.uint8)
             _place(result, factors, self.scale_at(blocks), self.variant.scale_step)
         return result.tobytes()
+
+    def _floats(self, layer: Layer, first: int, blocks: int) -> bytes:
+        """Weights and biases of floats; there are no scales."""
+        w, bias = (v.data for v in layer.node.inputs[1:3])  # type: ignore[union-attr]
+        lanes = self.variant.lanes
+        some = slice(first * lanes, (first + blocks) * lanes)
+        result = np.zeros((lanes, self._lane(blocks)), np.uint8)
+        part = np.ascontiguousarray(w[some])  # type: ignore[index]
+        rows = _conv_rows(part, self.atoms.inputs) if layer.op == "conv" else part
+        _place(result, _bytes(rows), 0, self.lane_weights)
+        _place(result, _bytes(bias[some]), self.bias_at(blocks), self.bias_item)  # type: ignore[index]
+        return result.tobytes()
+
+
+def _bytes(rows: Array) -> Array:
+    """The bytes of each row."""
+    return np.ascontiguousarray(rows.reshape(len(rows), -1)).view(np.uint8)
 
 
 def folded_bias(w: Array, bias: Array, x_zero: int) -> Array:
@@ -115,6 +136,8 @@ class BmLayout(ChipLayout):
 
     def constants(self, layer: Layer, chip: Chip) -> Constants | None:
         node = layer.node
+        if node is not None and node.op in float_layout.PRODUCTS:
+            return self._floats(layer)
         table = node.inputs[TABLE_INPUT[layer.op]] if node and layer.op in TABLE_INPUT else None
         raw, entries = float_layout.table(layer, self.variant), 0
         if table is not None and table.data is not None:
@@ -137,6 +160,21 @@ class BmLayout(ChipLayout):
         result.lane_weights, result.variant = lane, self.variant
         return result
 
+    def _floats(self, layer: Layer) -> Constants:
+        """The constants of a convolution of floats."""
+        w, bias = layer.node.inputs[1:3]  # type: ignore[union-attr]
+        assert w is not None
+        assert bias is not None
+        outs, ins, kh, kw = w.shape
+        item = dtypes.itemsize(w.dtype)
+        atom = float_layout.inputs_at_once(w.dtype, self.variant) if layer.op == "conv" else 1
+        lane = kh * kw * item * (-(-ins // atom) * atom if layer.op == "conv" else 1)
+        lanes, blocks = self.variant.lanes, self.variant.blocks(outs)
+        result = BmConstants(Atoms(atom, lanes), blocks, lane * lanes, one_scale=True)
+        result.lane_weights, result.variant = lane, self.variant
+        result.bias_item = dtypes.itemsize(bias.dtype)
+        return result
+
     def scratch(self, layer: Layer, rows: int) -> int:
         key = layer, rows
         if key not in self.sizes:
@@ -149,8 +187,6 @@ def rounding(layer: Layer, entries: int = 0) -> Rounding:
     """The last stage of a layer; that of a lookup alone looks up its operand's bytes."""
     if layer.op != "lut":
         return Rounding.of(layer.attrs, entries)
-    from intaglio import dtypes
-
     x = layer.reads[0].map.dtype
     low, high = dtypes.limits(x)
     return Rounding("i8", 0, low, high, layer.attrs["base"], entries=entries)
@@ -176,7 +212,7 @@ class Scratch:
         pixels = rows * fm.width
         partial = rows < fm.height
         sums = spare = source = 0
-        if layer.op in float_layout.OPS:
+        if float_layout.is_float(layer):
             sums, spare, source, at_once = float_layout.scratch(layer, rows, chip)
             many = chip.blocks(layer.dst.channels)
             most = max(1, min(many, MAX_PASS // max(sums + spare, 1)))

@@ -44,18 +44,7 @@ def run(memory: Memory, f: Fields) -> None:
     if kind != AVERAGE:
         bias = per_channel(memory, f, "opd2", code if code in FLOATS else I32, 1)
         signed |= f["opd2_sign"]
-    if native_units.available() and code not in (numbers.F16, numbers.BF16):
-        exact = 0 if code in FLOATS else EXACT // (BYTE * BYTE)
-        total = _native_pool(windows, weights, shape, exact, None if exact else bias)
-    else:
-        sums = [np.zeros(shape, wide), np.zeros(shape, wide)]
-        if bias is not None and code in FLOATS:
-            sums[1] += bias.astype(wide)
-        for k, (y, x) in enumerate(taps):
-            one: Array = weights[:, :, y : y + 1, x : x + 1]
-            product = _rounded(windows.tap(y, x).astype(wide) * one, code)
-            sums[k % 2] = _rounded(sums[k % 2] + product, code)
-        total = _rounded(sums[0] + sums[1], code)
+    total = window_sums(windows, weights, bias, code, shape)
     if bias is not None and code not in FLOATS and bias.any():
         total = total + bias.astype(np.int64)
     if kind == DEPTHWISE_RELU:
@@ -73,6 +62,29 @@ def run(memory: Memory, f: Fields) -> None:
     if result != I32 or total.dtype != np.int32 or not signed:
         total = numbers.saturate(total, result, signed)
     arithmetic.store(memory, f, total, signed)
+
+
+def window_sums(
+    windows: Windows, weights: Array, bias: Array | None, code: int, shape: tuple[int, ...]
+) -> Array:
+    """The sums of each channel's windows; those of floats begin with the bias.
+
+    Products of floats are dealt to two sums in turn. f16 and bf16 round each step.
+    """
+    if native_units.available() and code not in (numbers.F16, numbers.BF16):
+        exact = 0 if code in FLOATS else EXACT // (BYTE * BYTE)
+        return _native_pool(windows, weights, shape, exact, None if exact else bias)
+    wide = weights.dtype
+    sums = [np.zeros(shape, wide), np.zeros(shape, wide)]
+    if bias is not None and code in FLOATS:
+        sums[1] += bias.astype(wide)
+    width = windows.kernel[1]
+    for k in range(windows.kernel[0] * width):
+        y, x = divmod(k, width)
+        one: Array = weights[:, :, y : y + 1, x : x + 1]
+        product = _rounded(windows.tap(y, x).astype(wide) * one, code)
+        sums[k % 2] = _rounded(sums[k % 2] + product, code)
+    return _rounded(sums[0] + sums[1], code)
 
 
 def _rounded(x: Array, code: int) -> Array:

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 
+import numpy as np
+
+from intaglio import dtypes
 from intaglio.npu.chips.bm1684x.local import Local
 
 Fields = dict[str, int]
-PRECISION = {"i8": 0, "u8": 0, "f16": 1, "f32": 2, "i16": 3, "u16": 3, "i32": 4, "u32": 4}
-SIGNED = ("i8", "i16", "i32", "f16", "f32")
-BITS = {"i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "f32": 32}
+PRECISION = {
+    "i8": 0,
+    "u8": 0,
+    "f16": 1,
+    "f32": 2,
+    "i16": 3,
+    "u16": 3,
+    "i32": 4,
+    "u32": 4,
+    "bf16": 5,
+}
+SIGNED = ("i8", "i16", "i32", "f16", "f32", "bf16")
+BITS = {"i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32}
 STRIDED = 3  # layout code of operands that have strides; 0: regular ones
 SHARED_TABLE = 4  # layout code of a table that all blocks of channels share
 # kinds of sAR
-MUL, ADD, SUB, MAX, MIN, DIVIDE, CAST, SATURATING_ADD, COPY = 0, 2, 3, 4, 5, 12, 14, 15, 19
+MUL, ADD, SUB, MAX, MIN, DIVIDE, CAST, SATURATING_ADD, COPY, ABS = 0, 2, 3, 4, 5, 12, 14, 15, 19, 26
 # kinds of sPorD
 DEPTHWISE, AVERAGE, LARGEST = 0, 1, 4
 # kinds of sRQ&sDQ
@@ -33,15 +45,19 @@ class Const:
 
     @property
     def bits(self) -> int:
-        if self.dtype == "f32":
-            return bits_of_f32(self.value)
+        if dtypes.is_float(self.dtype):
+            return bits_of(self.value, self.dtype)
         return int(self.value) & (1 << BITS[self.dtype]) - 1
 
 
 def bits_of_f32(value: float) -> int:
     """The bits of a number of f32."""
-    (result,) = struct.unpack("<I", struct.pack("<f", value))
-    return int(result)
+    return bits_of(value, "f32")
+
+
+def bits_of(value: float, dtype: str) -> int:
+    """The bits of a number of a float type."""
+    return int.from_bytes(np.asarray(value, dtypes.numpy_of(dtype)).tobytes(), "little")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +138,19 @@ def conv(
     return "sCONV", fields
 
 
-def float_conv(y: Local, x: Local, weights: int | Const) -> tuple[str, Fields]:
-    """Sums over channels of f32: `weights` is their address, or one number for all."""
-    return conv(y, x, weights, Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0)), 0)
+POINT = Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
+
+
+def float_conv(
+    y: Local, x: Local, weights: int | Const, window: Window = POINT, bias: int | None = None
+) -> tuple[str, Fields]:
+    """A convolution of floats: `weights` and `bias` are addresses, or one number for all."""
+    name, fields = conv(y, x, weights, window, 0)
+    if bias is not None:
+        fields |= {"opd2_const": 0, "opd2_addr": bias}
+    if y.chip.weight_types:
+        fields |= {"opd1_prec": PRECISION[x.dtype], "opd2_prec": PRECISION["f32"]}
+    return name, fields
 
 
 def series(y: Local, x: Local, coefficients: int, count: int) -> tuple[str, Fields]:
@@ -160,8 +186,8 @@ def windowed(
     y: Local,
     x: Local,
     window: Window,
-    padding: int,
-    weights: int | None = None,
+    padding: int | Const,
+    weights: int | Const | None = None,
     bias: int | None = None,
 ) -> tuple[str, Fields]:
     """A depthwise convolution, sums (kernel of ones) or the largest numbers of windows.
@@ -178,7 +204,7 @@ def windowed(
         "opd1_sign": 1,
         "opd2_sign": 1,
         "opd3_const": 1,
-        "opd3_addr": padding & 0xFF,
+        "opd3_addr": padding.bits if isinstance(padding, Const) else padding & 0xFF,
         "opd0_h": x.height,
         "opd0_w": x.width,
         "opd0_addr": x.address,
@@ -187,8 +213,9 @@ def windowed(
         fields["res0_sign"] = _sign(y.dtype)
     if kind == LARGEST and y.chip.pool_indices:
         fields["opd2_addr"] = bias or 0
-    elif weights is None:
-        fields |= {"opd1_const": 1, "opd1_addr": 1, "opd2_const": 1}
+    elif weights is None or isinstance(weights, Const):
+        one = 1 if weights is None else weights.bits
+        fields |= {"opd1_const": 1, "opd1_addr": one, "opd2_const": 1}
     else:
         fields["opd1_addr"] = weights
         fields |= {"opd2_const": 1} if bias is None else {"opd2_addr": bias}

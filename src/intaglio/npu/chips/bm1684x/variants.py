@@ -31,6 +31,7 @@ class Variant:
     first_message: int = 0  # of two numbers that barriers of several cores use in turn
     message_bits: int = 8  # of a message in a DMA command; how many are expected follows
     weight_zeros: bool = False  # whether convolutions subtract a zero point from weights
+    weight_types: bool = False  # whether convolutions of floats name the types of weights and bias
     by_core: bool = False  # whether a file has its commands core by core
 
     def aligned(self, size: int) -> int:
@@ -99,6 +100,7 @@ SG2260 = Variant(
     high_bits=13,
     waits=1 << 20,
     message_bits=9,
+    weight_types=True,
     by_core=True,
 )
 VARIANTS = {v.name: v for v in (BM1684X, BM1688, SG2260)}

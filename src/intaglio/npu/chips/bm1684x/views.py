@@ -45,7 +45,7 @@ def as_map(v: Value, shape: Ints, perm: Ints, out: Ints) -> Value:
         moved = data.reshape(shape).transpose(perm).reshape(out)
         return constant_map(constant(moved.copy()))  # type: ignore[no-any-return]
     if root.producer is None or not is_npu(root.producer):
-        root = _input(root)
+        root = as_feature_map(root)
     axes: list[Axis] = [(root.type.size, 1)]
     found = _reshaped(axes, root.shape)
     assert found is not None
@@ -65,8 +65,8 @@ def as_map(v: Value, shape: Ints, perm: Ints, out: Ints) -> Value:
     return _permuted(root, axes, tuple(out))
 
 
-def _input(v: Value) -> Value:
-    """A value of the CPU as a feature map, which becomes an input of the file."""
+def as_feature_map(v: Value) -> Value:
+    """A value as a feature map of rank 4, which may become an input of the file."""
     shape = rank4(v.shape)
     if v.shape == shape:
         return v

@@ -10,6 +10,7 @@ from intaglio.npu.chips.bm1684x import arithmetic, numbers
 from intaglio.npu.chips.bm1684x.arithmetic import Fields
 from intaglio.npu.chips.bm1684x.lanes import MOST, Memory
 from intaglio.npu.chips.bm1684x.native_units import BEYOND
+from intaglio.ops.windows import Ints, window_counts
 
 BYTE = 256  # a byte, or the difference of two, is smaller
 EXACT = 1 << 24  # integers up to here are exact in f32
@@ -36,6 +37,29 @@ class Windows:
                     f"a command computes {self.out[axis]} rows or columns, which need {span} of "
                     f"its input; it has {self.x.shape[2 + axis]} with its padding"
                 )
+
+    @classmethod
+    def over(
+        cls,
+        x: Array,
+        code: int,
+        half_block: int,
+        kernel: Ints,
+        stride: Ints,
+        dilation: Ints,
+        pad: Ints,
+        fill: float = 0,
+    ) -> Windows:
+        """Windows over an array [n, c, h, w] of a type, padded at its top, left, bottom, right."""
+        made = cls.__new__(cls)
+        made.f, made.half_block = {"opd0_prec": code}, half_block
+        made.kernel, made.stride = (kernel[0], kernel[1]), (stride[0], stride[1])
+        made.dilation = dilation[0], dilation[1]
+        high, wide = window_counts(x.shape[2:], kernel, stride, pad, dilation)
+        made.out = high, wide
+        sides = (0, 0), (0, 0), (pad[0], pad[2]), (pad[1], pad[3])
+        made.x = np.pad(x, sides, constant_values=fill) if any(pad) else x
+        return made
 
     def _padded(self, memory: Memory, x: Array) -> Array:
         f = self.f
