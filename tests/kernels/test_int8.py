@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -174,29 +173,6 @@ def test_qdepthwise_with_a_table(kernel, stride, channels):
         x, table = image(1, 8, 9, channels), image(256, dtype=dtype)
         (y,) = check("cpu.qdepthwise", x, w, *per_channel(channels, 9), table, **attrs, **r)
         assert y.dtype == dtype
-
-
-@pytest.mark.parametrize("channels", [3, 24, 40, 64, 100])
-@pytest.mark.parametrize(
-    ("size", "kernel", "pad", "stride"),
-    [
-        ((5, 1), (5, 1), (0, 0, 0, 0), 1),
-        ((21, 1), (21, 1), (0, 0, 0, 0), 1),
-        ((9, 1), (3, 1), (2, 0, 1, 0), 2),
-        ((6, 3), (2, 3), (1, 0, 0, 0), 1),
-        ((4, 2), (3, 3), (1, 1, 1, 0), 1),
-        ((2, 5, 1), (2, 3, 1), (1, 1, 0, 0, 1, 0), 1),
-    ],
-)
-def test_qdepthwise_of_one_column(size, kernel, pad, stride, channels):
-    """Results one pixel wide, as in models of streams: computed without interleaving in memory."""
-    axes = len(kernel)
-    attrs = {"stride": (stride,) * axes, "pad": pad, "dilation": (1,) * axes}
-    w = packed_taps(image(*kernel, channels, dtype=np.int8), attrs)
-    for dtype, table in ((np.uint8, None), (np.int8, image(256, dtype=np.int8))):
-        x, end = image(2, *size, channels, dtype=dtype), per_channel(channels, math.prod(kernel))
-        (y,) = check("cpu.qdepthwise", x, w, *end, table, **attrs, **ranges(dtype)[stride])
-        assert y.shape[-2] == 1
 
 
 def test_qdepthwise_of_other_ranks():
