@@ -1,4 +1,4 @@
-# make demo      compile and run a small network, end to end
+# make demo      compile and run a small network, end to end, with the kernels that it needs
 # make test      everything that a fresh clone can test but for the next (about thirteen minutes, four of them builds)
 # make test-sanitized  the C tests and changed files on a library with AddressSanitizer and UBSan: three minutes
 # make test-all  all of these and the slow tests; some read the models in ../shared (or INTAGLIO_SHARED),
@@ -29,6 +29,10 @@ MAKEFLAGS += -j2  # the compiler works while pip waits for the network
 unexport MAKEFLAGS  # Ninja takes as many cores as there are
 
 .PHONY: demo test test-sanitized test-all test-vendors bench lint wheel docs site build install clean
+
+demo: TARGETS := intaglio intaglio_compiler
+# A build that is there keeps its instruction sets.
+demo: ISAS := $(if $(wildcard build/CMakeCache.txt),,widest)
 
 demo: $(VENV)/base build
 	$(BIN)/python examples/digits/demo.py
@@ -90,11 +94,14 @@ site: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
+# After `make demo`, whose kernels are few, others get those of this machine.
+MORE_THAN_DEMO = $(if $(shell grep -s '^INTAGLIO_ISAS.*=widest$$' build/CMakeCache.txt),-DINTAGLIO_ISAS=native)
+
 # The C libraries of this checkout: build/libintaglio*.so, which the package finds by itself.
 build: $(TOOLS)
 	@$(or $(CMAKE),$(BIN)/cmake) -G Ninja -S . -B build -DCMAKE_MAKE_PROGRAM=$(or $(NINJA),$(CURDIR)/$(BIN)/ninja) \
-	  $(if $(ISAS),-DINTAGLIO_ISAS=$(ISAS)) > build.log 2>&1 || { cat build.log; exit 1; }
-	@$(or $(CMAKE),$(BIN)/cmake) --build build >> build.log 2>&1 || { cat build.log; exit 1; }
+	  $(if $(ISAS),-DINTAGLIO_ISAS=$(ISAS),$(if $(TARGETS),,$(MORE_THAN_DEMO))) > build.log 2>&1 || { cat build.log; exit 1; }
+	@$(or $(CMAKE),$(BIN)/cmake) --build build $(if $(TARGETS),--target $(TARGETS)) >> build.log 2>&1 || { cat build.log; exit 1; }
 
 PREFIX ?= /usr/local
 install: build

@@ -36,6 +36,11 @@ static const itg_op ops[] = {
 #include "kernels/kernels.inc"
 };
 
+static const itg_prepare_fn prepares[sizeof ops / sizeof *ops] = {
+#define PREPARES(op) [op_##op] = itg_prepare_##op,
+#include "kernels/kernels.inc"
+};
+
 static const itg_kernel kernels[] = {
 #define KERNEL_LINE(op, types, isa, tile) \
   {&ops[op_##op], #types, #isa, tile, ITG_ISA_##isa, ITG_BUILT(isa, itg_##op##_##types##_##isa)},
@@ -82,6 +87,18 @@ const itg_op *itg_find_op(const char *name) {
   for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
     if (!strcmp(ops[i].name, name)) return &ops[i];
   return NULL;
+}
+
+itg_prepare_fn itg_prepare_of(const itg_op *op) {
+  const uintptr_t first = (uintptr_t)ops, at = (uintptr_t)op;  // one of a plug-in lies elsewhere
+  return at >= first && at < first + sizeof ops ? prepares[op - ops] : NULL;
+}
+
+// itg_prepare_of by the name of an op, for Python's runs of single kernels; 0: it has none.
+ITG_API uint64_t itg_prepare(const char *name, const itg_call *call, void *to) {
+  const itg_op *op = itg_find_op(name);
+  const itg_prepare_fn prepare = op ? itg_prepare_of(op) : NULL;
+  return prepare ? prepare(call, to) : 0;
 }
 
 const itg_kernel *itg_find_kernel(const itg_op *op, const char *dtype, uint32_t isa) {

@@ -58,6 +58,10 @@ itg_words itg_infer_step(itg_session *s, const itg_step *step) {
   return NULL;
 }
 
+void itg_prepare_step(const itg_step *step) {
+  if (step->prepare) step->prepare(&step->call, (void *)step->whole.prepared);
+}
+
 // A step whose extents are known only now: infer them, run, compare them with what was planned.
 static itg_words run_dynamic(itg_session *s, itg_step *step) {
   const itg_call *call = &step->call;
@@ -67,6 +71,7 @@ static itg_words run_dynamic(itg_session *s, itg_step *step) {
   if (op->flags & ITG_VIEW && call->in[0]->data == call->out[0]->data) return NULL;
   if (op->scratch && op->scratch(call, step->parts) > s->scratch_size)
     return "it needs more scratch memory than planned";
+  itg_prepare_step(step);
   if ((words = run_kernel(s, step))) return words;
   const uint32_t *ids = s->model->args + step->record->args + call->n_in;
   for (uint32_t i = 0; op->flags & ITG_EXTENT && i < call->n_out; i++)

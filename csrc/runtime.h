@@ -74,8 +74,12 @@ enum itg_when {    // when the extents of a step become known
 };
 
 typedef struct itg_step {
-  itg_call call;
+  union {
+    itg_call call;
+    itg_prepared_call whole;
+  };
   itg_run_fn run;
+  itg_prepare_fn prepare;  // writes to whole.prepared; NULL: nothing
   const itg_op *op;
   const char *isa;  // of the kernel
   const itg_file_step *record;
@@ -189,6 +193,7 @@ bool itg_as_planned(const itg_file_tensor *planned, const int64_t *shape);
 bool itg_begin(itg_session *session);  // false: another thread runs it
 void itg_end(itg_session *session);
 itg_words itg_infer_step(itg_session *session, const itg_step *step);
+void itg_prepare_step(const itg_step *step);  // at its present shapes
 itg_status itg_step_fails(itg_session *session, const itg_step *step, itg_words words);
 // threads.c
 itg_pool *itg_pool_start(const itg_pool_options *options, bool shared);

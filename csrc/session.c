@@ -153,7 +153,7 @@ itg_status itg_session_create(const itg_model *m, const itg_options *o, itg_sess
   s->owned = owned;
   itg_forks();  // counts from here on
   fill(s, &l, &mem, o);
-  itg_bind_steps(s, &l, base + l.attrs);
+  itg_bind_steps(s, &l);
   place_internal(s, s->own_arena);
   itg_set_slot_sizes(s);
   itg_reset_states(s);

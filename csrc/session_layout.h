@@ -6,8 +6,8 @@
 // Offsets in the one block that holds the session, its tables, the arena, the scratch and the I/O
 // buffers.
 typedef struct itg_session_layout {
-  uint64_t tensors, args, next, steps, plans, inputs, outputs, symbols, settled, attrs, arena, io,
-      total;
+  uint64_t tensors, args, next, steps, plans, inputs, outputs, symbols, settled, attrs, prepared,
+      arena, io, total;
   uint32_t first_plan, last_plan, n_steps;
 } itg_session_layout;
 
@@ -22,5 +22,5 @@ bool itg_own_output(const itg_model *model, const itg_family *family, uint32_t i
 // Refuses a core_mask that the NPU programs of these plans cannot run with.
 itg_status itg_check_cores(const itg_model *model, const itg_session_layout *layout, uint32_t mask,
                            itg_error *error);
-// Binds the steps of all plans; `attrs` is memory for attributes that open dimensions change.
-void itg_bind_steps(itg_session *session, const itg_session_layout *layout, uint8_t *attrs);
+// Binds the steps of all plans.
+void itg_bind_steps(itg_session *session, const itg_session_layout *layout);

@@ -53,7 +53,7 @@ itg_status itg_measure_session(const itg_model *m, const itg_options *o, itg_ses
   for (uint32_t i = 1; i <= m->n_weights; i++) mem->weights += itg_constants_of(m, i).size;
   itg_status status = find_plans(m, o->plan, l, e);
   if (status) return status;
-  uint64_t io = 0, attrs = 0;
+  uint64_t io = 0, attrs = 0, prepared = 0;
   uint32_t n_inputs = 0, n_outputs = 0;
   for (uint32_t p = l->first_plan; p < l->last_plan; p++) {
     l->n_steps += m->plans[p].n_steps;
@@ -70,10 +70,13 @@ itg_status itg_measure_session(const itg_model *m, const itg_options *o, itg_ses
     const itg_op *op = m->kernels[i]->op;
     uint32_t patch, patches;
     if (itg_patches_of(m, i, &patch, &patches)) attrs += itg_align(s->attrs_size);
-    if (!op->scratch) continue;
+    const itg_prepare_fn prepare = itg_prepare_of(op);
+    if (!op->scratch && !prepare) continue;
     itg_tensor *const *args = (itg_tensor *const *)(const void *)(m->arg_tensors + s->args);
     const itg_call call = {m->arg_tensors + s->args, args + s->n_in, s->n_in, s->n_out,
                            m->attrs + s->attrs,      NULL,           0};  // read only
+    if (prepare) prepared += itg_align(prepare(&call, NULL));
+    if (!op->scratch) continue;
     uint64_t need = op->scratch(&call, itg_parts_for(m, s, args, itg_threads_of(o)));
     if (need > ITG_MAX_BYTES)
       return itg_fail(e, ITG_NO_MEMORY, "step %u (%s) needs %llu bytes of scratch memory", i,
@@ -90,7 +93,8 @@ itg_status itg_measure_session(const itg_model *m, const itg_options *o, itg_ses
   l->outputs = take(l, (uint64_t)n_outputs * sizeof(itg_slot));
   l->symbols = take(l, (uint64_t)m->n_symbols * 2 * sizeof(int64_t));
   l->settled = take(l, 2ull * m->n_tensors);
-  l->attrs = take(l, attrs);
+  l->attrs = take(l, attrs);        // that open dimensions change
+  l->prepared = take(l, prepared);  // for steps whose kernels read it
   mem->tables = l->total;
   mem->internal = itg_align(mem->arena) + itg_align(mem->scratch);
   if (!o->internal && !o->internal_later) {

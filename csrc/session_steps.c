@@ -67,19 +67,25 @@ static void count_writers(const itg_model *m, const itg_session_layout *l, uint8
   }
 }
 
-static itg_step bound_step(itg_session *s, uint32_t plan, const itg_file_step *r, uint8_t **attrs) {
+typedef struct step_memory {
+  uint8_t *attrs, *prepared;  // that the next step gets
+} step_memory;
+
+static itg_step bound_step(itg_session *s, uint32_t plan, const itg_file_step *r,
+                           step_memory *memory) {
   const itg_model *m = s->model;
   const itg_kernel *kernel = m->kernels[r - m->steps];
   const uint8_t *own = m->attrs + r->attrs;
   uint32_t first, count;
   if (itg_patches_of(m, (uint32_t)(r - m->steps), &first, &count)) {
-    own = memcpy(*attrs, own, r->attrs_size);
-    *attrs += itg_align(r->attrs_size);
+    own = memcpy(memory->attrs, own, r->attrs_size);
+    memory->attrs += itg_align(r->attrs_size);
   }
-  return (itg_step){
+  itg_step step = {
       .call = {(const itg_tensor *const *)(s->args + r->args), s->args + r->args + r->n_in, r->n_in,
                r->n_out, own, NULL, is_npu_program(kernel->op) ? s->options.core_mask : 0},
       .run = kernel->run,
+      .prepare = itg_prepare_of(kernel->op),
       .op = kernel->op,
       .record = r,
       .parts = itg_parts_for(m, r, s->args + r->args, s->threads),
@@ -87,10 +93,16 @@ static itg_step bound_step(itg_session *s, uint32_t plan, const itg_file_step *r
       .plan = plan,
       .isa = kernel->isa ? kernel->isa : "scalar",
   };
+  if (step.prepare) {
+    step.whole.prepared = memory->prepared;
+    memory->prepared += itg_align(step.prepare(&step.call, memory->prepared));
+  }
+  return step;
 }
 
-void itg_bind_steps(itg_session *s, const itg_session_layout *l, uint8_t *attrs) {
+void itg_bind_steps(itg_session *s, const itg_session_layout *l) {
   const itg_model *m = s->model;
+  step_memory memory = {(uint8_t *)s + l->attrs, (uint8_t *)s + l->prepared};
   itg_step *to = s->steps;
   uint8_t *writers = s->settled + m->n_tensors;
   count_writers(m, l, writers);
@@ -105,7 +117,7 @@ void itg_bind_steps(itg_session *s, const itg_session_layout *l, uint8_t *attrs)
       const enum itg_when when = when_known(s, writers, p, r, flags);
       const bool idle = flags & ITG_VIEW && when != ITG_AT_RUN_TIME && in_same_place(m, r);
       if (idle && when == ITG_AT_OPEN) continue;  // nothing to compute, ever
-      *to = bound_step(s, p, r, &attrs);
+      *to = bound_step(s, p, r, &memory);
       to->dynamic = (uint8_t)when;
       to++->idle = idle;
       steps->count++;

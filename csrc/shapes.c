@@ -221,6 +221,7 @@ static itg_status apply(itg_session *s) {
       itg_words words = itg_infer_step(s, step);
       if (words) return itg_step_fails(s, step, words);
       if ((status = divide(s, step))) return status;
+      itg_prepare_step(step);
     }
   }
   itg_set_slot_sizes(s);

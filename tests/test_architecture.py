@@ -30,7 +30,7 @@ LAYERS = [
     ("after_fork",),
     ("runtime", "padding", "shared_weights", "request_queue", "idle_stack", "result_memory"),
     ("thread_pool", "internal_memory"),
-    ("session_settings",),
+    ("session_settings", "numpy_struct"),
     ("native_session", "package_source"),
     ("input_layouts",),
     ("array_addresses",),

@@ -180,3 +180,12 @@ target_link_libraries(program PRIVATE Intaglio::static)
     assert "cmake_install.cmake" in {p.name for p in (folder / "build").iterdir()}
     run(CMAKE, "--install", folder / "build", "--prefix", folder / "prefix")
     assert not (folder / "prefix").exists()  # only their project decides what it installs
+
+
+def test_the_widest_vectors_alone_are_what_the_demo_builds(tmp_path):
+    def kernels(isas: str) -> set[str]:
+        make, which = f"-DCMAKE_MAKE_PROGRAM={NINJA}", f"-DINTAGLIO_ISAS={isas}"
+        said = run(CMAKE, "-G", "Ninja", make, "-S", ROOT, "-B", tmp_path, which)
+        return set(said.split("Kernels: plain C")[1].split("\n")[0].split())
+
+    assert kernels("widest") == kernels("native") & {"avx2", "avx512", "neon"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import intaglio
-from intaglio import ops
+from intaglio import numpy_struct, ops
 from intaglio.array_addresses import address_of
 from intaglio.direct_run import run_directly
 from intaglio.errors import BadInput
@@ -98,6 +98,29 @@ def test_addresses(known, monkeypatch):
 
 
 def test_without_a_known_struct_all_runs_take_the_slow_path(session, monkeypatch):
-    monkeypatch.setattr("intaglio.direct_run.DATA_OFFSET", None)
+    monkeypatch.setattr(session._sized, "direct", None)
     assert directly(session, {"x": A, "y": A}) is None
     assert (session.run({"x": 3 * A, "y": A})["z"] == 2 * A).all()
+
+
+def test_the_struct_that_c_reads_is_that_of_numpy():
+    assert numpy_struct.KNOWN  # else no run is direct
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 1])
+def test_outputs_that_overlap_an_input_are_left_to_the_slow_path(session, offset):
+    memory = np.zeros(24, np.float32)
+    out = {"z": memory[9 + offset : 15 + offset].reshape(2, 3)}
+    before, after = memory[3:9].reshape(2, 3), memory[15:21].reshape(2, 3)
+    overlaps = [directly(session, {"x": x, "y": A}, out) is None for x in (before, after)]
+    assert overlaps == [offset == -1, offset == 1]
+
+
+def test_arrays_of_a_subclass_are_left_to_the_slow_path(session):
+    for other in (A.view(np.matrix), A.view(np.recarray)):
+        assert directly(session, {"x": other, "y": A}) is None
+        assert (session.run({"x": other, "y": A})["z"] == 0).all()
+
+
+def test_another_byte_order_is_not_taken_for_floats(session):
+    assert directly(session, {"x": A.astype(">f4"), "y": A}) is None

@@ -16,6 +16,20 @@ ITG_API const itg_kernel *itg_kernels(size_t *count);
 const itg_op *itg_find_op(const char *name);  // of the runtime itself
 const itg_kernel *itg_find_kernel(const itg_op *op, const char *dtype,
                                   uint32_t isa);  // the best that `isa` can run
+// Writes what a kernel derives from the shapes and attributes of a call to `to`, and returns its
+// bytes; NULL: returns these bytes alone. `infer` has checked the call. Sessions do this once for
+// shapes that stay as they are, so that runs need not.
+typedef uint64_t (*itg_prepare_fn)(const itg_call *call, void *to);
+// Every call of an op that prepares is the first member of this one. Plug-ins, which have itg_call
+// in their ABI, do without.
+typedef struct itg_prepared_call {
+  itg_call call;
+  const void *prepared;
+} itg_prepared_call;
+static inline const void *itg_prepared(const itg_call *call) {
+  return ((const itg_prepared_call *)call)->prepared;
+}
+itg_prepare_fn itg_prepare_of(const itg_op *op);  // NULL: none
 const itg_kernel *itg_find_plugin_kernel(const itg_op *op, const char *dtype, uint32_t isa);
 
 // ---- attribute structs: every field is 8 bytes wide, so C and Python agree without padding rules
@@ -50,6 +64,7 @@ const itg_kernel *itg_find_plugin_kernel(const itg_op *op, const char *dtype, ui
   uint64_t itg_scratch_##scratch(const itg_call *, uint32_t);
 #define CPU_OP OP
 #define NPU_OP OP
+#define PREPARES(op) uint64_t itg_prepare_##op(const itg_call *, void *);
 #define KERNEL_LINE(op, types, isa, tile) \
   itg_words itg_##op##_##types##_##isa(const itg_call *, uint32_t, uint32_t);
 #include "kernels.inc"

@@ -53,6 +53,12 @@ class CCall(ctypes.Structure):
     ]
 
 
+class CPreparedCall(ctypes.Structure):
+    """struct itg_prepared_call of csrc/kernels/kernel.h."""
+
+    _fields_ = [("call", CCall), ("prepared", ctypes.c_void_p)]
+
+
 Infer = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.POINTER(CCall), ctypes.POINTER(CTensor))
 Scratch = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.POINTER(CCall), ctypes.c_uint32)
 Run = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.POINTER(CCall), ctypes.c_uint32, ctypes.c_uint32)
@@ -275,6 +281,7 @@ class Prepared:
         size = scratch(ctypes.byref(self.call), parts) if scratch else 0
         self.scratch = np.zeros(size + 64, np.uint8)
         self.call.scratch = -(-self.scratch.ctypes.data // 64) * 64
+        self.derived = prepare(kernel.op.name, self.call)
 
     def run(self) -> None:
         """Run the parts of every round one after the other, on this thread."""
@@ -304,6 +311,18 @@ def run_kernel(
     return prepared.outputs()
 
 
+def prepare(op: str, call: CCall) -> Any:
+    """Set what the kernels of an op derive from the shapes of a call of `call_of`; a buffer to keep
+    alive."""
+    name, at = op.encode(), ctypes.byref(call)
+    derive = library().itg_prepare
+    derive.restype = ctypes.c_uint64
+    buffer = (ctypes.c_uint64 * (derive(name, at, None) // 8 + 1))()
+    derive(name, at, buffer)
+    CPreparedCall.from_address(ctypes.addressof(call)).prepared = ctypes.addressof(buffer)
+    return buffer
+
+
 def call_of(ins: Sequence[CTensor | None], attrs: bytes, n_out: int) -> tuple[CCall, Any, Any]:
     """A call with these inputs, tensors for the inferred outputs, and buffers to keep alive."""
     blob = ctypes.create_string_buffer(attrs or b"\0")
@@ -311,7 +330,7 @@ def call_of(ins: Sequence[CTensor | None], attrs: bytes, n_out: int) -> tuple[CC
         *[ctypes.POINTER(CTensor)() if t is None else ctypes.pointer(t) for t in ins]
     )
     call = CCall(pointers, None, len(ins), n_out, ctypes.cast(blob, ctypes.c_void_p), None, 0)
-    return call, (CTensor * n_out)(), (blob, pointers)
+    return CPreparedCall(call).call, (CTensor * n_out)(), (blob, pointers)
 
 
 def typed(v: Value, shape: Sequence[int] | None = None) -> CTensor:

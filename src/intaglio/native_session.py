@@ -18,6 +18,7 @@ from intaglio.custom.handover import MIN_BYTES
 from intaglio.errors import BadInput
 from intaglio.internal_memory import InternalMemory
 from intaglio.ir import Array, Type
+from intaglio.numpy_struct import KNOWN, OTHER_ARRAYS, ArraysCall
 from intaglio.result_memory import ResultMemory
 from intaglio.runtime import CError, CProfile, CView, Model, error_of, library
 from intaglio.session_settings import ANY_PLAN, SessionSettings
@@ -57,7 +58,7 @@ class Sized:
     padded: list[Shape] | None = None  # shapes of the plan that runs instead, with padded inputs
     large: frozenset[str] = frozenset()  # outputs that lie in `memory_of_results`
     unread: tuple[Named, ...] = ()  # outputs that are a plug-in's result, and nothing else
-    direct: tuple[list[Numbered], list[Numbered]] | None = None  # if all of each array is used
+    direct: ArraysCall | None = None  # if all of each array is used, and C can read its struct
 
     def new_result(self, name: str, dtype: np.dtype[Any], shape: Shape) -> Array:
         """A new array for an output."""
@@ -166,7 +167,11 @@ class NativeSession:
                 for i, (name, dtype, shape) in zip(numbers[1], result.makes, strict=True)
                 if math.prod(shape) * dtype.itemsize >= MIN_BYTES and unread(self.handle, i)
             )
-            result.direct = _numbered(numbers[0], result.takes), _numbered(numbers[1], result.makes)
+            if KNOWN:
+                reads = _numbered(numbers[0], result.takes)
+                writes = _numbered(numbers[1], result.makes)
+                addresses = self.sources, self.results
+                result.direct = ArraysCall(self.handle, reads, writes, addresses)
         return result
 
     def _apply(self, sized: Sized) -> None:
@@ -204,14 +209,15 @@ class NativeSession:
         session = ctypes.c_char.from_address(self._handle.value or 0)
         return functools.partial(run, *map(ctypes.byref, (session, sources, results)))
 
-    def run_at(self, sized: Sized, call: Call) -> None:
-        """Run a call of `prepared`."""
+    def run_at(self, sized: Sized, call: Call) -> int:
+        """Run a call of `prepared`, or of an `ArraysCall`: 0, or OTHER_ARRAYS."""
         if self._closed or sized.rows is not self._rows:
             self._apply(sized)
         internal = self.settings.internal
         status = call() if internal is None else self._run_lent(internal, call)
-        if status:
+        if status and status != OTHER_ARRAYS:
             self.check(status)
+        return status
 
     def _run_lent(self, internal: InternalMemory, call: Call) -> int:
         """Run with internal memory that is borrowed for this run; returns the status."""

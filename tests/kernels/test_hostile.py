@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from intaglio import dtypes, native
-from intaglio.native import CCall, CTensor
+from intaglio.native import CCall, CPreparedCall, CTensor
 
 POINTER = ctypes.POINTER(CTensor)
 EXTREMES = [2**63 - 1, -(2**63), 2**62, -(2**62), 2**31, -(2**31), 2**32, 1000, -1000]
@@ -100,14 +100,16 @@ def one_call(kernels: list[native.Kernel], draw: Draw) -> bool:
     given = [POINTER() if draw.chance(0.02) else ctypes.pointer(t) for t in tensors]
     blob = ctypes.create_string_buffer(draw.attributes(op.fields), 8 * 64)
     inferred = (CTensor * 1)()
-    call = CCall(
-        (POINTER * len(given))(*given),
-        None,
-        len(given),
-        1,
-        ctypes.cast(blob, ctypes.c_void_p),
-        None,
-    )
+    call = CPreparedCall(
+        CCall(
+            (POINTER * len(given))(*given),
+            None,
+            len(given),
+            1,
+            ctypes.cast(blob, ctypes.c_void_p),
+            None,
+        )
+    ).call
     if op.infer(ctypes.byref(call), inferred):
         return False
     shape = tuple(inferred[0].shape[: inferred[0].rank])
@@ -124,8 +126,10 @@ def one_call(kernels: list[native.Kernel], draw: Draw) -> bool:
             return True
         scratch = np.zeros(size + 64, np.uint8)
         call.scratch = -(-scratch.ctypes.data // 64) * 64
+        derived = native.prepare(op.name, call)
         for part in range(parts):
             kernel.run(ctypes.byref(call), part, parts)
+        del derived
     return True
 
 

@@ -327,8 +327,10 @@ def run(call: Call, parts: int) -> bool:
         size = kernel.op.scratch(ctypes.byref(call_), parts) if kernel.op.scratch else 0
         scratch = np.zeros(size + 64, np.uint8)
         call_.scratch = -(-scratch.ctypes.data // 64) * 64
+        derived = native.prepare(name, call_)
         for part in range(parts):
             kernel.run(ctypes.byref(call_), part, parts)
+        del derived
     return accepted
 
 

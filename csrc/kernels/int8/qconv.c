@@ -13,8 +13,10 @@ typedef struct class {
 } class;
 
 typedef struct task {
-  itg_qconv c;
-  itg_qlayout l;
+  const itg_qconv *c;
+  const itg_qlayout *l;
+  int64_t batch;                // images to compute
+  uint8_t fill;                 // byte that stands for padding
   const uint8_t *x, *w, *stop;  // stop: end of the image
   uint8_t *image, *gather, *end;
   int32_t *bias;  // of each class
@@ -36,17 +38,17 @@ static void copy_flipped(uint8_t *restrict to, const uint8_t *restrict from, int
 // Copies the image lines that output lines [oy, oy + rows) need, with their padding: as u8, or with
 // NEON as i8, which VQ_LESS makes of u8 by xor.
 static void keep_lines(const task *t, int64_t batch, int64_t oz, int64_t oy, int64_t rows) {
-  const itg_window *w = &t->c.w;
-  const int64_t pixel = t->c.deep * t->c.groups, line = t->l.line;
+  const itg_window *w = &t->c->w;
+  const int64_t pixel = t->c->deep * t->c->groups, line = t->l->line;
   const int64_t before = w->before[2] * pixel < line ? w->before[2] * pixel : line;
   const int64_t inner = w->in[2] * pixel < line - before ? w->in[2] * pixel : line - before;
   const int64_t lines = (rows - 1) * w->stride[1] + (w->kernel[1] - 1) * w->dilation[1] + 1;
-  const uint8_t flip = (uint8_t)(t->c.flip ^ VQ_LESS), fill = t->c.fill ^ flip;
+  const uint8_t flip = (uint8_t)(t->c->flip ^ VQ_LESS), fill = t->fill ^ flip;
   for (int64_t i = 0; i < w->kernel[0]; i++)
     for (int64_t j = 0; j < lines; j++) {
       const int64_t z = oz * w->stride[0] - w->before[0] + i * w->dilation[0];
       const int64_t y = oy * w->stride[1] - w->before[1] + j;
-      uint8_t *to = t->image + i * t->l.plane + j * line;
+      uint8_t *to = t->image + i * t->l->plane + j * line;
       if (z < 0 || z >= w->in[0] || y < 0 || y >= w->in[1]) {
         memset(to, fill, (size_t)line);
         continue;
@@ -62,10 +64,10 @@ static void keep_lines(const task *t, int64_t batch, int64_t oz, int64_t oy, int
 // CHUNK bytes, so up to 63 bytes past the last window are written.
 INLINE void gather_some(const task *t, itg_qrow *rows, int64_t n, const int LINES,
                         const int CHUNK) {
-  const itg_window *w = &t->c.w;
-  const int64_t bytes = w->kernel[2] * t->c.deep, step = t->c.fours * ITG_FOUR;
-  const int64_t high = LINES ? LINES : w->kernel[1], down = w->dilation[1] * t->l.line,
-                plane = t->l.plane;
+  const itg_window *w = &t->c->w;
+  const int64_t bytes = w->kernel[2] * t->c->deep, step = t->c->fours * ITG_FOUR;
+  const int64_t high = LINES ? LINES : w->kernel[1], down = w->dilation[1] * t->l->line,
+                plane = t->l->plane;
   const int64_t deep = LINES ? 1 : w->kernel[0];
   uint8_t *row = t->gather;
   for (int64_t i = 0; i < n; i++, row += step) {
@@ -79,8 +81,8 @@ INLINE void gather_some(const task *t, itg_qrow *rows, int64_t n, const int LINE
 }
 
 static void gather_windows(const task *t, itg_qrow *rows, int64_t n) {
-  const int64_t bytes = t->c.w.kernel[2] * t->c.deep,
-                high = t->c.w.kernel[0] == 1 ? t->c.w.kernel[1] : 0;
+  const int64_t bytes = t->c->w.kernel[2] * t->c->deep,
+                high = t->c->w.kernel[0] == 1 ? t->c->w.kernel[1] : 0;
   if (high == 3 && bytes <= 16) gather_some(t, rows, n, 3, 16);
   else if (high == 5 && bytes <= 16) gather_some(t, rows, n, 5, 16);
   else if (high == 7 && bytes <= 32) gather_some(t, rows, n, 7, 32);
@@ -90,12 +92,12 @@ static void gather_windows(const task *t, itg_qrow *rows, int64_t n) {
 
 // Sums of all input bytes of each row, for weights with zero points.
 static void sum_rows(const task *t, const class *c, itg_qrow *rows, int64_t n) {
-  const uint8_t flip = t->c.direct ? (uint8_t)t->c.flip : VQ_LESS;
+  const uint8_t flip = t->c->direct ? (uint8_t)t->c->flip : VQ_LESS;
   for (int64_t i = 0; i < n; i++) {
     int32_t sum = 0;
     for (int64_t k = 0; k < c->n_taps; k++) {
       const uint8_t *x = rows[i].x + c->taps[k].x;
-      for (int64_t b = 0; b < t->c.run; b++) sum += x[b] ^ flip;
+      for (int64_t b = 0; b < t->c->run; b++) sum += x[b] ^ flip;
     }
     rows[i].sum = sum;
   }
@@ -113,11 +115,11 @@ typedef struct share {  // of the output: panels [first, last) of group g, pixel
 // Initial sums of a class: the bias, plus the products of padding with the taps that it leaves out.
 static const int32_t *bias_of(const task *t, const class *c, const uint8_t *b, int64_t panel,
                               int64_t column, int64_t columns) {
-  const uint8_t fill = t->c.fill ^ (uint8_t)t->c.flip;
+  const uint8_t fill = t->fill ^ (uint8_t)t->c->flip;
   if (!c->n_left_out || !fill) return t->to.bias;
   itg_requantize sums = t->to;
   sums.kind = ITG_Q_SUMS;
-  int32_t *to = t->bias + (c - t->classes) * t->c.channels;
+  int32_t *to = t->bias + (c - t->classes) * t->c->channels;
   const itg_qproduct p = {c->left_out, c->n_left_out, panel, t->to.bias, NULL, &sums, to, VQ_LESS};
   const itg_qrow row = {t->end, 0, 0};
   itg_qtile(&p, &row, 1, b, column, columns);
@@ -126,7 +128,7 @@ static const int32_t *bias_of(const task *t, const class *c, const uint8_t *b, i
 
 // Multiplies n rows, which are sorted by class, with all panels of the share.
 static void multiply(task *t, const share *s, itg_qrow *rows, int64_t n) {
-  const itg_qconv *c = &t->c;
+  const itg_qconv *c = t->c;
   const int64_t panel = c->rows * ITG_QROW, wide = ITG_QTILE_PANELS;
   const int64_t spans = (s->last - s->first + wide - 1) / wide;
   if (c->joined == ITG_QRUN_WINDOW && !c->direct) gather_windows(t, rows, n);
@@ -151,7 +153,7 @@ static void multiply(task *t, const share *s, itg_qrow *rows, int64_t n) {
 }
 
 static void run_direct(task *t, const share *s) {
-  const itg_qconv *c = &t->c;
+  const itg_qconv *c = t->c;
   const itg_window *w = &c->w;
   const int64_t pixel = c->deep * c->groups, channel = s->g * c->deep, read = c->fours * ITG_FOUR;
   const int64_t blocks = (s->to - s->from + ITG_QPIXELS - 1) / ITG_QPIXELS;
@@ -180,10 +182,10 @@ static void run_direct(task *t, const share *s) {
 // Computes pixels [r, r + n) from the copied lines, which belong to output lines from oy on. Rows
 // are sorted by class.
 static void run_pixels(task *t, const share *s, int64_t oy, int64_t r, int64_t n) {
-  const itg_qconv *c = &t->c;
+  const itg_qconv *c = t->c;
   const itg_window *w = &c->w;
   const int64_t step = w->stride[2] * c->deep * c->groups, wide = w->out[2];
-  const bool free = (c->fill ^ c->flip) == 0;  // padding is 0 as u8: leaving it out costs nothing
+  const bool free = (t->fill ^ c->flip) == 0;  // padding is 0 as u8: leaving it out costs nothing
   const bool skip = c->joined != ITG_QRUN_WINDOW && !t->w_zero && !c->second && (free || n >= 64);
   const bool across =
       skip && free && wide <= 16 && (c->joined == ITG_QRUN_TAP || c->deep % ITG_FOUR == 0);
@@ -193,7 +195,7 @@ static void run_pixels(task *t, const share *s, int64_t oy, int64_t r, int64_t n
   for (int64_t i = 0, ox = r % wide, y = r / wide % w->out[1]; i < n; y++, ox = 0) {
     int64_t from[2] = {0, 0}, to[2] = {w->kernel[1], w->kernel[2]};
     if (skip) find_taps(w, 1, y, &from[0], &to[0]);
-    const uint8_t *x = t->image + (y - oy) * w->stride[1] * t->l.line + ox * step + s->g * c->deep;
+    const uint8_t *x = t->image + (y - oy) * w->stride[1] * t->l->line + ox * step + s->g * c->deep;
     const int64_t stop = n - i < wide - ox ? n : i + wide - ox;
     for (int64_t k = i; k < stop; k++, x += step) {
       rows[k].x = x;
@@ -229,14 +231,14 @@ static share share_of(const itg_qconv *c, int64_t first, int64_t last, int64_t f
 // Computes panels [first, last), counted over all groups, of pixels [from, to). The lines that a
 // few output lines need are copied once for all groups.
 static void run_windows(task *t, int64_t first, int64_t last, int64_t from, int64_t to) {
-  const itg_window *w = &t->c.w;
+  const itg_window *w = &t->c->w;
 #if defined(__AVX512VBMI__)
   lanes beside;
   if (t->lanes) lanes_of(t, first, last, &beside);  // only used with one group
 #endif
-  for (int64_t r = from, stop; r < to; r = stop) {  // t->l.rows output lines at a time
+  for (int64_t r = from, stop; r < to; r = stop) {  // t->l->rows output lines at a time
     const int64_t line = r / w->out[2], oy = line % w->out[1], plane = line / w->out[1];
-    const int64_t blocks = (w->out[1] + t->l.rows - 1) / t->l.rows;
+    const int64_t blocks = (w->out[1] + t->l->rows - 1) / t->l->rows;
     int64_t block = 0, end = 0;
     while ((end = itg_split(w->out[1], blocks, block + 1)) <= oy) block++;
     stop = (line - oy + end) * w->out[2];
@@ -250,7 +252,7 @@ static void run_windows(task *t, int64_t first, int64_t last, int64_t from, int6
 #endif
     const int64_t parts = (stop - r + ITG_QPIXELS - 1) / ITG_QPIXELS;
     for (int64_t p = first; p < last;) {
-      const share s = share_of(&t->c, p, last, from, to);
+      const share s = share_of(t->c, p, last, from, to);
       for (int64_t i = 0; i < parts; i++) {
         const int64_t begin = r + itg_split(stop - r, parts, i);
         run_pixels(t, &s, oy, begin, r + itg_split(stop - r, parts, i + 1) - begin);
@@ -260,12 +262,12 @@ static void run_windows(task *t, int64_t first, int64_t last, int64_t from, int6
   }
 }
 
-// Computes a thread's share of t->c.batch images.
+// Computes a thread's share of t->batch images.
 static void compute(task *t, itg_qtap *lists, bool wide, uint32_t part, uint32_t parts) {
-  const itg_qconv *c = &t->c;
-  if (!c->direct) memset(t->end, c->fill ^ c->flip ^ VQ_LESS, t->l.end);
+  const itg_qconv *c = t->c;
+  if (!c->direct) memset(t->end, t->fill ^ c->flip ^ VQ_LESS, t->l->end);
   first_class(t, lists);
-  int64_t from = 0, to = c->batch * itg_places(c->w.out), first = 0, last = c->groups * c->panels;
+  int64_t from = 0, to = t->batch * itg_places(c->w.out), first = 0, last = c->groups * c->panels;
   if (wide && last >= 2 * (int64_t)parts) itg_share(last, 1, part, parts, &first, &last);
   else itg_share(to, t->lanes ? c->w.out[2] : 1, part, parts, &from, &to);
 #if defined(ISA_avx512vnni)
@@ -292,21 +294,21 @@ static void compute_dynamic(const itg_call *call, task *t, itg_qtap *lists, bool
   const uint8_t *zero = call->in[ITG_QCONV_ZERO]->data;
   const float *by = call->in[ITG_QCONV_SCALE]->data, *scales = t->to.scale;
   const int32_t *sums = call->in[ITG_QCONV_SUMS]->data, *start = t->to.bias;
-  const int64_t channels = t->c.channels, images = t->c.batch,
-                size = itg_count(call->in[0]) / images, made = itg_places(t->c.w.out) * channels;
+  const int64_t channels = t->c->channels, images = t->batch,
+                size = itg_count(call->in[0]) / images, made = itg_places(t->c->w.out) * channels;
   const float *residual = (const float *)t->to.residual;
-  int32_t *bias = (int32_t *)((char *)t->bias + t->l.bias);
+  int32_t *bias = (int32_t *)((char *)t->bias + t->l->bias);
   float *scale = (float *)(bias + channels), *out = t->out;
   t->to.bias = bias;
   t->to.scale = scale;
-  t->c.batch = 1;
+  t->batch = 1;
   for (int64_t i = 0; i < images; i++) {
-    const uint32_t less = (uint32_t)(zero[i] ^ t->c.flip);
+    const uint32_t less = (uint32_t)(zero[i] ^ t->c->flip);
     for (int64_t k = 0; k < channels; k++) {
       bias[k] = (int32_t)((uint32_t)start[k] - less * (uint32_t)sums[k]);
       scale[k] = scales[k] * by[i];
     }
-    t->c.fill = zero[i];
+    t->fill = zero[i];
     t->x = (const uint8_t *)call->in[0]->data + i * size;
     t->out = out + i * made;
     if (residual) t->to.residual = (const uint8_t *)(residual + i * made);
@@ -316,17 +318,18 @@ static void compute_dynamic(const itg_call *call, task *t, itg_qtap *lists, bool
 
 ITG_FN(qconv, any) {
   const itg_attrs_qconv *a = call->attrs;
+  const itg_qconv_prepared *p = itg_prepared(call);
+  if (p->empty) return NULL;
   task t;
-  itg_tensor out;
-  itg_qconv_of(call, &t.c, &out);
-  if (itg_empty(&out)) return NULL;
-  const itg_qconv *c = &t.c;
-  itg_qlayout_of(c, &t.l);
-  t.image = (uint8_t *)call->scratch + t.l.total * part;
-  t.gather = t.image + t.l.image;
-  t.end = t.gather + t.l.gather;
-  itg_qtap *lists = (itg_qtap *)(t.end + t.l.end);
-  t.bias = (int32_t *)((char *)lists + t.l.lists);
+  const itg_qconv *c = t.c = &p->c;
+  const itg_qlayout *l = t.l = &p->l;
+  t.batch = c->batch;
+  t.fill = c->fill;
+  t.image = (uint8_t *)call->scratch + l->total * part;
+  t.gather = t.image + l->image;
+  t.end = t.gather + l->gather;
+  itg_qtap *lists = (itg_qtap *)(t.end + l->end);
+  t.bias = (int32_t *)((char *)lists + l->lists);
   t.x = call->in[0]->data;
   t.w = call->in[1]->data;
   t.out = call->out[0]->data;
@@ -349,11 +352,7 @@ ITG_FN(qconv, any) {
 #if defined(__AVX512VBMI__)
   t.lanes = fits_lanes(&t);
 #endif
-  // Threads split the channels if that saves more bytes of weights than it costs: every thread then
-  // reads the whole image.
-  const bool wide = c->channels > c->batch * itg_places(c->w.out) &&
-                    itg_count(call->in[1]) > size + itg_count(&out);
-  if (c->dynamic) compute_dynamic(call, &t, lists, wide, part, parts);
-  else compute(&t, lists, wide, part, parts);
+  if (c->dynamic) compute_dynamic(call, &t, lists, p->wide, part, parts);
+  else compute(&t, lists, p->wide, part, parts);
   return NULL;
 }

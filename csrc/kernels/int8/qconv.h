@@ -91,6 +91,20 @@ static inline bool itg_qlayout_of(const itg_qconv *c, itg_qlayout *l) {
   return true;
 }
 
+typedef struct itg_qconv_prepared {  // itg_prepared(call) of qconv
+  itg_qconv c;
+  itg_qlayout l;
+  bool empty;  // the result has no elements
+  bool wide;  // threads split the channels: that saves more bytes of weights than it costs, because
+              // every thread then reads the whole image
+} itg_qconv_prepared;
+
+typedef struct itg_qdepth_prepared {  // and of qdepthwise
+  itg_qdepth d;
+  int64_t batch;
+  bool empty;
+} itg_qdepth_prepared;
+
 // The requantisation of a call. The table is copied to `entries`, padded with zeros.
 static inline itg_requantize itg_qconv_end(const itg_call *call, const itg_attrs_qconv *a,
                                            uint8_t entries[ITG_QENTRIES]) {

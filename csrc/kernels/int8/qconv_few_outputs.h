@@ -6,7 +6,7 @@
 enum { FEW = 4, FEW_PIXELS = 16 };
 
 static bool fits_few(const task *t) {
-  const itg_qconv *c = &t->c;
+  const itg_qconv *c = t->c;
   const int64_t *stride = c->w.stride;
   return c->direct && stride[0] == 1 && stride[1] == 1 && stride[2] == 1 && c->groups == 1 &&
          c->channels <= FEW && (c->deep == 16 || c->deep == 32 || c->deep == 64) && !t->w_zero &&
@@ -34,7 +34,7 @@ typedef struct few {
 } few;
 
 static few few_of(const task *t) {
-  const int64_t deep = t->c.deep, channels = t->c.channels;
+  const int64_t deep = t->c->deep, channels = t->c->channels;
   few f = {0};
   for (int64_t c = 0; c < channels; c++) {
     int32_t w[16], order[16];
@@ -55,7 +55,7 @@ static few few_of(const task *t) {
 // 4 * j + i of channel c.
 INLINE void few_pixels(const task *t, const few *f, const uint8_t *x, float *out, const int N,
                        const int DEEP) {
-  const vq flip = vq_set((int32_t)(t->c.flip * 0x01010101u));
+  const vq flip = vq_set((int32_t)(t->c->flip * 0x01010101u));
   vf y[FEW];
   FOR_UNROLLED (16, int c = 0; c < N; c++) {
     vq p[4];
@@ -98,6 +98,6 @@ static void run_few(const task *t, int64_t from, int64_t to) {
   { few_1_##deep, few_2_##deep, few_3_##deep, few_4_##deep }
   static const few_fn all[3][FEW] = {FEW_ENTRY(16), FEW_ENTRY(32), FEW_ENTRY(64)};
 #undef FEW_ENTRY
-  all[t->c.deep == 16 ? 0 : t->c.deep == 32 ? 1 : 2][t->c.channels - 1](t, from, to);
+  all[t->c->deep == 16 ? 0 : t->c->deep == 32 ? 1 : 2][t->c->channels - 1](t, from, to);
 }
 #endif

@@ -31,7 +31,7 @@ INLINE int64_t lanes_span(const itg_qconv *c) {
 static lanes_fn lanes_kernel(const task *t);
 
 static bool fits_lanes(const task *t) {
-  const itg_qconv *c = &t->c;
+  const itg_qconv *c = t->c;
   return c->joined == ITG_QRUN_WINDOW && c->w.kernel[0] == 1 && c->w.out[2] >= LANES &&
          lanes_span(c) <= 128 && c->channels <= LANES_CHANNELS && !t->w_zero &&
          t->to.kind == ITG_Q_BYTES && !t->to.residual && (t->to.entries <= 256 || t->to.pieces) &&
@@ -39,7 +39,7 @@ static bool fits_lanes(const task *t) {
 }
 
 static void lanes_of(const task *t, int64_t first, int64_t last, lanes *l) {
-  const itg_qconv *c = &t->c;
+  const itg_qconv *c = t->c;
   const int64_t wide = c->w.kernel[2] * c->deep, step = c->w.stride[2] * c->deep;
   memset(l, 0, sizeof *l);
   l->t = t;
@@ -60,7 +60,7 @@ static void lanes_of(const task *t, int64_t first, int64_t last, lanes *l) {
 // on one line of the window or on two. A line is one vector, or two if FAR.
 INLINE void lanes_gather(const lanes *l, const uint8_t *x, uint8_t *to, const int HIGH,
                          const int WIDE, const int FAR) {
-  const int64_t down = l->t->c.w.dilation[1] * l->t->l.line;
+  const int64_t down = l->t->c->w.dilation[1] * l->t->l->line;
   vq line[LANES_LINES_MOST][2];
   FOR_UNROLLED (16, int i = 0; i < HIGH; i++) {
     line[i][0] = vq_load(x + i * down);
@@ -174,7 +174,7 @@ INLINE void lanes_blocks(const enum lanes_end END, const lanes *l, const uint8_t
                          uint8_t *const *out, int64_t n, const int HIGH, const int WIDE,
                          const int FAR) {
   const task *t = l->t;
-  const itg_qconv *c = &t->c;
+  const itg_qconv *c = t->c;
   const int64_t panel = c->rows * ITG_QROW;
   const uint8_t *const two = t->gather;
   const float *scale = l->scale;
@@ -258,7 +258,7 @@ LANES_KERNELS(lanes_3x9_far, 3, 9, 1)  // 3x3, three input channels, stride 2
 LANES_KERNELS(lanes_5x5, 5, 5, 0)      // 5x5, one input channel
 
 static lanes_fn lanes_kernel(const task *t) {
-  const itg_qconv *c = &t->c;
+  const itg_qconv *c = t->c;
   const itg_requantize *q = &t->to;
   const int64_t high = c->w.kernel[1], wide = c->w.kernel[2] * c->deep;
   enum lanes_end end = q->pieces ? LANES_LINES : q->table ? LANES_TABLE : LANES_PLAIN;
@@ -274,9 +274,9 @@ static void lanes_lines(const lanes *l, int64_t line, int64_t rows) {
   enum { BLOCKS = 64 };
   const task *t = l->t;
   const lanes_fn run = lanes_kernel(t);
-  const itg_window *w = &t->c.w;
+  const itg_window *w = &t->c->w;
   const int64_t blocks = (w->out[2] + LANES - 1) / LANES, all = rows * blocks,
-                step = w->stride[2] * t->c.deep;
+                step = w->stride[2] * t->c->deep;
   const uint8_t *x[BLOCKS];
   uint8_t *out[BLOCKS];
   for (int64_t k = 0; k < all;) {
@@ -284,8 +284,8 @@ static void lanes_lines(const lanes *l, int64_t line, int64_t rows) {
     for (; n < BLOCKS && k < all; n++, k++) {
       const int64_t y = k / blocks, at = k % blocks * LANES,
                     ox = at + LANES <= w->out[2] ? at : w->out[2] - LANES;
-      x[n] = t->image + y * w->stride[1] * t->l.line + ox * step;
-      out[n] = (uint8_t *)t->out + ((line + y) * w->out[2] + ox) * t->c.channels;
+      x[n] = t->image + y * w->stride[1] * t->l->line + ox * step;
+      out[n] = (uint8_t *)t->out + ((line + y) * w->out[2] + ox) * t->c->channels;
     }
     run(l, x, out, n);
   }

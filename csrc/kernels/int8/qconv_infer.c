@@ -173,6 +173,18 @@ uint64_t itg_scratch_qconv(const itg_call *call, uint32_t parts) {
   return l.total * parts;
 }
 
+uint64_t itg_prepare_qconv(const itg_call *call, void *to) {
+  itg_qconv_prepared *p = to;
+  itg_tensor out;
+  if (!to) return sizeof *p;
+  p->empty = itg_qconv_of(call, &p->c, &out) || itg_empty(&out);
+  if (p->empty) return sizeof *p;
+  itg_qlayout_of(&p->c, &p->l);
+  p->wide = p->c.channels > p->c.batch * itg_places(p->c.w.out) &&
+            itg_count(call->in[1]) > itg_count(call->in[0]) + itg_count(&out);
+  return sizeof *p;
+}
+
 itg_words itg_qdepthwise_of(const itg_call *call, itg_qdepth *d, itg_tensor *out) {
   const itg_attrs_qdepthwise *a = call->attrs;
   TAKES(4, 5, 1);
@@ -210,4 +222,13 @@ uint64_t itg_scratch_qdepthwise(const itg_call *call, uint32_t parts) {
   itg_tensor out;
   if (itg_qdepthwise_of(call, &d, &out) || !itg_count(&out)) return 0;
   return d.total * parts;
+}
+
+uint64_t itg_prepare_qdepthwise(const itg_call *call, void *to) {
+  itg_qdepth_prepared *p = to;
+  itg_tensor out;
+  if (!to) return sizeof *p;
+  p->empty = itg_qdepthwise_of(call, &p->d, &out) || itg_empty(&out);
+  p->batch = call->in[0]->shape[0];
+  return sizeof *p;
 }

@@ -5,14 +5,14 @@ static void add_tap(itg_qtap *taps, int64_t *n, int64_t x, int64_t w, int64_t by
 }
 
 static void list_taps(const task *t, class *c) {
-  const itg_qconv *q = &t->c;
+  const itg_qconv *q = t->c;
   const itg_window *w = &q->w;
   const int64_t pixel = q->deep * q->groups;
   int64_t at = 0;  // offset in a panel
   c->n_taps = c->n_left_out = 0;
   for (int64_t i = 0; i < w->kernel[0]; i++)
     for (int64_t j = 0; j < w->kernel[1]; j++) {
-      const int64_t x = i * t->l.plane + j * w->dilation[1] * t->l.line;
+      const int64_t x = i * t->l->plane + j * w->dilation[1] * t->l->line;
       const bool inside = j >= c->from[0] && j < c->to[0];
       if (q->joined == ITG_QRUN_LINE) {  // a partial line begins at a multiple of four bytes
         const int64_t first = inside ? c->from[1] * q->deep : q->run,
@@ -38,8 +38,8 @@ static class *class_of(task *t, const int64_t *from, const int64_t *to) {
   }
   if (t->n_classes == ITG_QCLASSES) return t->classes;  // the first class has all taps, so it fits
   class *c = &t->classes[t->n_classes];
-  if (t->n_classes) c->taps = t->classes->taps + 2 * t->n_classes * t->l.taps;
-  c->left_out = c->taps + t->l.taps;
+  if (t->n_classes) c->taps = t->classes->taps + 2 * t->n_classes * t->l->taps;
+  c->left_out = c->taps + t->l->taps;
   c->rows = 0;
   t->n_classes++;
   memcpy(c->from, from, sizeof c->from);
@@ -50,8 +50,8 @@ static class *class_of(task *t, const int64_t *from, const int64_t *to) {
 
 // Adds the second parts of the weights to a class with all taps: the same inputs once more.
 static void add_second_parts(const task *t, class *c) {
-  const int64_t fours = t->c.fours, first = t->c.runs * fours;
-  for (int64_t i = 0; i < t->c.second; i++) {
+  const int64_t fours = t->c->fours, first = t->c->runs * fours;
+  for (int64_t i = 0; i < t->c->second; i++) {
     const int64_t row = t->second[i];
     if (i && row == t->second[i - 1] + 1 && row % fours) {  // continues the last one
       c->taps[c->n_taps - 1].fours++;
@@ -63,7 +63,7 @@ static void add_second_parts(const task *t, class *c) {
 }
 
 static void first_class(task *t, itg_qtap *lists) {
-  const itg_qconv *c = &t->c;
+  const itg_qconv *c = t->c;
   t->classes[0].taps = lists;
   t->n_classes = 0;
   if (c->joined == ITG_QRUN_WINDOW) {

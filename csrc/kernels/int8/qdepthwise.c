@@ -6,7 +6,7 @@
 #include "qdepthwise.h"
 
 typedef struct task {
-  itg_qdepth d;
+  const itg_qdepth *d;
   const uint8_t *x;
   const int8_t *weights;  // [blocks, outs, parts, high, wide, 16 channels, 4 taps]
   uint8_t *out;
@@ -22,9 +22,9 @@ typedef struct task {
 #elif defined(ITG_QVECTORS)
 // Does a block of 16 channels have weights whose second part is not zero?
 static bool is_split(const task *t, int64_t block) {
-  if (t->d.parts == 1) return false;
-  const int64_t part = t->d.high * t->d.wide * ITG_QPLACE;
-  const int8_t *second = t->weights + block * t->d.outs * 2 * part + part;
+  if (t->d->parts == 1) return false;
+  const int64_t part = t->d->high * t->d->wide * ITG_QPLACE;
+  const int8_t *second = t->weights + block * t->d->outs * 2 * part + part;
   int8_t any = 0;
   for (int64_t i = 0; i < part; i++) any |= second[i];
   return any;
@@ -166,7 +166,7 @@ typedef struct piece {  // pixels [p, p + n) of some lines, blocks from `block` 
 
 // Computes `lines` output lines (at most `outs`) of a piece.
 static void strips(const task *t, sums *s, const uint8_t *places, const piece *at, int64_t lines) {
-  const itg_qdepth *d = &t->d;
+  const itg_qdepth *d = t->d;
   const int64_t once = d->high * d->wide, block = at->block, channels = at->channels;
   const strip_fn plain = strip_of(s, lines, d->wide, d->w.dilation[2]);
   uint8_t *out = s->out;
@@ -182,10 +182,16 @@ static void strips(const task *t, sums *s, const uint8_t *places, const piece *a
     s->second = at->split >> b & 1 ? once * ITG_QPLACE : 0;
 #endif
     s->n = channels - v * QL < QL ? channels - v * QL : QL;
-    int32_t bias[QL] = {0};
-    float scale[QL] = {0};
-    memcpy(bias, t->end.bias + c, (size_t)s->n * sizeof *bias);
-    memcpy(scale, t->end.scale + c, (size_t)s->n * sizeof *scale);
+    const int32_t *bias = t->end.bias + c;
+    const float *scale = t->end.scale + c;
+    int32_t some_bias[QL];
+    float some_scale[QL];
+    if (s->n < QL) {
+      memset(some_bias, 0, sizeof some_bias);
+      memset(some_scale, 0, sizeof some_scale);
+      bias = memcpy(some_bias, bias, (size_t)s->n * sizeof *bias);
+      scale = memcpy(some_scale, scale, (size_t)s->n * sizeof *scale);
+    }
     s->places = places + b * d->columns * ITG_QPLACE + half;
     s->weights = t->weights + (block + b) * d->outs * s->next + half;
     s->out = out + c;
@@ -195,17 +201,19 @@ static void strips(const task *t, sums *s, const uint8_t *places, const piece *a
 
 // ---- rows ---------------------------------------------------------------------------------------
 INLINE const uint8_t *line_of(const task *t, int64_t batch, int64_t z, int64_t y) {
-  const itg_window *w = &t->d.w;
+  const itg_window *w = &t->d->w;
   if (z < 0 || z >= w->in[0] || y < 0 || y >= w->in[1]) return NULL;
-  return t->x + ((batch * w->in[0] + z) * w->in[1] + y) * w->in[2] * t->d.channels;
+  return t->x + ((batch * w->in[0] + z) * w->in[1] + y) * w->in[2] * t->d->channels;
 }
 
+#include "qdepthwise_column.h"
+
 static sums begin(const task *t, const piece *at, const int64_t *taps, int64_t row) {
-  const itg_window *w = &t->d.w;
+  const itg_window *w = &t->d->w;
   sums s = {.at = taps,
-            .taps = t->d.high * t->d.wide,
-            .pitch = t->d.channels,
-            .line = w->out[2] * t->d.channels,
+            .taps = t->d->high * t->d->wide,
+            .pitch = t->d->channels,
+            .line = w->out[2] * t->d->channels,
             .pixels = at->n,
             .step = w->stride[2]};
   s.out = t->out + row * s.line + at->p * s.pitch;
@@ -214,7 +222,7 @@ static sums begin(const task *t, const piece *at, const int64_t *taps, int64_t r
 
 // Interleaves the input of output rows [row, row + lines) and computes them.
 static void lines_of(const task *t, const piece *at, uint8_t *places, int64_t row, int64_t lines) {
-  const itg_qdepth *d = &t->d;
+  const itg_qdepth *d = t->d;
   const itg_window *w = &d->w;
   const int64_t oy = row % w->out[1], oz = row / w->out[1] % w->out[0],
                 batch = row / w->out[1] / w->out[0];
@@ -244,8 +252,12 @@ static void lines_of(const task *t, const piece *at, uint8_t *places, int64_t ro
 // Computes rows [row, end) of blocks [first, last).
 static void run(const task *t, uint8_t *places, int64_t row, int64_t end, int64_t first,
                 int64_t last) {
-  const itg_qdepth *d = &t->d;
+  const itg_qdepth *d = t->d;
   const int64_t height = d->w.out[1];
+  if (d->w.out[2] == 1 && d->parts == 1) {
+    run_column(t, row, end, first, last);
+    return;
+  }
   for (int64_t b = first; b < last; b += d->groups) {
     const int64_t blocks = last - b < d->groups ? last - b : d->groups,
                   left = d->channels - b * ITG_QBLOCK16;
@@ -268,7 +280,7 @@ static void run(const task *t, uint8_t *places, int64_t row, int64_t end, int64_
 static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t first,
                 int64_t last) {
   (void)none;
-  const itg_qdepth *d = &t->d;
+  const itg_qdepth *d = t->d;
   const itg_window *w = &d->w;
   const int64_t places = w->out[2], line = w->in[2] * d->channels;
   for (int64_t i = row * places; i < end * places; i++) {
@@ -310,47 +322,47 @@ static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t 
 
 ITG_FN(qdepthwise, any) {
   const itg_attrs_qdepthwise *a = call->attrs;
+  const itg_qdepth_prepared *p = itg_prepared(call);
+  if (p->empty) return NULL;
   task t;
-  itg_tensor type;
-  itg_qdepthwise_of(call, &t.d, &type);
-  if (itg_empty(&type)) return NULL;
+  t.d = &p->d;
   t.x = call->in[0]->data;
   t.weights = call->in[1]->data;
   t.out = call->out[0]->data;
   t.table = itg_input(call, 4) ? itg_input(call, 4)->data : NULL;
   t.flip = call->in[0]->dtype == ITG_I8 ? 0x80 : 0;
   t.fill = (uint8_t)a->x_zero;
-  t.images = type.shape[0];
-  t.end = itg_requantize_of(call->in[2]->data, call->in[3]->data, t.d.channels, a->y_zero, a->lo,
+  t.images = p->batch;
+  t.end = itg_requantize_of(call->in[2]->data, call->in[3]->data, t.d->channels, a->y_zero, a->lo,
                             a->hi, a->dtype == ITG_I8);
-  int64_t row = 0, end = type.shape[0] * t.d.w.out[0] * t.d.w.out[1], from = 0, to = t.d.blocks;
-  int64_t lines = t.d.outs, blocks = 4;  // that are computed together: threads split at multiples
+  int64_t row = 0, end = p->batch * t.d->w.out[0] * t.d->w.out[1], from = 0, to = t.d->blocks;
+  int64_t lines = t.d->outs, blocks = 4;  // that are computed together: threads split at multiples
 #if defined(ISA_avx512)
-  const bool walk = walks(&t.d.w);
+  const bool walk = walks(&t.d->w);
   if (walk) lines = 1;
 #endif
 #if defined(ISA_avx512vnni)
-  if (!walk && t.d.five_slots) lines = blocks = 1;
+  if (!walk && t.d->five_slots) lines = blocks = 1;
 #endif
   // Threads split the work as the 1x1 convolution before it does (qconv.c), which mostly has a
   // sixth of the channels as inputs. So each thread finds its inputs in its own cache.
   const bool wide =
-      t.d.channels > 7 * type.shape[0] * itg_places(t.d.w.in) && t.d.blocks >= 2 * (int64_t)parts;
+      t.d->channels > 7 * p->batch * itg_places(t.d->w.in) && t.d->blocks >= 2 * (int64_t)parts;
   if (!wide && end >= 7 * (int64_t)parts) itg_share(end, lines, part, parts, &row, &end);
-  else itg_share(t.d.blocks, blocks, part, parts, &from, &to);
+  else itg_share(t.d->blocks, blocks, part, parts, &from, &to);
 #if defined(ISA_avx512)
   if (walk) {
     walk_rows(&t, row, end, from * ITG_QBLOCK16,
-              to < t.d.blocks ? to * ITG_QBLOCK16 : t.d.channels);
+              to < t.d->blocks ? to * ITG_QBLOCK16 : t.d->channels);
     return NULL;
   }
 #endif
 #if defined(ISA_avx512vnni)
-  if (t.d.five_slots) {
-    five_rows(&t, (uint8_t *)call->scratch + t.d.total * part, row, end, from, to);
+  if (t.d->five_slots) {
+    five_rows(&t, (uint8_t *)call->scratch + t.d->total * part, row, end, from, to);
     return NULL;
   }
 #endif
-  run(&t, (uint8_t *)call->scratch + t.d.total * part, row, end, from, to);
+  run(&t, (uint8_t *)call->scratch + t.d->total * part, row, end, from, to);
   return NULL;
 }

@@ -42,7 +42,7 @@ INLINE void transpose(const vq *in, vq *out) {
 
 static chunk chunk_of(const task *t, int64_t c) {
   chunk k;
-  const int64_t left = t->d.channels - c, blocks = (left + 15) / 16;
+  const int64_t left = t->d->channels - c, blocks = (left + 15) / 16;
   k.c = c;
   k.runs = left > 32 ? 1 : left > 16 ? 2 : 4;
   k.n = left < 64 / k.runs ? left : 64 / k.runs;
@@ -56,7 +56,7 @@ static chunk chunk_of(const task *t, int64_t c) {
       if (w == 3) in[i] = _mm512_maskz_loadu_epi32(some, t->end.bias + at);
       else if (w == 4) in[i] = _mm512_maskz_loadu_epi32(some, t->end.scale + at);
       else
-        in[i] = b < blocks ? vq_load(t->weights + ((c / 16 + b) * t->d.outs * t->d.parts * 3 +
+        in[i] = b < blocks ? vq_load(t->weights + ((c / 16 + b) * t->d->outs * t->d->parts * 3 +
                                                    (w < 0 ? w + 6 : w)) *
                                                       ITG_QPLACE)
                            : vq_set(0);
@@ -254,8 +254,8 @@ static bool walks(const itg_window *w) {
 
 // Computes channels [from, to) of rows [row, end).
 static void walk_rows(const task *t, int64_t row, int64_t end, int64_t from, int64_t to) {
-  const itg_window *w = &t->d.w;
-  const int64_t channels = t->d.channels, line = w->in[2] * channels, stride = w->stride[2];
+  const itg_window *w = &t->d->w;
+  const int64_t channels = t->d->channels, line = w->in[2] * channels, stride = w->stride[2];
   const int64_t near = (256 << 10) / (w->in[1] * line + 1),
                 rows = near ? end - row : 8;  // rows before the next channels: all of a small image
   uint8_t fill[64];

@@ -58,8 +58,8 @@ INLINE void five_end(const five *f, const vq *sum, const int N, uint8_t *to, int
 // SPLIT: weights have two parts.
 INLINE void five_lines(const five *f, const int M, const int STEP, const int SPLIT) {
   enum { EARLY = 4 };
-  const itg_window *w = &f->t->d.w;
-  const int64_t channels = f->t->d.channels, some = f->pixels < M ? f->pixels : M;
+  const itg_window *w = &f->t->d->w;
+  const int64_t channels = f->t->d->channels, some = f->pixels < M ? f->pixels : M;
   uint8_t nowhere[16], *to = nowhere;
   int64_t pitch = 0;
   vq sum[FIVE_MOST], old[FIVE_MOST];
@@ -139,8 +139,8 @@ static void five_weights(const int8_t *from, vq (*to)[FIVE_TAPS]) {
 // cover.
 static void interleave_five(const task *t, int64_t batch, int64_t y, int64_t c, int64_t channels,
                             int64_t block, uint8_t *to) {
-  const itg_window *w = &t->d.w;
-  const int64_t columns = t->d.five_columns, pitch = t->d.channels, before = w->before[2];
+  const itg_window *w = &t->d->w;
+  const int64_t columns = t->d->five_columns, pitch = t->d->channels, before = w->before[2];
   const int64_t begin = before < columns ? before : columns;
   const int64_t end = columns - begin < w->in[2] ? columns : begin + w->in[2];
   uint8_t fill[QBYTES];
@@ -162,7 +162,7 @@ static void interleave_five(const task *t, int64_t batch, int64_t y, int64_t c, 
 // Computes output lines [row, end) of one image, blocks [first, last).
 static void five_image(const task *t, uint8_t *places, int64_t row, int64_t end, int64_t first,
                        int64_t last) {
-  const itg_qdepth *d = &t->d;
+  const itg_qdepth *d = t->d;
   const itg_window *w = &d->w;
   const int64_t step = w->stride[1], slot = d->five_columns * ITG_QPLACE, slots = d->five_slots,
                 block = slots * slot;
@@ -211,7 +211,7 @@ static void five_image(const task *t, uint8_t *places, int64_t row, int64_t end,
 
 static void five_rows(const task *t, uint8_t *places, int64_t row, int64_t end, int64_t first,
                       int64_t last) {
-  const int64_t height = t->d.w.out[1];
+  const int64_t height = t->d->w.out[1];
   for (int64_t y = row, stop; y < end; y = stop) {
     stop = (y / height + 1) * height;
     stop = stop < end ? stop : end;

@@ -105,7 +105,7 @@ static void interleave_lines(const four_lines *all, int64_t c, int64_t channels,
 // padding.
 static void interleave_padded(const task *t, const uint8_t *const *row, int64_t first, int64_t n,
                               int64_t c, int64_t channels, uint8_t *to) {
-  const int64_t width = t->d.w.in[2], pitch = t->d.channels, block = t->d.columns * ITG_QPLACE;
+  const int64_t width = t->d->w.in[2], pitch = t->d->channels, block = t->d->columns * ITG_QPLACE;
   uint8_t fill[QBYTES];
   memset(fill, t->fill, sizeof fill);
   int64_t begin = first < 0 ? -first : 0, end = width - first;

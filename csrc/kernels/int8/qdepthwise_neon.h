@@ -17,7 +17,7 @@ typedef struct block {  // of 16 channels
 
 // Unpacks the weights and adds to the bias what signed inputs lack.
 static void block_of(const task *t, int64_t b, block *to) {
-  const itg_qdepth *d = &t->d;
+  const itg_qdepth *d = t->d;
   const int64_t once = d->high * d->wide, lines = d->w.kernel[0] * d->w.kernel[1];
   const int8_t *from = t->weights + b * d->outs * d->parts * once * ITG_QPLACE;
   to->channel = b * ITG_QBLOCK16;
@@ -145,8 +145,8 @@ static void line_unsigned(const block *b, const uint8_t *x, int64_t down, int64_
 // One pixel whose window may leave the image, or whose last 16 bytes may leave its memory.
 static void careful_pixel(const task *t, const block *b, const uint8_t *image, const uint8_t *stop,
                           const int64_t *first, uint8_t *to) {
-  const itg_window *w = &t->d.w;
-  const int64_t channels = t->d.channels;
+  const itg_window *w = &t->d->w;
+  const int64_t channels = t->d->channels;
   uint8_t fill[16], copies[ITG_QTAPS][16];
   const uint8_t *at[ITG_QTAPS];
   memset(fill, t->fill, sizeof fill);
@@ -171,8 +171,8 @@ static void careful_pixel(const task *t, const block *b, const uint8_t *image, c
 // of its first tap.
 static void careful_3x3(const task *t, const block *b, const uint8_t *line, const uint8_t *stop,
                         int64_t y, int64_t x, int64_t down, const uint8_t *fill, uint8_t *to) {
-  const itg_window *w = &t->d.w;
-  const int64_t channels = t->d.channels, dx = w->dilation[2], dy = w->dilation[1];
+  const itg_window *w = &t->d->w;
+  const int64_t channels = t->d->channels, dx = w->dilation[2], dy = w->dilation[1];
   const uint64_t high = (uint64_t)w->in[1], wide = (uint64_t)w->in[2];
   const bool column[3] = {(uint64_t)x < wide, (uint64_t)(x + dx) < wide,
                           (uint64_t)(x + 2 * dx) < wide};
@@ -199,7 +199,7 @@ static void careful_3x3(const task *t, const block *b, const uint8_t *line, cons
 static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t first,
                 int64_t last) {
   (void)none;
-  const itg_qdepth *d = &t->d;
+  const itg_qdepth *d = t->d;
   const itg_window *w = &d->w;
   const int64_t wide = w->out[2], pitch = d->channels, size = itg_places(w->in) * pitch;
   const uint8_t *stop = t->x + size * t->images;

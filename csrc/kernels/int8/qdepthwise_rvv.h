@@ -10,7 +10,7 @@ typedef struct taps {  // of one block of channels
 } taps;
 
 static void find_taps(const task *t, int64_t block, taps *to) {
-  const itg_qdepth *d = &t->d;
+  const itg_qdepth *d = t->d;
   const itg_window *w = &d->w;
   const int64_t c = block * ITG_QBLOCK16, left = d->channels - c, once = d->high * d->wide;
   const uint32_t fill = (uint32_t)(t->fill ^ t->flip);
@@ -44,7 +44,7 @@ INLINE vint16m2_t less_padding(const task *t, const uint8_t *x, size_t n) {
 }
 
 INLINE void put_pixel(const place *p, vint32m4_t sum, int64_t i) {
-  uint8_t *to = p->out + i * p->t->d.channels;
+  uint8_t *to = p->out + i * p->t->d->channels;
   const size_t n = (size_t)p->n;
   qr_put_bytes(&p->t->end, qr_scaled(&p->t->end, sum, p->t->end.scale + p->c, 0, n), to, n);
   if (p->t->table)
@@ -54,8 +54,8 @@ INLINE void put_pixel(const place *p, vint32m4_t sum, int64_t i) {
 // One pixel, some of whose columns may be outside.
 static void one_pixel(const place *p) {
   const task *t = p->t;
-  const itg_window *w = &t->d.w;
-  const int64_t line = w->in[2] * t->d.channels, step = w->dilation[2] * t->d.channels;
+  const itg_window *w = &t->d->w;
+  const int64_t line = w->in[2] * t->d->channels, step = w->dilation[2] * t->d->channels;
   const size_t n = (size_t)p->n;
   vint32m4_t sum = __riscv_vle32_v_i32m4(p->taps->start, n);
   for (int64_t z = p->from[0]; z < p->to[0]; z++)
@@ -73,10 +73,10 @@ static void one_pixel(const place *p) {
 // Four pixels, whose columns are all inside. KERNEL and STRIDE: their columns, 0 for any.
 INLINE void four_pixels(const place *p, const int KERNEL, const int STRIDE) {
   const task *t = p->t;
-  const itg_window *w = &t->d.w;
-  const int64_t line = w->in[2] * t->d.channels, step = w->dilation[2] * t->d.channels,
-                pixel = t->d.channels, wide = KERNEL ? KERNEL : w->kernel[2],
-                next = w->stride[2] * t->d.channels;
+  const itg_window *w = &t->d->w;
+  const int64_t line = w->in[2] * t->d->channels, step = w->dilation[2] * t->d->channels,
+                pixel = t->d->channels, wide = KERNEL ? KERNEL : w->kernel[2],
+                next = w->stride[2] * t->d->channels;
   const size_t n = (size_t)p->n;
   vint32m4_t a = __riscv_vle32_v_i32m4(p->taps->start, n), b = a, c = a, d = a;
   for (int64_t z = p->from[0]; z < p->to[0]; z++)
@@ -133,7 +133,7 @@ static void inside(const itg_window *w, int axis, int64_t o, int64_t *from, int6
 static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t first,
                 int64_t last) {
   (void)none;
-  const itg_qdepth *d = &t->d;
+  const itg_qdepth *d = t->d;
   const itg_window *w = &d->w;
   const int64_t pixel = d->channels;
   void (*const four)(const place *) = four_of(w);
