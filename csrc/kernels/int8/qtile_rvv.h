@@ -32,9 +32,12 @@ INLINE void rows_of(const int M, const bool SIGNED, const itg_qproduct *p, const
     else rows_of(M, false, p, c, rows);                                              \
   }
 ROWS(1)
-ROWS(2) ROWS(3) ROWS(4) ROWS(5)
+ROWS(2)
+ROWS(3)
+ROWS(4)
+ROWS(5)
 
-    void itg_qtile(ITG_QTILE_ARGS) {
+void itg_qtile(ITG_QTILE_ARGS) {
   static void (*const all[])(const itg_qproduct *, const span *, const itg_qrow *) = {
       rows_1, rows_2, rows_3, rows_4, rows_5};
   span c = {.b = b, .column = column, .n = columns};

@@ -257,9 +257,10 @@ INLINE void multiply_rows(const int M, const method METHOD, const product *all) 
 ROWS(1)
 ROWS(2)
 ROWS(3)
-ROWS(4) ROWS(5)
+ROWS(4)
+ROWS(5)
 
-    static rows_fn rows_of(int64_t n, int64_t panels, method how) {
+static rows_fn rows_of(int64_t n, int64_t panels, method how) {
   (void)panels;
   static const rows_fn all[2][QR_ROWS] = {{pairs_1, pairs_2, pairs_3, pairs_4, pairs_5},
                                           {fours_1, fours_2, fours_3, fours_4, fours_5}};
