@@ -34,12 +34,16 @@ INLINE float as_float(int64_t bits) {
     memcpy(&v, from + i * (step), sizeof v); \
     to[i] = v;                               \
   }
-#define LOAD(type)                         \
-  if (step == (int64_t)sizeof(type)) {     \
-    LOAD_EACH(type, (int64_t)sizeof(type)) \
-  } else {                                 \
-    LOAD_EACH(type, step)                  \
-  }                                        \
+#define LOAD(type)                                 \
+  if (step == (int64_t)sizeof(type)) {             \
+    LOAD_EACH(type, (int64_t)sizeof(type))         \
+  } else if (!step) {                              \
+    type v;                                        \
+    memcpy(&v, from, sizeof v);                    \
+    for (int64_t i = 0; i < count; i++) to[i] = v; \
+  } else {                                         \
+    LOAD_EACH(type, step)                          \
+  }                                                \
   break
 #define LOAD_ROW(name, number)                                                                    \
   INLINE void name(number *restrict to, const uint8_t *restrict from, int64_t step, int64_t type, \

@@ -153,8 +153,13 @@ INLINE void finish(const itg_bm_job *j, int64_t n, int64_t c, const int32_t *sum
   const int plain = !before && !j->rounds && !j->shift && j->y.type == ITG_BM_I32 &&
                     j->y.w == sizeof *sums && bias < INT32_MAX - most && bias > most - INT32_MAX;
   const rq1 r = j->rounds ? rq1_of(j, c) : (rq1){0};
+  uint8_t *first = row_of(&j->y, n, c, 0);
+  if (plain && pitch == j->shape[3] && j->y.h == pitch * j->y.w) {
+    store_sums(first, sums, j->shape[2] * pitch, (int32_t)bias, j->relu ? 0 : INT32_MIN);
+    return;
+  }
   for (int64_t h = 0; h < j->shape[2]; h++) {
-    uint8_t *to = row_of(&j->y, n, c, h);
+    uint8_t *to = first + h * j->y.h;
     const int32_t *from = sums + h * pitch;
     if (plain) {
       store_sums(to, from, j->shape[3], (int32_t)bias, j->relu ? 0 : INT32_MIN);
