@@ -307,7 +307,7 @@ def _offload(target: targets.Target, options: CompileOptions) -> list[passes.Pas
         from intaglio.npu.chips import packaged
 
         work = partial(packaged.compile_programs, chip=chip)
-        if packaged.computes_floats(chip, options.precision):
+        if options.precision and packaged.computes_floats(chip, options.precision):
             floats = partial(packaged.lower_floats, target=target, precision=options.precision)
             program = passes.Pass("program", lambda graph, _: work(graph), finds="programs")
             return [passes.Pass("lower floats", lambda graph, _: floats(graph)), program]

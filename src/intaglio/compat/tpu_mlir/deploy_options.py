@@ -33,7 +33,7 @@ DEPLOY = Command(
         ),
         option(
             "--quantize",
-            "INT8, or QDQ for a quantised model; floats only for a package (.itg)",
+            "INT8, QDQ for a quantised model, or F16, BF16, F32; a .cvimodel is INT8",
             upper,
             default="F32",
             choices=QUANTIZE,

@@ -45,7 +45,7 @@ def target_of(given: Target) -> Target:
     return npu_target(chip, given.isa, given.precision, also=why_not)
 
 
-def computes_floats(chip: Chip, precision: str | None) -> bool:
+def computes_floats(chip: Chip, precision: str) -> bool:
     """Whether the files of a chip compute all layers of floats in this precision."""
     return chip.name in VARIANTS and precision in ("f16", "bf16")
 
