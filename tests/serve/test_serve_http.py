@@ -173,3 +173,16 @@ def test_token():
         assert server.request("GET", "/v2", headers=wrong)[0] == 401
         right = {"Authorization": "Bearer correct horse"}
         assert server.request("GET", "/v2", headers=right)[0] == 200
+
+
+def test_changed_requests_never_break_the_server(server):
+    rng = np.random.default_rng(0)
+    body, headers = binary(rows(1, 2), outputs=[{"name": "y"}])
+    for _ in range(150):
+        changed = bytearray(body)
+        for at in rng.integers(0, int(headers[HEAD]), rng.integers(1, 4)):
+            changed[at] = rng.integers(32, 127)
+        status, got, _ = server.request("POST", INFER, bytes(changed), headers)
+        assert status in (200, 400), got
+    _, found, _ = server.request("GET", "/v2/models/m/stats")
+    assert found["model_stats"][0]["inference_stats"]["fail"]["count"] > 50
