@@ -1,6 +1,6 @@
 """Serving: CPU time per request, requests a second and latency of `intaglio serve`.
 
-    python -m benchmarks.serving [--seconds 3] [--rounds 3] [--clients 32] [--models digits,...]
+    python -m benchmarks.serving [--seconds 3] [--clients 32] [--models digits,model.onnx]
 
 The server is pinned to the first CPU, the clients to the last. The same package also runs in a loop
 without a server, interleaved with the rounds, pinned to the same CPU: "of bench" is the share of
@@ -29,10 +29,7 @@ import intaglio
 from benchmarks import machine, models
 from intaglio.serve import grpc_schema
 
-ROOT = Path(__file__).parents[1]
-DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
 CPUS = sorted(os.sched_getaffinity(0))
-TICK = os.sysconf("SC_CLK_TCK")
 HEAD = b"inference-header-content-length: "
 LOOP = """
 import sys, time, numpy as np, intaglio
@@ -87,8 +84,9 @@ def serving(package: Path, *options: str):
 
 
 def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICK
+    """CPU time of all threads of a process, in ns by the scheduler's own count."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(t.read_text().split()[0]) for t in threads) * 1e-9
 
 
 def http_request(name: str, x: np.ndarray, binary: bool) -> bytes:
@@ -218,7 +216,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         for name in options.models.split(","):
-            path = DIGITS if name == "digits" else models.find(name)
+            path = Path(name) if Path(name).is_file() else models.find(name)
             if path is None:
                 print(f"| {name} | not found: put it into the folder of shared models |")
                 continue

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import json
 import socket
+import ssl
 import time
 
 import numpy as np
 import pytest
 from tests.serve.models import rows, rows_model
 from tests.serve.running import running, tensor
+
+from intaglio.errors import BadInput
+from intaglio.serve.server import tls_context
+from intaglio.serve.settings import ServeSettings
 
 INFER = "/v2/models/m/infer"
 HEAD = "Inference-Header-Content-Length"
@@ -173,3 +179,68 @@ def test_token():
         assert server.request("GET", "/v2", headers=wrong)[0] == 401
         right = {"Authorization": "Bearer correct horse"}
         assert server.request("GET", "/v2", headers=right)[0] == 200
+
+
+def test_changed_requests_never_break_the_server(server):
+    rng = np.random.default_rng(0)
+    body, headers = binary(rows(1, 2), outputs=[{"name": "y"}])
+    for _ in range(150):
+        changed = bytearray(body)
+        for at in rng.integers(0, int(headers[HEAD]), rng.integers(1, 4)):
+            changed[at] = rng.integers(32, 127)
+        status, got, _ = server.request("POST", INFER, bytes(changed), headers)
+        assert status in (200, 400), got
+    _, found, _ = server.request("GET", "/v2/models/m/stats")
+    assert found["model_stats"][0]["inference_stats"]["fail"]["count"] > 50
+
+
+def test_tls(tmp_path):
+    pytest.importorskip("cryptography", reason="pip install cryptography")
+    certificate, key = self_signed(tmp_path)
+    with running(rows_model(), certificate=certificate, private_key=key, grpc_port=0) as server:
+        trusted = ssl.create_default_context(cafile=certificate)
+        port = server.server.http_port
+        with (
+            socket.create_connection(("127.0.0.1", port), 5) as plain,
+            trusted.wrap_socket(plain, server_hostname="localhost") as s,
+        ):
+            s.sendall(b"GET /v2/health/ready HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert b"200 OK" in s.recv(100)
+            assert s.version() in ("TLSv1.2", "TLSv1.3")
+        import grpc
+
+        with open(certificate, "rb") as f:
+            credentials = grpc.ssl_channel_credentials(f.read())
+        with grpc.secure_channel(f"localhost:{server.server.grpc_port}", credentials) as channel:
+            call = channel.unary_unary("/inference.GRPCInferenceService/ServerReady")
+            assert call(b"", timeout=10) == b"\x08\x01"
+    with pytest.raises(BadInput, match="cannot use certificate"):
+        tls_context(ServeSettings(certificate=str(tmp_path / "none.pem")))
+
+
+def self_signed(folder) -> tuple[str, str]:
+    """A certificate for localhost and its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(1))
+        .not_valid_after(now + datetime.timedelta(1))
+        .add_extension(names, False)
+        .sign(key, hashes.SHA256())
+    )
+    paths = str(folder / "certificate.pem"), str(folder / "key.pem")
+    pem = serialization.Encoding.PEM
+    pkcs8, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    for path, data in zip(
+        paths, (made.public_bytes(pem), key.private_bytes(pem, pkcs8, plain)), strict=True
+    ):
+        with open(path, "wb") as f:
+            f.write(data)
+    return paths

@@ -39,7 +39,7 @@ class Instance:
 
     def __init__(self, first: Session, signature: Signature):
         self.signature = signature
-        internal = InternalMemory(1)
+        internal = InternalMemory(1) if len(signature.plans) > 1 else None  # which plans share
         self._any = first.clone(internal=internal)
         self._sessions: dict[int, Session] = {}
         for size, plan in signature.plans.items():

@@ -64,17 +64,17 @@ class ServedModel:
     ) -> Arrays:
         """The outputs for checked inputs."""
         job = Job(inputs, self._rows(inputs), DEFAULT_PRIORITY, gone)
-        if not parameters and self.sequences is None:
+        given = parameters or {}
+        if self.sequences is None and "priority" not in given and "timeout" not in given:
             self.batcher.submit(job)
             return job.outputs if job.outputs is not None else await self._answer(job)
-        given = dict(parameters or {})
         job.priority = _number(given, "priority", MAX_PRIORITY) or DEFAULT_PRIORITY
         timeout = _number(given, "timeout", 1 << 53) * 1e-6
         if self.sequences is None:
             self.batcher.submit(job, timeout)
             return await self._answer(job)
         job.priority = DEFAULT_PRIORITY  # requests of a sequence stay in order
-        key, sequence = self.sequences.begin(given)
+        key, sequence = self.sequences.begin(dict(given))
         job.session = sequence.session
         try:
             self.batcher.submit(job, timeout)
