@@ -69,7 +69,7 @@ _ALL = [
     _lite(0, 1.0, 1.0, 4.7, 0.407, 224),
     _lite(1, 1.0, 1.1, 5.4, 0.631, 240),
     _lite(2, 1.1, 1.2, 6.1, 0.899, 260),
-    _lite(3, 1.2, 1.4, 8.2, 1.644, 280),
+    _lite(3, 1.2, 1.4, 8.2, 1.440, 280),
     _lite(4, 1.4, 1.8, 13.0, 2.640, 300),
     Network("ghostnet", mobile.ghostnet, 5.2, 0.141, "arXiv 1911.11907"),
     Network("shufflenet_v1_g3", shuffle.shufflenet_v1, None, 0.137, "arXiv 1707.01083"),
