@@ -11,6 +11,7 @@ from intaglio.errors import BadInput, did_you_mean
 from intaglio.ir import Graph, Value
 
 TORCHVISION = "torchvision weights metadata (num_params, _ops)"
+TIMM = "timm results/benchmark-infer (param_count, infer_gmacs)"
 TPU = "tensorflow/tpu models/official/efficientnet/lite README"
 
 
@@ -62,6 +63,7 @@ _ALL = [
     _tv("mobilenet_v2", 3504872, 0.301, mobile.mobilenet_v2),
     _tv("mobilenet_v3_large", 5483032, 0.217, mobile.mobilenet_v3, True),
     _tv("mobilenet_v3_small", 2542856, 0.057, mobile.mobilenet_v3, False),
+    Network("mobilenet_v4_conv_small", mobile.mobilenet_v4_small, 3.77, 0.19, TIMM),
     _tv("mnasnet0_75", 3170208, 0.215, mobile.mnasnet, 0.75),
     _tv("mnasnet1_0", 4383312, 0.314, mobile.mnasnet, 1.0),
     _tv("mnasnet1_3", 6282256, 0.526, mobile.mnasnet, 1.3),
