@@ -36,6 +36,13 @@ GHOST = (
     (5, 960, 160, 1, 1), (5, 960, 160, 0, 1), (5, 960, 160, 1, 1),
 )  # fmt: skip
 
+# kernels of the first and the middle depthwise (0: none), stride, expansion, out
+V4_SMALL = (
+    (5, 5, 2, 3, 96), (0, 3, 1, 2, 96), (0, 3, 1, 2, 96), (0, 3, 1, 2, 96), (0, 3, 1, 2, 96),
+    (3, 0, 1, 4, 96), (3, 3, 2, 6, 128), (5, 5, 1, 4, 128), (0, 5, 1, 4, 128), (0, 5, 1, 3, 128),
+    (0, 3, 1, 4, 128), (0, 3, 1, 4, 128),
+)  # fmt: skip
+
 
 def mobilenet_v1(b: Builder, x: Value, width: float = 1.0) -> Value:
     x = b.conv(x, int(32 * width), 3, 2)
@@ -75,6 +82,21 @@ def mobilenet_v3(b: Builder, x: Value, large: bool) -> Value:
         x = inverted(b, x, wide, out, kernel, stride, act, inner)
     x = b.mean(b.conv(x, x.shape[1] * 6, act="hswish"))
     return b.linear(b.linear(b.flat(x), 1280 if large else 1024, "hswish"), 1000)
+
+
+def mobilenet_v4_small(b: Builder, x: Value) -> Value:
+    """MobileNetV4-Conv-S: universal inverted bottlenecks."""
+    x = b.conv(x, 32, 3, 2)
+    for kernel, out, stride in ((3, 32, 2), (1, 32, 1), (3, 96, 2), (1, 64, 1)):
+        x = b.conv(x, out, kernel, stride)
+    for first, middle, stride, t, out in V4_SMALL:
+        y = b.depthwise(x, first, 1 if middle else stride, None) if first else x
+        y = b.conv(y, divisible(x.shape[1] * t))
+        y = b.depthwise(y, middle, stride) if middle else y
+        y = b.conv(y, out, act=None)
+        x = b.add(x, y) if stride == 1 and x.shape[1] == out else y
+    x = b.mean(b.conv(x, 960))
+    return b.linear(b.flat(b.conv(x, 1280)), 1000)
 
 
 def mnasnet(b: Builder, x: Value, width: float) -> Value:

@@ -11,6 +11,7 @@ from intaglio.errors import BadInput, did_you_mean
 from intaglio.ir import Graph, Value
 
 TORCHVISION = "torchvision weights metadata (num_params, _ops)"
+TIMM = "timm results/benchmark-infer (param_count, infer_gmacs)"
 TPU = "tensorflow/tpu models/official/efficientnet/lite README"
 
 
@@ -58,10 +59,11 @@ _ALL = [
     _tv("googlenet", 6624904, 1.498, classic.googlenet),
     _tv("squeezenet1_0", 1248424, 0.819, classic.squeezenet, "1_0"),
     _tv("squeezenet1_1", 1235496, 0.349, classic.squeezenet, "1_1"),
-    Network("mobilenet_v1", mobile.mobilenet_v1, 4.2, 0.569, "arXiv 1704.04861, table 8"),
+    Network("mobilenet_v1", mobile.mobilenet_v1, 4.2, 0.569, "arXiv 1704.04861"),
     _tv("mobilenet_v2", 3504872, 0.301, mobile.mobilenet_v2),
     _tv("mobilenet_v3_large", 5483032, 0.217, mobile.mobilenet_v3, True),
     _tv("mobilenet_v3_small", 2542856, 0.057, mobile.mobilenet_v3, False),
+    Network("mobilenet_v4_conv_small", mobile.mobilenet_v4_small, 3.77, 0.19, TIMM),
     _tv("mnasnet0_75", 3170208, 0.215, mobile.mnasnet, 0.75),
     _tv("mnasnet1_0", 4383312, 0.314, mobile.mnasnet, 1.0),
     _tv("mnasnet1_3", 6282256, 0.526, mobile.mnasnet, 1.3),
@@ -69,15 +71,15 @@ _ALL = [
     _lite(0, 1.0, 1.0, 4.7, 0.407, 224),
     _lite(1, 1.0, 1.1, 5.4, 0.631, 240),
     _lite(2, 1.1, 1.2, 6.1, 0.899, 260),
-    _lite(3, 1.2, 1.4, 8.2, 1.644, 280),
+    _lite(3, 1.2, 1.4, 8.2, 1.440, 280),
     _lite(4, 1.4, 1.8, 13.0, 2.640, 300),
-    Network("ghostnet", mobile.ghostnet, 5.2, 0.141, "arXiv 1911.11907, table 7"),
-    Network("shufflenet_v1_g3", shuffle.shufflenet_v1, None, 0.137, "arXiv 1707.01083, table 1"),
+    Network("ghostnet", mobile.ghostnet, 5.2, 0.141, "arXiv 1911.11907"),
+    Network("shufflenet_v1_g3", shuffle.shufflenet_v1, None, 0.137, "arXiv 1707.01083"),
     _tv("shufflenet_v2_x0_5", 1366792, 0.04, shuffle.shufflenet_v2, "0_5"),
     _tv("shufflenet_v2_x1_0", 2278604, 0.145, shuffle.shufflenet_v2, "1_0"),
     _tv("shufflenet_v2_x1_5", 3503624, 0.296, shuffle.shufflenet_v2, "1_5"),
     _tv("shufflenet_v2_x2_0", 7393996, 0.583, shuffle.shufflenet_v2, "2_0"),
-    Network("peleenet", shuffle.peleenet, 2.8, 0.508, "arXiv 1804.06882, table 2"),
+    Network("peleenet", shuffle.peleenet, 2.8, 0.508, "arXiv 1804.06882"),
     Network("mobilevit_xxs", transformer.mobilevit_xxs, 1.3, 0.4, "arXiv 2110.02178", 256),
     Network("mobilevit_s", transformer.mobilevit_s, 5.6, 2.0, "arXiv 2110.02178", 256),
 ]
