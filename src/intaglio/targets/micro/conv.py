@@ -111,6 +111,8 @@ def micro_conv(
         return real
     whole = np.rint(real) + np.float32(y_zero)
     if table is not None:
-        return table[np.clip(whole, lo, lo + len(table) - 1).astype(np.int32) - lo]
+        found: Array = table[np.clip(whole, lo, lo + len(table) - 1).astype(np.int32) - lo]
+        return found
     low, high = dtypes.limits(dtype)
-    return np.clip(whole, low, high).astype(dtypes.numpy_of(dtype))
+    result: Array = np.clip(whole, low, high).astype(dtypes.numpy_of(dtype))
+    return result

@@ -72,8 +72,12 @@ PRODUCT = P.qlinear_conv(x, xs, xz, w, ws, wz, ys, yz, b, r, rs, rz)
 def _convolved(node: Node, table: Value | None = None, lo: int = 0) -> Value | No:
     """A qlinear_conv, with its table if it has one, as micro.conv between transposes."""
     x, xs, xz, w, ws, wz, ys, yz, b, r, rs, rz = node.inputs
-    assert x is not None and xs is not None and xz is not None
-    assert w is not None and ws is not None and wz is not None
+    assert x is not None
+    assert xs is not None
+    assert xz is not None
+    assert w is not None
+    assert ws is not None
+    assert wz is not None
     if why := _why_not(x, w, xs, xz, ws, ys):
         return no(why)
     if x.type.rank not in (3, 4):

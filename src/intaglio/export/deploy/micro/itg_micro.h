@@ -71,6 +71,7 @@ typedef struct {
 void itg_add(const itg_pair *l, const int8_t *a, const int8_t *b, int8_t *y);
 void itg_mul(const itg_pair *l, const int8_t *a, const int8_t *b, int8_t *y);
 
+void itg_clip(int32_t n, float low, float high, const float *x, float *y);
 void itg_lookup(int32_t n, const uint8_t *table, const uint8_t *x, uint8_t *y);
 void itg_quantize(int32_t n, float scale, int32_t zero, uint32_t flip, const float *x, int8_t *y);
 void itg_dequantize(int32_t n, float scale, int32_t zero, uint32_t flip, const int8_t *x, float *y);
