@@ -56,8 +56,9 @@ typedef struct {
   const uint8_t *start;  // of y
 } result;
 
-static void store_more(const result *t, const int32_t *sum, const int32_t *bias, int n,
-                       const float *scale, uint8_t *y) {
+static __attribute__((noinline)) void store_more(const result *t, const int32_t *sum,
+                                                 const int32_t *bias, int n, const float *scale,
+                                                 uint8_t *y) {
   const itg_more *m = t->more;
   const int32_t at = (int32_t)(y - t->start) / (t->floats ? 4 : 1);
   for (int i = 0; i < n; i++) {
@@ -84,7 +85,8 @@ static void store_more(const result *t, const int32_t *sum, const int32_t *bias,
 ITG_INLINE void store(const result *t, const int32_t *sum, const int32_t *bias, int n,
                       const float *scale, uint8_t *y) {
   if (t->more) {
-    store_more(t, sum, bias, n, scale, y);
+    const result copy = *t;  // the address of *t is not taken, which keeps it in registers
+    store_more(&copy, sum, bias, n, scale, y);
   } else if (t->floats) {
     for (int i = 0; i < n; i++) {
       const int32_t whole = ITG_BIAS_FIRST ? sum[i] : sum[i] + bias[i];
