@@ -91,6 +91,32 @@ def every_kernel(dtype: str = "i8", weights: str = "i8") -> Graph:
     return Graph([x], [soft, dense, real], names, "every kernel")
 
 
+def epilogues() -> Graph:
+    """A table of 16-bit sums, a quantised and a float residual, and a clip of floats."""
+    net, x = Net(), Value(Type("i8", (1, 5, 6, 7)), "x")
+    one, zero = constant(np.float32(1)), constant(np.int8(3))
+
+    def conv(x: Value, *more: Value | None) -> Value:
+        w = net.random.integers(-127, 128, (5, 5, 1, 1)).astype(np.int8)
+        bias = constant(net.random.integers(-900, 900, 5).astype(np.int32))
+        scale = constant(net.random.uniform(0.01, 0.02, 5).astype(np.float32))
+        y, residual = more[:2], more[2:]
+        square = {"stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 1)}
+        zeros = constant(np.zeros(5, np.int8))
+        result: Value = ops.qlinear_conv(
+            x, one, zero, constant(w), scale, zeros, *y, bias, *residual, **square
+        )
+        return result
+
+    wide = conv(x, constant(np.float32(0.05)), constant(np.int16(-11)))
+    table = net.random.integers(-128, 128, 700).astype(np.int8)
+    a = ops.lookup_wide(wide, constant(table), base=-400)
+    b = conv(a, one, zero, x, constant(np.float32(0.6)), zero)
+    c = conv(b, None, None)
+    d = conv(b, None, None, c)
+    return Graph([x], [b, ops.clip(d, lo=-20.0, hi=50.0), ops.relu(c)], ["b", "d", "c"])
+
+
 def build(folder: Path, *defines: str, compiler: Sequence[str] = ("gcc",)) -> Path:
     """Compile all C files of a project for Linux in one go."""
     sources = [*folder.glob("*.c"), *folder.glob("itg/*.c")]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from tests.export.deploy_nets import Net, build, every_kernel
+from tests.export.deploy_nets import Net, build, epilogues, every_kernel
 from tests.shared_models import SHARED
 
 import intaglio
@@ -54,6 +54,14 @@ def test_projects_compute_the_bytes_of_python(tmp_path: Path, dtype: str, weight
     for name in graph.output_names:
         assert (tmp_path / f"{name}.bin").read_bytes() == want[name].tobytes()
         assert compiled[name].tobytes() == want[name].tobytes()
+
+
+@needs_gcc
+def test_tables_of_16_bit_sums_residuals_and_float_clips(tmp_path: Path):
+    graph = epilogues()
+    intaglio.deploy(graph, "linux-armv7", tmp_path)
+    assert (tmp_path / "model.c").read_text().count("itg_more") == 3
+    assert run(build(tmp_path)) == "vector 0: ok\nvector 1: ok\n0"
 
 
 @needs_gcc

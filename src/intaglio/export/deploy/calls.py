@@ -234,7 +234,21 @@ def _avg_pool(p: Printer, step: Step) -> None:
     p.call("pool", "itg_avg_pool", layer, *scales, counted, p.address(x), p.address(y))
 
 
+def _clip(p: Printer, step: Step) -> None:
+    x, y = _operands(step)
+    bounds = step.attrs if step.op == "clip" else {"lo": 0.0, "hi": math.inf}
+    low, high = (_bound(bounds[k]) for k in ("lo", "hi"))
+    places = p.address(x, "float"), p.address(y, "float")
+    p.call("elementwise", "itg_clip", str(x.type.size), low, high, *places)
+
+
+def _bound(v: float) -> str:
+    return number(v) if math.isfinite(v) else f"{'-' if v < 0 else ''}__builtin_inff()"
+
+
 _PRINT = {
+    "relu": _clip,
+    "clip": _clip,
     "qlinear_add": _pair,
     "qlinear_mul": _pair,
     "qlinear_mean": _mean,

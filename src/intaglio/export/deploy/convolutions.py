@@ -81,7 +81,13 @@ class Convolution:
     @property
     def is_depthwise(self) -> bool:
         f = self.fields
-        return bool(f["groups"] == f["c"] == f["oc"] > 1 and self.step.attrs["dtype"] != "f32")
+        eight = self.step.attrs["dtype"] != "f32" and not self.has_more
+        return bool(f["groups"] == f["c"] == f["oc"] > 1 and eight)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a residual is added, or a table looked up."""
+        return any(t is not None for t in self.step.inputs[5:7])
 
     @property
     def is_dense(self) -> bool:
@@ -89,7 +95,7 @@ class Convolution:
         f = self.fields
         whole = (f["n"], f["groups"], f["oh"], f["ow"]) == (1, 1, 1, 1)
         same = (f["kh"], f["kw"]) == (f["h"], f["w"]) and not any(self.step.attrs["pad"])
-        return self.form == "dsp" and whole and same
+        return self.form == "dsp" and whole and same and not self.has_more
 
     @property
     def kernel(self) -> str:
@@ -159,4 +165,21 @@ class Convolution:
         x, y = self.step.inputs[0], self.step.outputs[0]
         name = self.kernel
         places = p.address(x), p.address(y, "float" if floats else "int8_t"), scratch
-        p.call(name, f"itg_{name}", layer, *map(p.constant, constants), zeros, *places)
+        more = [self.more(p)] if name == "conv" else []
+        p.call(name, f"itg_{name}", layer, *map(p.constant, constants), zeros, *more, *places)
+
+    def more(self, p: Printer) -> str:
+        """The residual and table of a convolution as an argument."""
+        if not self.has_more:
+            return "0"
+        (r, table), attrs, fields = self.step.inputs[5:7], self.step.attrs, {}
+        if r is not None:
+            off = 128 * (r.type.dtype == "u8")
+            fields = {"residual": p.address(r, "float" if r.type.dtype == "f32" else "int8_t")}
+            fields |= {"r_zero": str(attrs["r_zero"] - off), "r_flip": str(off)}
+            fields |= {"r_scale": f"{float(np.float32(attrs['r_scale'])).hex()}f"}
+        if table is not None:
+            data = _data(self.step, 6)
+            fields |= {"table": p.constant(data.view(np.uint8)), "y_zero": str(attrs["y_zero"])}
+            fields |= {"lo": str(attrs["lo"]), "hi": str(attrs["lo"] + len(data) - 1)}
+        return "&(const itg_more){" + ", ".join(f".{k} = {v}" for k, v in fields.items()) + "}"

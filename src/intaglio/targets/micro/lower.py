@@ -65,38 +65,67 @@ def _result(xz: Value, yz: Value | None) -> dict[str, Any]:
     return {**attrs, "y_zero": int(_data(yz).reshape(-1)[0]), "dtype": yz.dtype}
 
 
-@rule(P.qlinear_conv(x, xs, xz, w, ws, wz, ys, yz, b))
-def qlinear_conv_micro(
-    node: Node,
-    x: Value,
-    xs: Value,
-    xz: Value,
-    w: Value,
-    ws: Value,
-    wz: Value,
-    ys: Value | None,
-    yz: Value | None,
-    b: Value | None,
-) -> Value | No:
-    """Lower qlinear_conv to transpose, micro.conv, transpose."""
+r, rs, rz, t = P["r? rs!? rz!? t!"]
+PRODUCT = P.qlinear_conv(x, xs, xz, w, ws, wz, ys, yz, b, r, rs, rz)
+
+
+def _convolved(node: Node, table: Value | None = None, lo: int = 0) -> Value | No:
+    """A qlinear_conv, with its table if it has one, as micro.conv between transposes."""
+    x, xs, xz, w, ws, wz, ys, yz, b, r, rs, rz = node.inputs
+    assert x is not None
+    assert xs is not None
+    assert xz is not None
+    assert w is not None
+    assert ws is not None
+    assert wz is not None
     if why := _why_not(x, w, xs, xz, ws, ys):
         return no(why)
-    if x.type.rank not in (3, 4) or any(v is not None for v in node.inputs[9:]):
-        return no("the kernel supports one or two spatial axes and no residual")
-    if yz is not None and yz.dtype not in ("i8", "u8"):
-        return no(f"the result is {yz.dtype}, not 8 bits wide")
-    attrs = dict(node.attrs)
-    image, kernel = x, _data(w)
+    if x.type.rank not in (3, 4):
+        return no("the kernel supports one or two spatial axes")
+    attrs = {**_result(xz, yz), **node.attrs}
+    if table is not None:
+        attrs |= {"dtype": table.dtype, "lo": lo}
+    elif yz is not None and yz.dtype not in ("i8", "u8"):
+        return no(f"the result is {yz.dtype}; it is supported only before a table of 8 bits")
+    if r is not None and rs is not None and rz is not None and ys is not None:
+        if r.dtype not in ("i8", "u8") or rs.type.size != 1:
+            return no(f"the residual is {r.dtype}, not 8 bits wide")
+        one = np.float32(1)
+        factor = (one * _data(rs).reshape(())) / (one * _data(ys).reshape(()))
+        attrs |= {"r_zero": int(_data(rz).reshape(-1)[0]), "r_scale": float(factor)}
+    kernel = _data(w)
     if x.type.rank == 3:  # one line
-        image = reshape(x, shape=(x.shape[0], x.shape[1], 1, x.shape[2]))
         kernel = kernel[:, :, None]
         before, after = attrs["pad"]
         attrs["stride"], attrs["dilation"] = (1, *attrs["stride"]), (1, *attrs["dilation"])
         attrs["pad"] = (0, before, 0, after)
+    image, residual = (None if v is None else _image(v) for v in (x, r))
     operands = _operands(kernel, xs, ws, wz, ys, b)
-    y = channels_first(micro_conv(channels_last(image), *operands, **_result(xz, yz), **attrs))
+    y = channels_first(micro_conv(image, *operands, residual, table, **attrs))
     out: Value = y if x.type.rank == 4 else reshape(y, shape=node.outputs[0].shape)
     return out
+
+
+def _image(v: Value) -> Value:
+    """A tensor [n, c, ..] as channels-last with two spatial axes."""
+    line = v.type.rank == 3
+    whole = reshape(v, shape=(v.shape[0], v.shape[1], 1, v.shape[2])) if line else v
+    result: Value = channels_last(whole)
+    return result
+
+
+@rule(PRODUCT @ "product")
+def qlinear_conv_micro(product: Node) -> Value | No:
+    """Lower qlinear_conv to transpose, micro.conv, transpose."""
+    return _convolved(product)
+
+
+@rule(P.lookup_wide(PRODUCT @ "product", t))
+def int16_table_into_micro_conv(node: Node, product: Node, t: Value) -> Value | No:
+    """Lower a 16-bit qlinear_conv and its lookup table to one micro.conv."""
+    if t.dtype not in ("i8", "u8"):
+        return no(f"the table makes {t.dtype}; 8 bits are needed")
+    return _convolved(product, t, node.attrs["base"])
 
 
 @rule(P.qlinear_matmul(x, xs, xz, w, ws, wz, ys, yz))
@@ -144,3 +173,4 @@ def clip_as_lookup(node: Node, x: Value) -> Value | None:
 
 
 MICRO: tuple[Rule, ...] = (qlinear_conv_micro, qlinear_matmul_micro, clip_as_lookup)
+MICRO_TABLES: tuple[Rule, ...] = (int16_table_into_micro_conv,)  # before sums are rounded

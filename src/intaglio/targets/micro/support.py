@@ -12,7 +12,8 @@ BITS8 = ("i8", "u8")
 COPIES = ("reshape", "transpose", "concat", "slice", "pad", "expand")
 QUANTISED = ("qlinear_add", "qlinear_mul", "qlinear_mean", "qlinear_softmax", "lookup", "cpu.qpool")
 CONVERSIONS = ("quantize_linear", "dequantize_linear")
-OPS = ("micro.conv", "cpu.pool", *QUANTISED, *CONVERSIONS, *COPIES)
+CLIPS = ("relu", "clip")
+OPS = ("micro.conv", "cpu.pool", *CLIPS, *QUANTISED, *CONVERSIONS, *COPIES)
 
 
 def why_not(node: Node) -> str | None:
@@ -65,6 +66,10 @@ def _conversion(node: Node) -> str | None:
     return None
 
 
+def _floats(node: Node) -> str | None:
+    return None if _dtypes(node) == ("f32", "f32") else f"{node.op} of {_dtypes(node)[0]}"
+
+
 def _pad(node: Node) -> str | None:
     if node.attrs.get("mode", "constant") != "constant":
         return f"padding in mode {node.attrs['mode']}; constant padding is supported"
@@ -87,5 +92,7 @@ _CHECKS: dict[str, Callable[[Node], str | None]] = {
     "dequantize_linear": _conversion,
     "qlinear_softmax": _softmax,
     "pad": _pad,
+    "relu": _floats,
+    "clip": _floats,
     **dict.fromkeys(("reshape", "transpose", "concat", "slice", "expand"), lambda node: None),
 }

@@ -52,11 +52,42 @@ static int32_t window_sum(const itg_col *x, int32_t k) {
 typedef struct {
   int32_t zero, per, oc;
   uint32_t flip, exact, floats;
+  const itg_more *more;
+  const uint8_t *start;  // of y
 } result;
+
+static __attribute__((noinline)) void store_more(const result *t, const int32_t *sum,
+                                                 const int32_t *bias, int n, const float *scale,
+                                                 uint8_t *y) {
+  const itg_more *m = t->more;
+  const int32_t at = (int32_t)(y - t->start) / (t->floats ? 4 : 1);
+  for (int i = 0; i < n; i++) {
+    float v = (float)(ITG_BIAS_FIRST ? sum[i] : sum[i] + bias[i]) * scale[i * t->per];
+    if (m->residual && t->floats) {
+      v += ((const float *)m->residual)[at + i];
+    } else if (m->residual) {
+      const int32_t r = itg_load((const int8_t *)m->residual + at + i, m->r_flip) - m->r_zero;
+      v += (float)r * m->r_scale;
+    }
+    if (t->floats) {
+      ((float *)(void *)y)[i] = v;
+    } else if (m->table) {
+      const float low = (float)(m->lo - m->y_zero), high = (float)(m->hi - m->y_zero);
+      v = v < low ? low : v;
+      v = v > high ? high : v;
+      y[i] = m->table[itg_bits(v + ITG_MAGIC) - ITG_MAGIC_BITS + m->y_zero - m->lo];
+    } else {
+      y[i] = (uint8_t)((uint32_t)itg_round(v, t->zero) ^ t->flip);
+    }
+  }
+}
 
 ITG_INLINE void store(const result *t, const int32_t *sum, const int32_t *bias, int n,
                       const float *scale, uint8_t *y) {
-  if (t->floats) {
+  if (t->more) {
+    const result copy = *t;  // the address of *t is not taken, which keeps it in registers
+    store_more(&copy, sum, bias, n, scale, y);
+  } else if (t->floats) {
     for (int i = 0; i < n; i++) {
       const int32_t whole = ITG_BIAS_FIRST ? sum[i] : sum[i] + bias[i];
       ((float *)(void *)y)[i] = (float)whole * scale[i * t->per];
@@ -104,15 +135,15 @@ static __attribute__((noinline)) void usual(const itg_window *l, const int8_t *w
                                             const int32_t *bias, const float *scale,
                                             const itg_col *const *x, int32_t k, int32_t rows,
                                             uint8_t *y) {
-  const result t = {l->y_zero, 1, l->oc, l->y_flip, l->exact, 0};
+  const result t = {l->y_zero, 1, l->oc, l->y_flip, l->exact, 0, NULL, NULL};
   products(t, w, bias, scale, NULL, x, k, rows, ITG_COLS, y);
 }
 
 static __attribute__((noinline)) void any(const itg_window *l, const int8_t *w, const int32_t *bias,
                                           const float *scale, const int16_t *w_zero,
-                                          const itg_col *const *x, int32_t k, int32_t rows,
-                                          uint8_t *y) {
-  const result t = {l->y_zero, l->per, l->oc, l->y_flip, l->exact, l->floats};
+                                          const itg_more *more, const itg_col *const *x, int32_t k,
+                                          int32_t rows, const uint8_t *start, uint8_t *y) {
+  const result t = {l->y_zero, l->per, l->oc, l->y_flip, l->exact, l->floats, more, start};
   products(t, w, bias, scale, w_zero, x, k, rows, 1, y);
 }
 
@@ -122,13 +153,14 @@ ITG_INLINE int32_t group_bytes(int32_t k, int32_t rows) {
 }
 
 void itg_conv(const itg_window *l, const int8_t *w, const int32_t *bias, const float *scale,
-              const int16_t *w_zero, const int8_t *x, void *y, void *scratch) {
+              const int16_t *w_zero, const itg_more *more, const int8_t *x, void *y,
+              void *scratch) {
   const int32_t depth = l->c / l->groups, k = l->kh * l->kw * depth, rows = l->oc / l->groups;
   const int32_t unit = ITG_ROUND_UP(k, ITG_COL_UNIT);
   const int direct = ITG_DIRECT && !l->x_flip && l->groups == 1 && l->kh == 1 && l->kw == 1 &&
                      !l->top && !l->left && (l->oh - 1) * l->sh < l->h &&
                      (l->ow - 1) * l->sw < l->w;
-  const int plain = !w_zero && !l->floats && l->per;
+  const int plain = !w_zero && !more && !l->floats && l->per;
   const int32_t size = l->floats ? 4 : 1;
   itg_col *columns = scratch;
   const itg_col *held[ITG_COLS];
@@ -151,7 +183,7 @@ void itg_conv(const itg_window *l, const int8_t *w, const int32_t *bias, const f
             if (plain) {
               usual(l, w, bias, scale, held, k, rows, at);
             } else {
-              any(l, w, bias, scale, w_zero, held, k, rows, at);
+              any(l, w, bias, scale, w_zero, more, held, k, rows, y, at);
             }
             at += count * l->oc * size;
             count = 0;
@@ -159,7 +191,7 @@ void itg_conv(const itg_window *l, const int8_t *w, const int32_t *bias, const f
         }
       }
     }
-    if (count) any(l, w, bias, scale, w_zero, held, k, rows, at);
+    if (count) any(l, w, bias, scale, w_zero, more, held, k, rows, y, at);
     w += group_bytes(k, rows);
     bias += rows, scale += rows * l->per;
     if (w_zero) w_zero += rows;

@@ -58,6 +58,13 @@ void itg_mul(const itg_pair *l, const int8_t *a, const int8_t *b, int8_t *y) {
   rows(l, mul_row, 0, a, b, &y);
 }
 
+void itg_clip(int32_t n, float low, float high, const float *x, float *y) {
+  for (int32_t i = 0; i < n; i++) {
+    const float v = x[i] < low ? low : x[i];
+    y[i] = v > high ? high : v;
+  }
+}
+
 void itg_lookup(int32_t n, const uint8_t *table, const uint8_t *x, uint8_t *y) {
   for (int32_t i = 0; i < n; i++) y[i] = table[x[i]];
 }

@@ -24,9 +24,20 @@ typedef struct {
   int32_t per;                // 1: a scale per channel, 0: one for all
 } itg_window;
 
-// Weights are in the order that deploy writes for the chosen form; `w_zero` may be NULL.
+// What some convolutions do before they round, or instead: add a tensor of the result's shape (f32
+// to f32 results), look up table[clamp(rounded + y_zero, lo, hi) - lo].
+typedef struct {
+  const void *residual;
+  int32_t r_zero;
+  uint32_t r_flip;
+  float r_scale;
+  const uint8_t *table;
+  int32_t y_zero, lo, hi;
+} itg_more;
+
+// Weights are in the order that deploy writes for the chosen form; `w_zero` and `more` may be NULL.
 void itg_conv(const itg_window *l, const int8_t *w, const int32_t *bias, const float *scale,
-              const int16_t *w_zero, const int8_t *x, void *y, void *scratch);
+              const int16_t *w_zero, const itg_more *more, const int8_t *x, void *y, void *scratch);
 // One window that is the whole image: fully connected layers, for the form DSP.
 void itg_dense(const itg_window *l, const int8_t *w, const int32_t *bias, const float *scale,
                const int16_t *w_zero, const int8_t *x, void *y, void *scratch);
@@ -60,6 +71,7 @@ typedef struct {
 void itg_add(const itg_pair *l, const int8_t *a, const int8_t *b, int8_t *y);
 void itg_mul(const itg_pair *l, const int8_t *a, const int8_t *b, int8_t *y);
 
+void itg_clip(int32_t n, float low, float high, const float *x, float *y);
 void itg_lookup(int32_t n, const uint8_t *table, const uint8_t *x, uint8_t *y);
 void itg_quantize(int32_t n, float scale, int32_t zero, uint32_t flip, const float *x, int8_t *y);
 void itg_dequantize(int32_t n, float scale, int32_t zero, uint32_t flip, const int8_t *x, float *y);
