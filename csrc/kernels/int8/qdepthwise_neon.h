@@ -76,10 +76,8 @@ INLINE void add_one(int32x4_t *sum, int8x16_t x, int8x16_t w) {
 }
 
 INLINE void add_two(int32x4_t *sum, int8x16_t x, int8x16_t w, int8x16_t y, int8x16_t v) {
-  add_wide(
-      sum,
-      vmlal_s8(vmull_s8(vget_low_s8(x), vget_low_s8(w)), vget_low_s8(y), vget_low_s8(v)),
-      vmlal_high_s8(vmull_high_s8(x, w), y, v));
+  add_wide(sum, vmlal_s8(vmull_s8(vget_low_s8(x), vget_low_s8(w)), vget_low_s8(y), vget_low_s8(v)),
+           vmlal_high_s8(vmull_high_s8(x, w), y, v));
 }
 
 INLINE void add_sixteen(int32x4_t *sum, int8x16_t x, const int16_t *w) {
@@ -167,8 +165,8 @@ static void careful_pixel(const task *t, const block *b, const uint8_t *image, c
   any_pixel(b, at, n, !t->flip, to);
 }
 
-// The same for 3x3 windows: `line` is the first of its lines, as far as there is one, `x` the column
-// of its first tap.
+// The same for 3x3 windows: `line` is the first of its lines, as far as there is one, `x` the
+// column of its first tap.
 static void careful_3x3(const task *t, const block *b, const uint8_t *line, const uint8_t *stop,
                         int64_t y, int64_t x, int64_t down, const uint8_t *fill, uint8_t *to) {
   const itg_window *w = &t->d->w;
@@ -181,8 +179,7 @@ static void careful_3x3(const task *t, const block *b, const uint8_t *line, cons
   FOR_UNROLLED (3, int j = 0; j < 3; j++) {
     const bool inside = (uint64_t)(y + j * dy) < high;
     FOR_UNROLLED (3, int k = 0; k < 3; k++)
-      at[3 * j + k] =
-          inside && column[k] ? line + j * down + (x + k * dx) * channels : fill;
+      at[3 * j + k] = inside && column[k] ? line + j * down + (x + k * dx) * channels : fill;
   }
   if (b->n < 16)
     for (int k = 0; k < 9; k++)
