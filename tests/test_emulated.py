@@ -15,7 +15,9 @@ from tests.package import networks
 import intaglio
 
 ROOT = Path(__file__).parents[1]
-KERNELS = ("gemm", "winograd", "depthwise", "normalize", "reduce", "recurrent", "attention")
+FLOATS = ("gemm", "winograd", "depthwise", "normalize", "reduce", "recurrent", "attention")
+BYTES = ("int8", "quantized", "qgemm", "qcells", "quantize", "first_layers", "weight_zeros")
+KERNELS = (*FLOATS, *BYTES)
 
 
 def test_a_package_for_arm_is_refused_here():
