@@ -21,6 +21,8 @@ from intaglio.cpu_isa import BITS, NAMES, bits_of, name_of
         ("avx512-vbmi-bf16", 31, "avx512-vnni-bf16-vbmi"),
         ("armv7", 65536, "armv7"),
         ("rvv", 4096, "rvv"),
+        ("neon-dotprod", 768, "neon-dotprod"),
+        ("neon-i8mm", 1792, "neon-dotprod-i8mm"),  # which comes with dotprod
         ("avx512vnni", 7, "avx512-vnni"),  # older spellings
         ("avx512bf16", 11, "avx512-bf16"),
         ("avx512vbmi", 23, "avx512-vnni-vbmi"),

@@ -17,9 +17,12 @@ import intaglio
 from intaglio import dtypes
 
 ROOT = Path(__file__).parents[1]
-KERNELS = ("gemm", "winograd", "depthwise", "normalize", "reduce", "recurrent", "attention")
+FLOATS = ("gemm", "winograd", "depthwise", "normalize", "reduce", "recurrent", "attention")
+BYTES = (  # as the tests of kernels call them
+    *("int8", "quantized", "qgemm", "qwinograd", "qcells"),
+    *("quantize", "first_layers", "weight_zeros"),
+)
 MODELS = ("kws_ref_model", "pretrainedResnet_quant", "vww_96_int8", "ad01_int8")
-BYTES = ("qgemm", "qwinograd", "quantized", "qcells")  # as the tests of kernels call them
 
 
 @pytest.mark.parametrize("isa", ["neon", "armv7", "rvv"])
@@ -48,7 +51,7 @@ def test_a_network_on_an_emulated_machine(machine: str):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", emulated.MACHINES)
-@pytest.mark.parametrize("family", KERNELS + BYTES)
+@pytest.mark.parametrize("family", FLOATS + BYTES)
 def test_kernels_on_an_emulated_machine(machine: str, family: str):
     if why := emulated.why_not(machine):
         pytest.skip(why)

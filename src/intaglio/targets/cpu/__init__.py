@@ -9,6 +9,7 @@ from intaglio import native
 from intaglio.cpu_isa import bits_of
 from intaglio.errors import BadInput, option
 from intaglio.ir import Node
+from intaglio.rewrite import Rule
 from intaglio.targets import Target, replace
 from intaglio.targets.cpu.attention import BF16_ATTENTION
 from intaglio.targets.cpu.bf16 import BF16
@@ -120,7 +121,7 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
     fuse = (*CHANNEL_SHUFFLE_FUSE, *QDEPTHWISE_FUSE, *FUSE, *FUSE_INT8)
     fuse = (*fuse, *(RECURRENT_FUSE if precision == "f32" else ()))
     fuse = (*fuse, *(() if ~bits & VBMI else PIECEWISE_TABLES))
-    tiles = WINOGRAD_INT8_PAIRS if ~bits & VNNI else WINOGRAD_INT8
+    tiles: tuple[Rule, ...] = WINOGRAD_INT8_PAIRS if ~bits & VNNI else WINOGRAD_INT8
     if bits & NEON:
         tiles = ()  # products of bytes take fewer instructions than those of 16 bits
     dynamic = () if ~bits & VNNI else DYNAMIC_CONVOLUTIONS
