@@ -50,7 +50,7 @@ class Server:
         """Load or unload a model, where requests may."""
         if not self.settings.control:
             raise Refused(
-                403, "models are not loaded or unloaded by requests; start with --control"
+                403, "models are not loaded or unloaded by requests; start the server with control"
             )
         if action == "load" and parameters:
             raise bad_request(
@@ -157,7 +157,7 @@ def tls_context(settings: ServeSettings) -> ssl.SSLContext | None:
     """TLS 1.2 or newer with the server's certificate; None: plain HTTP."""
     if settings.certificate is None:
         if settings.client_authority is not None:
-            raise BadInput("--client-ca needs --certificate and --private-key")
+            raise BadInput("client certificates need TLS; give certificate and private_key too")
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
