@@ -308,7 +308,8 @@ def _offload(target: targets.Target, options: CompileOptions) -> list[passes.Pas
 
         work = partial(packaged.compile_programs, chip=chip)
         if options.precision and packaged.computes_floats(chip, options.precision):
-            floats = partial(packaged.lower_floats, target=target, precision=options.precision)
+            kind = options.precision
+            floats = partial(packaged.lower_floats, target=target, precision=kind)
             program = passes.Pass("program", lambda graph, _: work(graph), finds="programs")
             return [passes.Pass("lower floats", lambda graph, _: floats(graph)), program]
     else:
