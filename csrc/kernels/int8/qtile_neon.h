@@ -55,8 +55,8 @@ INLINE void weights_at(const int N, const int8_t *from, int8x16_t *w) {
 // ---- sums ---------------------------------------------------------------------------------------
 #if defined(ISA_dotprod)
 // Adds the products of group `lane` of the 16 bytes of each row.
-INLINE void add_lane(const int M, const int N, row_sums *sum, const int8x16_t *x, const int8_t *from,
-                     const int LANE) {
+INLINE void add_lane(const int M, const int N, row_sums *sum, const int8x16_t *x,
+                     const int8_t *from, const int LANE) {
   int8x16_t w[4];
   weights_at(N, from, w);
   FOR_UNROLLED (6, int m = 0; m < M; m++)
@@ -209,15 +209,15 @@ INLINE void start(const int M, const int N, const span *s, const itg_qrow *rows,
 #endif
 
 typedef void (*tile_fn)(const itg_qproduct *p, const span *s, const itg_qrow *rows);
-#define TILE(M, N, FLIP)                                                                    \
-  static void tile_##M##x##N##_##FLIP(const itg_qproduct *p, const span *s,                 \
-                                      const itg_qrow *rows) {                               \
-    const uint8_t *row[MOST_ROWS];                                                          \
-    FOR_UNROLLED (6, int m = 0; m < M; m++) row[m] = rows[m].x;                             \
-    row_sums sum[MOST_ROWS];                                                                \
-    start(M, N, s, rows, p->w_zero != NULL, sum);                                           \
-    sum_taps(M, N, FLIP, p, s, row, sum);                                                   \
-    finish(M, N, p, s, rows, sum, M);                                                       \
+#define TILE(M, N, FLIP)                                                    \
+  static void tile_##M##x##N##_##FLIP(const itg_qproduct *p, const span *s, \
+                                      const itg_qrow *rows) {               \
+    const uint8_t *row[MOST_ROWS];                                          \
+    FOR_UNROLLED (6, int m = 0; m < M; m++) row[m] = rows[m].x;             \
+    row_sums sum[MOST_ROWS];                                                \
+    start(M, N, s, rows, p->w_zero != NULL, sum);                           \
+    sum_taps(M, N, FLIP, p, s, row, sum);                                   \
+    finish(M, N, p, s, rows, sum, M);                                       \
   }
 #if defined(ISA_i8mm)  // the other numbers of rows are multiplied in pairs
 #define EACH(T, N, FLIP) T(1, N, FLIP)
@@ -239,7 +239,8 @@ PAIRED(2, 1)
 
 static void run_pairs(const itg_qproduct *p, const span *s, const itg_qrow *rows, int m, bool few,
                       bool flip) {
-#define PAIRED_ENTRY(N, FLIP) {pairs_1x##N##_##FLIP, pairs_2x##N##_##FLIP, pairs_3x##N##_##FLIP}
+#define PAIRED_ENTRY(N, FLIP) \
+  { pairs_1x##N##_##FLIP, pairs_2x##N##_##FLIP, pairs_3x##N##_##FLIP }
   static const pairs_fn all[2][2][MOST_PAIRS] = {{PAIRED_ENTRY(4, 0), PAIRED_ENTRY(4, 1)},
                                                  {PAIRED_ENTRY(2, 0), PAIRED_ENTRY(2, 1)}};
   all[few][flip][(m + 1) / 2 - 1](p, s, rows, m);
@@ -271,7 +272,7 @@ void itg_qtile(ITG_QTILE_ARGS) {
   s.plain = p->end->kind == ITG_Q_BYTES && !p->end->residual && !p->end->table;
   if (p->end->kind == ITG_Q_BYTES) s.end = vq_end_of(p->end);
   const bool few = columns <= 8, flip = !p->flip;
-#define ENTRY(M, N, FLIP) [M - 1] = tile_##M##x##N##_##FLIP,
+#define ENTRY(M, N, FLIP) tile_##M##x##N##_##FLIP,
   static const tile_fn tiles[2][2][MOST_ROWS] = {{{EACH(ENTRY, 4, 0)}, {EACH(ENTRY, 4, 1)}},
                                                  {{EACH(ENTRY, 2, 0)}, {EACH(ENTRY, 2, 1)}}};
   const int64_t count = (n + MOST_ROWS - 1) / MOST_ROWS;
