@@ -151,6 +151,6 @@ def test_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
         raise MemoryError
 
     with intaglio.open(intaglio.compile(image_net())) as session:
-        monkeypatch.setattr("intaglio.array_addresses.np.empty", empty)
+        monkeypatch.setattr("intaglio.direct_run._empty", empty)
         with pytest.raises(RunError, match="not enough memory for the inputs and outputs, 0 MiB"):
             session.run({"image": X})

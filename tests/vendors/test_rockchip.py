@@ -13,12 +13,12 @@ from tests.npu.chips.rockchip import layers
 from tests.shared_models import SHARED
 
 from intaglio.npu.chips.rockchip import packing, scaling
-from intaglio.npu.chips.rockchip.convolution import (
+from intaglio.npu.chips.rockchip.convolution import encode
+from intaglio.npu.chips.rockchip.geometry import (
     ATOM,
     MOST_KERNEL_BYTES,
     Added,
     Convolution,
-    encode,
     entry_channels,
     round_up,
     surface_pixels,

@@ -3,7 +3,8 @@
 import numpy as np
 
 from intaglio.npu.chips.rockchip import packing, scaling
-from intaglio.npu.chips.rockchip.convolution import ATOM, encode, entry_channels, round_up
+from intaglio.npu.chips.rockchip.convolution import encode
+from intaglio.npu.chips.rockchip.geometry import ATOM, entry_channels, round_up
 from intaglio.npu.chips.rockchip.simulate import Machine, placed
 
 

@@ -8,7 +8,8 @@ from tests.npu.chips.rockchip import layers
 
 from intaglio.errors import BadFile, Unsupported
 from intaglio.npu.chips.rockchip import scaling
-from intaglio.npu.chips.rockchip.convolution import Added, Convolution, encode, split, why_not
+from intaglio.npu.chips.rockchip.convolution import encode
+from intaglio.npu.chips.rockchip.geometry import Added, Convolution, split, why_not
 from intaglio.npu.chips.rockchip.simulate import Machine, placed
 from intaglio.npu.chips.rockchip.words import Word
 

@@ -13,20 +13,18 @@ import numpy as np
 from intaglio.errors import BadFile, Unsupported
 from intaglio.ir import Array
 from intaglio.npu.chips.rockchip import scaling
-from intaglio.npu.chips.rockchip.convolution import (
-    ADDS,
-    ALONE,
+from intaglio.npu.chips.rockchip.geometry import (
     ATOM,
     BANK_BYTES,
     BANK_ENTRIES,
     BANKS,
     CHANNEL_BYTES,
-    CONVOLUTION_BLOCKS,
     PICTURE_BYTES,
     entry_channels,
     round_up,
 )
 from intaglio.npu.chips.rockchip.registers import registers
+from intaglio.npu.chips.rockchip.settings import ADDS, ALONE, CONVOLUTION_BLOCKS
 from intaglio.npu.chips.rockchip.words import ENABLE, NUMBERS, Word
 
 INPUT, WEIGHTS, CHANNELS, OUTPUT = 0x1070, 0x1110, 0x5020, 0x4020  # registers that hold addresses

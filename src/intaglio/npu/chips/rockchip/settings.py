@@ -1,0 +1,177 @@
+"""The registers of one task of a convolution, in the order of the vendor's compiler."""
+
+from __future__ import annotations
+
+from intaglio.npu.chips.rockchip.geometry import (
+    ATOM,
+    BANKS,
+    Added,
+    Convolution,
+    Rows,
+    round_up,
+    row_entries,
+    rows_that_fit,
+)
+from intaglio.npu.chips.rockchip.words import ENABLE
+
+ALONE, ADDS = 0x383, 0x904202C0  # EW_CFG: no second map, or a map of bytes that is added
+CONVOLUTION_BLOCKS = 0x1D  # CNA, CORE, DPU and DPU_RDMA
+
+
+def settings(conv: Convolution, rows: Rows, banks: int, reuse: bool) -> list[tuple[str, int, int]]:
+    """Block, register and value, in the order of the vendor's compiler."""
+    buffer = reuse << 13 | (BANKS - banks) << 4 | banks
+    mode = 3 if conv.depthwise else 0
+    if conv.picture:  # non-aligned reads, rows without groups, and the format of a pixel
+        mode = 3 << 29 | (7 + conv.channels) << 12
+    return [
+        ("CNA", 0x1040, buffer),
+        ("CNA", 0x1104, 0),
+        ("CNA", 0x1100, 0),
+        ("CNA", 0x100C, mode),
+        ("DPU", 0x4004, 0xE),  # registers of two tasks in turn
+        ("DPU_RDMA", 0x5004, 0xE),
+        *_input(conv, rows, banks, buffer, mode),
+        *_sums(conv, rows),
+        *_bytes(conv, rows),
+        *_reads(conv, rows),
+        ("PC", 0x0010, 0),
+        ("PC", 0x0014, 0),
+        ("SYNC", 0x0000, 0),
+        ("ENABLE", ENABLE, CONVOLUTION_BLOCKS),
+    ]
+
+
+def _input(
+    conv: Convolution, rows: Rows, banks: int, buffer: int, mode: int
+) -> list[tuple[str, int, int]]:
+    (ky, kx), (sy, sx), (dy, dx) = conv.kernel, conv.strides, conv.dilations
+    size = conv.width << 16 | rows.count
+    real = (conv.channels - 1) % 64 if not conv.picture else conv.channels - 1
+    kernels = 1 if conv.depthwise else round_up(conv.outputs, 2)
+    grains = min(rows.count + ky + conv.pads[0], rows_that_fit(conv, banks))
+    if conv.picture:
+        entries, line = rows.count * conv.width, conv.width
+    else:
+        entries, line = row_entries(conv), 4 * conv.width
+    surface = (conv.in_surface or conv.height * conv.width) - line
+    zero = conv.zero_in & 0xFFFFFFFF
+    if conv.depthwise:  # in both bytes of 16 bits
+        zero = (conv.zero_in & 0xFF) * 0x101 | (0xFFFF0000 if conv.zero_in < 0 else 0)
+    return [
+        ("CNA", 0x100C, mode),
+        ("CNA", 0x1010, grains << 4),
+        ("CNA", 0x1014, (dy - 1) << 21 | (dx - 1) << 16 | sy << 3 | sx),
+        ("CNA", 0x1020, size),
+        ("CNA", 0x1024, real << 16 | conv.stored_channels),
+        ("CNA", 0x1028, conv.out_width),
+        ("CNA", 0x102C, conv.out_width * rows.out_count),
+        ("CNA", 0x1030, kernels * conv.kernel_bytes),
+        ("CNA", 0x1034, conv.kernel_bytes),
+        ("CNA", 0x1038, kx << 24 | ky << 16 | kernels),
+        ("CNA", 0x1040, buffer),
+        ("CNA", 0x1044, entries),
+        ("CNA", 0x104C, 0xB),  # bytes are signed and not converted
+        *(("CNA", 0x1050 + 4 * i, 1 << 16) for i in range(4)),
+        ("CNA", 0x1060, 0),
+        ("CNA", 0x1064, 0),
+        ("CNA", 0x1068, conv.pads[1] << 4 | rows.pad_top),
+        ("CNA", 0x1070, 0),
+        ("CNA", 0x1074, 0),
+        ("CNA", 0x1078, 0xF000F),  # longest bursts
+        ("CNA", 0x107C, line),
+        ("CNA", 0x1080, surface & 0xFFFFFFF),
+        ("CNA", 0x1084, size),
+        ("CNA", 0x1088, conv.stored_channels),
+        ("CNA", 0x1100, 0),
+        ("CNA", 0x1104, 0),
+        ("CNA", 0x1110, 0),
+        *(("CNA", 0x1140 + 4 * i, 0) for i in range(16)),
+        ("CNA", 0x1180, 0),
+        ("CNA", 0x1184, zero),
+    ]
+
+
+def _sums(conv: Convolution, rows: Rows) -> list[tuple[str, int, int]]:
+    return [
+        ("CORE", 0x3010, 3 if conv.depthwise else 1),
+        ("CORE", 0x3014, (rows.out_count - 1) << 16 | conv.out_width - 1),
+        ("CORE", 0x3018, round_up(conv.outputs, conv.out_block) - 1),
+        ("CORE", 0x301C, 0),
+        ("CORE", 0x3030, 0),
+    ]
+
+
+def _bytes(conv: Convolution, rows: Rows) -> list[tuple[str, int, int]]:
+    """The DPU: bias, zero point and multiplier per channel, relu, scale, and the output."""
+    channels = round_up(conv.outputs, conv.out_block) - 1
+    surface = conv.out_surface * ATOM
+    return [
+        ("DPU", 0x400C, 0x1FC if conv.depthwise else 0x1E4),
+        ("DPU", 0x4010, 0xE0),
+        ("DPU", 0x4014, 0),
+        ("DPU", 0x4020, 0),
+        ("DPU", 0x4024, surface),
+        ("DPU", 0x4030, conv.out_width - 1),
+        ("DPU", 0x4034, rows.out_count - 1),
+        ("DPU", 0x4038, 0),
+        ("DPU", 0x403C, (conv.outputs - 1) << 16 | channels),
+        ("DPU", 0x4040, 0x20140),  # bias and multiplier from memory
+        ("DPU", 0x4044, 0),
+        ("DPU", 0x4048, 0xE01),  # multipliers have 14 bits behind the point
+        ("DPU", 0x404C, 0),
+        ("DPU", 0x4050, 0x36D if conv.depthwise else 0x125),
+        ("DPU", 0x4054, 0),
+        ("DPU", 0x4058, channels),
+        ("DPU", 0x405C, (rows.out_count - 1) << 16 | conv.out_width - 1),
+        ("DPU", 0x4060, 0x92 if conv.limit else 0x12 if conv.relu else 0x53),
+        ("DPU", 0x4064, 0),
+        ("DPU", 0x4068, 0),
+        ("DPU", 0x406C, conv.limit),
+        *_operand(conv.added),
+        ("DPU", 0x407C, 0),
+        ("DPU", 0x4080, conv.zero_out & 0xFFFFFFFF),
+        ("DPU", 0x4084, conv.scale),
+        ("DPU", 0x4088, conv.shift),
+        *(("DPU", 0x4090 + 4 * i, 0) for i in range(8)),
+        ("DPU", 0x40C0, surface * (4 if conv.depthwise else 2)),
+        ("DPU", 0x40C4, 0),
+        *(("DPU", 0x4100 + 4 * i, 0) for i in range(12)),
+    ]
+
+
+def _operand(added: Added | None) -> list[tuple[str, int, int]]:
+    if added is None:
+        return [("DPU", 0x4070, ALONE), ("DPU", 0x4074, 0), ("DPU", 0x4078, 1)]
+    return [
+        ("DPU", 0x4070, ADDS),
+        ("DPU", 0x4074, -added.zero & 0xFFFFFFFF),
+        ("DPU", 0x4078, added.shift << 16 | added.scale),
+    ]
+
+
+def _reads(conv: Convolution, rows: Rows) -> list[tuple[str, int, int]]:
+    """What the DPU reads: bias, zero point and multiplier of each channel, and a second map.
+
+    Two readers take turns at the blocks of channels of that map: each skips the other's block.
+    """
+    surface = conv.out_surface * ATOM
+    skipped = 2 * surface - rows.out_count * conv.out_width * ATOM if conv.added else 0
+    mode = 0x7D00 if conv.added else 0x7816 if conv.depthwise else 0x7810
+    return [
+        ("DPU_RDMA", 0x500C, conv.out_width - 1),
+        ("DPU_RDMA", 0x5010, rows.out_count - 1),
+        ("DPU_RDMA", 0x5014, round_up(conv.outputs, conv.out_block) - 1),
+        ("DPU_RDMA", 0x5018, 0),
+        ("DPU_RDMA", 0x501C, 0xE),
+        *(("DPU_RDMA", register, 0) for register in (0x5020, 0x5028, 0x502C)),
+        ("DPU_RDMA", 0x5034, 0x40000004 if conv.added else 1),
+        ("DPU_RDMA", 0x5038, 0),
+        ("DPU_RDMA", 0x5040, surface if conv.added else 0),
+        ("DPU_RDMA", 0x5044, mode),
+        ("DPU_RDMA", 0x5048, 0),
+        ("DPU_RDMA", 0x504C, skipped),
+        ("DPU_RDMA", 0x5064, 0),
+        ("DPU_RDMA", 0x5068, 0x1010101),
+        ("DPU_RDMA", 0x506C, skipped),
+    ]
