@@ -157,11 +157,12 @@ def _samples(
 def _limit(joined: Joined, names: Sequence[str]) -> None:
     """Keep the tensors with these names alone."""
     known = {v.name: v for v in joined.pairs}
+    listed = f"; without {option('tensors')} the table lists them"
     for name in names:
         if name not in known:
             raise BadInput(
                 f"no tensor that both models have is called '{name}'"
-                f"{did_you_mean(name, known) or '; the table without --tensor lists them'}"
+                f"{did_you_mean(name, known) or listed}"
             )
     if names:
         joined.pairs = {known[n]: joined.pairs[known[n]] for n in dict.fromkeys(names)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from intaglio import dtypes, ops
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, option
 from intaglio.interpret import interpret
 from intaglio.ir import Array, Graph, Node, Value, detach
 from intaglio.ops.registry import REGISTRY
@@ -315,7 +315,8 @@ def feeds_for(graph: Graph, sample: Mapping[str, Array], golden: Graph) -> dict[
         if same_axes(v.shape, array.shape) is None:
             raise BadInput(
                 f"input '{v.name}' is {v.type}, '{source}' of the golden model has shape "
-                f"{'x'.join(map(str, array.shape))}; give both models the same size (--shape)"
+                f"{'x'.join(map(str, array.shape))}; give both models the same size "
+                f"({option('shapes')})"
             )
         array = turned(array, v.shape)
         q = v.type.quant

@@ -117,7 +117,7 @@ class MeanAP(Scorer):
         if self.predictor.decoder in (None, CLASSIFIER):
             self.predictor.require_decoder()
             raise BadInput(
-                "the model's outputs are class scores, no boxes; give --metric top1, or name "
+                "the model's outputs are class scores, no boxes; give the metric top1, or name "
                 f"the decoder: {option('decode', 'yolov8')}"
             )
         self.precision = AveragePrecision()

@@ -60,8 +60,8 @@ def read_truth(kind: str, folder: str | Path, labels: str | Path | None) -> Trut
 
 WHERE = {
     "class": "put pictures into a folder for each class, or add labels.csv (file,class)",
-    "boxes": "give annotations.json of COCO, or .txt files of YOLO in labels/, with --truth",
-    "mask": "give a folder of masks (.png) with the pictures' names, with --truth",
+    "boxes": "give annotations.json of COCO, or .txt files of YOLO in labels/, as the truth",
+    "mask": "give a folder of masks (.png) with the pictures' names, as the truth",
     "text": "add labels.csv with file,text",
 }
 Found = tuple[dict[Path, Any], list[str] | None]
