@@ -285,10 +285,11 @@ def _metadata(
         meta["choices"] = [d.to_dict() for d in decisions]
     if "partition" in found:
         meta["partition"] = found["partition"].to_dict()
-    if "partition" in found and options.npu_code == "own":
+    if "partition" in found:
         from intaglio.npu.metadata import describe
 
-        meta["npu"] = [describe(program) for program in found["programs"]]
+        own = options.npu_code == "own"
+        meta["npu"] = [describe(p) if own else p.about for p in found["programs"]]
     return meta
 
 
@@ -311,7 +312,8 @@ def _offload(target: targets.Target, options: CompileOptions) -> list[passes.Pas
             kind = options.precision
             floats = partial(packaged.lower_floats, target=target, precision=kind)
             program = passes.Pass("program", lambda graph, _: work(graph), finds="programs")
-            return [passes.Pass("lower floats", lambda graph, _: floats(graph)), program]
+            lower = passes.Pass("lower floats", lambda graph, _: floats(graph), finds="partition")
+            return [lower, program]
     else:
         from intaglio.npu.compile import compile_programs  # a CPU does not need it
 
