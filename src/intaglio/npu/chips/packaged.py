@@ -42,6 +42,11 @@ class ChipFile:
     about: dict[str, Any]  # layers and memory, as of programs of our own instruction set
 
 
+def has_files(chip: Chip) -> bool:
+    """Whether packages for a chip may hold files of it; a chip with other figures has none."""
+    return chip.name in (*CHIPS, *VARIANTS) and chip.name != "sg2260"
+
+
 def target_of(given: Target) -> Target:
     """A target whose NPU parts are what the chip's encoder can write."""
     chip = given.chip
@@ -101,6 +106,7 @@ def _file(body: Graph, chip: Chip, name: str) -> ChipFile:
         made.data = bmodel.write(made.model)
     program = made.schedule if isinstance(made, cv18xx.Compiled) else made.program
     about = describe(program) | {"commands": _layers(made.commands)}
+    about["memory"]["commands"] = len(made.data) - about["memory"]["weights"]  # of the chip
     return ChipFile(name, made.data, made.graph, about)
 
 

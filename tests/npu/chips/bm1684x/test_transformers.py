@@ -124,16 +124,64 @@ def test_reshapes_and_transposes_become_permutations(seed):
     assert other is not made
 
 
-def test_a_mask_of_each_query_is_refused():
+MASKS = ("none", "causal", "bool", "given", "each head")
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("shared", [1, 2])
+@pytest.mark.parametrize("mask", MASKS)
+def test_attention_with_masks_of_each_query_and_shared_heads(mask, shared, parts, monkeypatch):
+    """Causal masks, computed ones, and heads that share keys and values."""
+    heads, t, s, d = 4, 6, 8, 5
+    if parts > 1:
+        most = "intaglio.npu.chips.bm1684x.float_conversions.MOST_SCORES"
+        monkeypatch.setattr(most, t * s // parts)
+    q, k, v = (
+        Value(Type("f32", (1, n, rows, d)), name)
+        for n, rows, name in ((heads, t, "q"), (heads // shared, s, "k"), (heads // shared, s, "v"))
+    )
+    after = np.triu(np.ones((t, s), bool), s - t + 1)
+    given = []
+    if mask in ("given", "each head"):
+        given = [Value(Type("f32", (1, heads if mask == "each head" else 1, t, s)), "mask")]
+    kinds = {
+        "none": [],
+        "causal": [constant(np.where(after, -np.inf, 0).astype(np.float32))],
+        "bool": [constant(~after)],
+    }
+    y = ops.attention(q, k, v, *kinds.get(mask, given), scale=0.4, softcap=0.0)
+    graph = Graph([q, k, v, *given], [y], ["y"])
+    made = compile_bmodel(graph, CHIP, dtype="f32")
+    assert not made.lowered.before
+    rng = np.random.default_rng(0)
+    feeds = {x.name: rng.standard_normal(x.shape).astype(np.float32) for x in graph.inputs}
+    if given:
+        feeds["mask"] = np.broadcast_to(np.where(after, -1e4, 0), given[0].shape).astype(np.float32)
+    ports = {p.name: feeds[p.name].reshape(p.shape) for p in made.lowered.inputs}
+    assert equal_in_simulator(made, ports)
+    (found,) = intaglio.interpret(made.graph, ports).values()
+    (expected,) = intaglio.interpret(graph, feeds).values()
+    assert np.abs(found.ravel() - expected.ravel()).max() < 1e-5
+
+
+def test_a_causal_transformer_is_one_file():
     net = transformers.Transformer(0, 8, 16, 2)
     x = Value(Type("f32", (1, 8, 16)), "x")
     later = constant(np.triu(np.full((1, 1, 8, 8), -1e4, np.float32), 1))
     y = net.linear(net.attention(net.norm(x), later), 16)
     rng = np.random.default_rng(0)
     some = [{"x": rng.standard_normal(x.shape).astype(np.float32)} for _ in range(4)]
-    graph = intaglio.quantize(Graph([x], [y], ["y"]), some, target="bm1684x")
-    with pytest.raises(Unsupported, match=r"attention\): its mask is .* equal for all queries"):
-        compile_bmodel(graph, CHIP)
+    made = compile_bmodel(intaglio.quantize(Graph([x], [y], ["y"]), some, target="bm1684x"), CHIP)
+    assert {n.op for n, _ in made.lowered.after} <= {"reshape"}
+    assert equal_in_simulator(made, transformers.feeds_of(made.lowered, rng))
+
+
+def test_a_mask_that_does_not_fit_is_refused_by_name():
+    q, k, v = (Value(Type("f32", (2, 2, 4, 4)), name) for name in "qkv")
+    mask = Value(Type("f32", (1, 1, 4, 4)), "mask")
+    y = ops.attention(q, k, v, mask, scale=1.0, softcap=0.0)
+    with pytest.raises(Unsupported, match=r"attention\): its mask is .* of each sample"):
+        compile_bmodel(Graph([q, k, v, mask], [y], ["y"]), CHIP, dtype="f32")
 
 
 if __name__ == "__main__":

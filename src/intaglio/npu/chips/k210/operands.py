@@ -81,14 +81,22 @@ def name_of(node: Node | None) -> str:
     return node.origin or node.outputs[0].name or node.op
 
 
+ABSENT = {  # what is usual in networks that were made for other chips
+    "qlinear_mul": "the KPU does not multiply maps: use a network without squeeze-and-excite",
+    "qlinear_matmul": "its operands are computed; the KPU multiplies by constant weights",
+    "qlinear_softmax": "the KPU has no softmax: end the network before it",
+    "transpose": "the KPU keeps channels, rows and columns in this order",
+}
+
+
 def no_rule(node: Node) -> str:
     """Why an op without a rule is none of the KPU's."""
-    floats = [v for v in (*node.inputs, *node.outputs) if v is not None and v.dtype == "f32"]
+    maps = [v for v in (*node.inputs, *node.outputs) if v is not None and v.data is None]
     if node.op == "dequantize_linear":
         return "it turns bytes into floats"
-    if floats and node.op not in ("qlinear_conv",):
+    if any(v.dtype == "f32" for v in maps):
         return f"it computes {node.op} in floats; the KPU works on bytes: quantise it"
-    return f"the KPU has no {node.op}"
+    return ABSENT.get(node.op, f"the KPU has no {node.op}")
 
 
 def rectangle(pixels: int) -> tuple[int, int] | None:
