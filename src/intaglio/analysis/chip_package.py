@@ -15,7 +15,6 @@ from intaglio.package import Package
 from intaglio.package.vendor_files import OPS, ending_of
 from intaglio.passes.partition_report import OnCpu, Partition
 from intaglio.targets import chip as chips
-from intaglio.targets.chip import Chip
 
 READERS = {".bmodel": ("bm1684x", "bmodel"), ".cvimodel": ("cv18xx", "cvimodel")}
 

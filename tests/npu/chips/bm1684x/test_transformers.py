@@ -124,39 +124,18 @@ def test_reshapes_and_transposes_become_permutations(seed):
     assert other is not made
 
 
-MASKS = ("none", "causal", "bool", "given", "each head")
-
-
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("shared", [1, 2])
-@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("mask", transformers.MASKS)
 def test_attention_with_masks_of_each_query_and_shared_heads(mask, shared, parts, monkeypatch):
     """Causal masks, computed ones, and heads that share keys and values."""
-    heads, t, s, d = 4, 6, 8, 5
     if parts > 1:
         most = "intaglio.npu.chips.bm1684x.float_conversions.MOST_SCORES"
-        monkeypatch.setattr(most, t * s // parts)
-    q, k, v = (
-        Value(Type("f32", (1, n, rows, d)), name)
-        for n, rows, name in ((heads, t, "q"), (heads // shared, s, "k"), (heads // shared, s, "v"))
-    )
-    after = np.triu(np.ones((t, s), bool), s - t + 1)
-    given = []
-    if mask in ("given", "each head"):
-        given = [Value(Type("f32", (1, heads if mask == "each head" else 1, t, s)), "mask")]
-    kinds = {
-        "none": [],
-        "causal": [constant(np.where(after, -np.inf, 0).astype(np.float32))],
-        "bool": [constant(~after)],
-    }
-    y = ops.attention(q, k, v, *kinds.get(mask, given), scale=0.4, softcap=0.0)
-    graph = Graph([q, k, v, *given], [y], ["y"])
+        monkeypatch.setattr(most, 48 // parts)
+    graph = transformers.masked_attention(mask, shared)
     made = compile_bmodel(graph, CHIP, dtype="f32")
     assert not made.lowered.before
-    rng = np.random.default_rng(0)
-    feeds = {x.name: rng.standard_normal(x.shape).astype(np.float32) for x in graph.inputs}
-    if given:
-        feeds["mask"] = np.broadcast_to(np.where(after, -1e4, 0), given[0].shape).astype(np.float32)
+    feeds = transformers.masked_feeds(graph, np.random.default_rng(0))
     ports = {p.name: feeds[p.name].reshape(p.shape) for p in made.lowered.inputs}
     assert equal_in_simulator(made, ports)
     (found,) = intaglio.interpret(made.graph, ports).values()

@@ -25,9 +25,9 @@ def of_file(
     model: Bmodel,
     clock: float | None = None,
     ddr: float | None = None,
-    known: KnownLayers | None = None,
+    given: KnownLayers | None = None,
 ) -> Timed:
-    """The steps of a file; unknown layers are runs of commands that begin with a product or pool."""
+    """The steps of a file; layers that are not known begin with a product or a pool."""
     chip = timing.VARIANTS.get(model.chip)
     if chip is None:
         known = ", ".join(timing.VARIANTS)
@@ -46,10 +46,10 @@ def of_file(
         for stream, groups in zip(streams, cores, strict=False):
             for group in groups:
                 _append(stream, commands.decode(group.tiu, group.dma, form), form)
-    layers: list[LayerText] = known.layers if known else []
+    layers: list[LayerText] = given.layers if given else []
     for core, stream in enumerate(streams):
-        if known:
-            known.give(stream)
+        if given:
+            given.give(stream)
             continue
         _in_layers(stream, layers, f" of core {core}" if len(streams) > 1 else "")
     if len(streams) == 1:

@@ -17,15 +17,19 @@ def offset(v: Value) -> int:
     return 128 if v.dtype == "i8" else 0
 
 
-def byte_weights(w: Array, zero: Value | None) -> Array:
-    """Weights as bytes around 128."""
+def byte_weights(w: Array, zero: Value | None) -> tuple[Array, int]:
+    """Weights as bytes, and their zero point: 128 if they are signed bytes around it."""
     centred = w.astype(np.int32) - data(zero).astype(np.int32).reshape(-1, *[1] * (w.ndim - 1))  # type: ignore[arg-type]
-    if centred.size and not -128 <= centred.min() <= centred.max() <= 127:
+    low, high = (int(centred.min()), int(centred.max())) if centred.size else (0, 0)
+    if high - low > 255:
         raise Refused(
-            f"weights minus their zero points range from {centred.min()} to {centred.max()}; "
+            f"weights minus their zero points range from {low} to {high}; "
             "the KPU reads 8 bits with one zero point: quantise them symmetrically"
         )
-    return (centred + WEIGHT_ZERO).astype(np.uint8)
+    at = min(max(WEIGHT_ZERO, -low), 255 - high)
+    if not 0 <= at <= 255:
+        raise Refused(f"weights minus their zero points range from {low} to {high}, without 0")
+    return (centred + at).astype(np.uint8), at
 
 
 def factors(xs: Value | None, ws: Value | None, ys: Value | None, outputs: int) -> Array:
