@@ -61,7 +61,7 @@ def test_small_transformers_are_equal(chip, tmp_path):
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-def test_masks_of_each_query_and_shared_heads_are_equal(chip, tmp_path):
+def test_masks_shared_heads_and_tables_of_floats_are_equal(chip, tmp_path):
     of = targets.find(chip).chip
     files = {
         f"{mask.replace(' ', '_')}{shared}": compile_bmodel(
@@ -73,6 +73,11 @@ def test_masks_of_each_query_and_shared_heads_are_equal(chip, tmp_path):
         for mask in transformers.MASKS
         for shared in (1, 2)
     }
+    for dtype in ("i8", "u8"):
+        graph = transformers.table_of_floats(dtype)
+        files[f"table_{dtype}"] = compile_bmodel(
+            graph, of, firmware=FIRMWARE.get(chip), dtype="f32"
+        )
     assert not differences(files, tmp_path, chip)
 
 

@@ -143,6 +143,18 @@ def test_attention_with_masks_of_each_query_and_shared_heads(mask, shared, parts
     assert np.abs(found.ravel() - expected.ravel()).max() < 1e-5
 
 
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+def test_a_table_of_floats_is_a_sum_of_tables_of_bytes(dtype):
+    graph = transformers.table_of_floats(dtype)
+    made = compile_bmodel(graph, CHIP, dtype="f32")
+    assert {n.op for n, _ in made.lowered.after} <= {"reshape"}
+    feeds = transformers.feeds_of(made.lowered, np.random.default_rng(0))
+    assert equal_in_simulator(made, feeds)
+    (found,) = intaglio.interpret(made.graph, feeds).values()
+    (expected,) = intaglio.interpret(graph, {"x": feeds[made.lowered.inputs[0].name]}).values()
+    assert np.abs(np.sort(found.ravel()) - np.sort(expected.ravel())).max() < 1e-6
+
+
 def test_a_causal_transformer_is_one_file():
     net = transformers.Transformer(0, 8, 16, 2)
     x = Value(Type("f32", (1, 8, 16)), "x")

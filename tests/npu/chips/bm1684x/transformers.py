@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from tests.npu.chips.k210.quantized_cnn import Cnn
 
 import intaglio
 from intaglio import dtypes, ops
@@ -175,6 +176,14 @@ def text(tokens: int = 20, width: int = 64, heads: int = 2, depth: int = 2) -> G
         y = net.norm(ops.add(y, net.attention(y, away)))
         y = net.norm(ops.add(y, net.mlp(y)))
     return Graph([ids, mask], [y], ["features"])
+
+
+def table_of_floats(dtype: str) -> Graph:
+    """A table from bytes to floats between a convolution and a softmax over channels."""
+    net = Cnn(3, (1, 5, 9, 11), dtype)
+    table = np.random.default_rng(0).standard_normal(256).astype(np.float32)
+    y = ops.lookup(net.conv(net.input, 70), constant(table))
+    return Graph([net.input], [ops.softmax(y, axis=1)], ["y"])
 
 
 MASKS = ("none", "causal", "bool", "given", "each head")

@@ -15,7 +15,7 @@ import numpy as np
 from intaglio import ops
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.npu.chips.bm1684x import float_ops
-from intaglio.npu.chips.bm1684x.float_elementwise import ELEMENTWISE, with_constant
+from intaglio.npu.chips.bm1684x.float_elementwise import ELEMENTWISE, elementwise, with_constant
 from intaglio.npu.chips.bm1684x.float_products import PRODUCTS
 from intaglio.npu.chips.bm1684x.float_types import FloatTypes
 from intaglio.npu.chips.bm1684x.views import as_map, on_tpu, root_of
@@ -28,10 +28,13 @@ from intaglio.npu.lowering.data_movement import (
     slice_map,
     space_to_depth_map,
 )
-from intaglio.npu.ops import concat
+from intaglio.npu.lowering.elementwise import ordered
+from intaglio.npu.ops import concat, lut
 from intaglio.npu.ops.relayout import cut, join, repeat
+from intaglio.ops.quantized import BITS8
 
 MOST_SCORES = 300_000  # of an image of attention: with their softmax they take 2.4 MB
+TABLES = 3  # of bytes, whose sum has the precision of f32
 LARGE = 1e30  # instead of infinity in masks: differences of two stay finite
 
 
@@ -197,6 +200,33 @@ def _scale_of_table(table: Array) -> float:
     return float(np.float32(np.log(table[0] / table[k]) / k))
 
 
+def _lookup(node: Node, types: FloatTypes) -> Value:
+    """A table of floats as a sum of tables of bytes, each with the rest of the one before it."""
+    x, table = node.inputs
+    assert x is not None
+    if x.dtype not in BITS8 or table is None or table.data is None or x.type.dynamic:
+        raise Refused(f"it looks up {x.type}; bytes of fixed extents and a constant are possible")
+    entries, base = ordered(table.data.astype(np.float64), x.dtype)
+    if not np.isfinite(entries).all():
+        raise Refused("its table has numbers that are not finite")
+
+    def looked_up(m: Value) -> Value:
+        made, rest = None, entries
+        for _ in range(TABLES):
+            scale = float(np.float32(np.abs(rest).max() / 127)) or 1.0
+            bytes_ = np.clip(np.rint(rest / scale), -127, 127).astype(np.int8)
+            one = types.make(lut, m, constant(bytes_), base=base)
+            term = float_ops.dequantize(one, scale=scale, x_zero=0)
+            made = term if made is None else float_ops.arithmetic(made, term, kind="add")
+            rest = rest - bytes_.astype(np.float32) * np.float32(scale)
+            if not rest.any():
+                break
+        assert made is not None
+        return made
+
+    return elementwise(x.shape, [x], looked_up)
+
+
 def _concat(node: Node, types: FloatTypes) -> Value:
     out, dtype = node.outputs[0], _type_of(node, types)
     given = [_moves(v, types, dtype) for v in node.inputs]
@@ -259,6 +289,7 @@ CONVERSIONS: dict[str, Callable[[Node, FloatTypes], Value]] = {
     "qlinear_softmax": _qlinear_softmax,
     "concat": _concat,
     "slice": _slice,
+    "lookup": _lookup,
     "resize": _moved,
     "depth_to_space": _moved,
     "channel_shuffle": _moved,
