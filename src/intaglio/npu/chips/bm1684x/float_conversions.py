@@ -211,7 +211,8 @@ def _lookup(node: Node, types: FloatTypes) -> Value:
         raise Refused("its table has numbers that are not finite")
 
     def looked_up(m: Value) -> Value:
-        made, rest = None, entries
+        made: Value | None = None
+        rest = entries
         for _ in range(TABLES):
             scale = float(np.float32(np.abs(rest).max() / 127)) or 1.0
             bytes_ = np.clip(np.rint(rest / scale), -127, 127).astype(np.int8)
