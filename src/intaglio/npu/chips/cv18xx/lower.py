@@ -23,6 +23,7 @@ from intaglio.npu.chips.cv18xx.product import of_product
 from intaglio.npu.chips.cv18xx.repeat_channel import repeat_single_channels
 from intaglio.npu.chips.cv18xx.signed import as_signed
 from intaglio.npu.chips.cv18xx.split import split_wide_means
+from intaglio.npu.chips.input_layout import transpose_inputs_first
 from intaglio.npu.lowering.builder import integer, is_npu, scale_of
 from intaglio.npu.lowering.target import npu_target
 from intaglio.ops.registry import REGISTRY
@@ -63,6 +64,7 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     # split_wide_means cuts what is larger than local memory
     target = npu_target(replace(chip, sram=MOST_PARTS * chip.sram), also=limits.why_not)
     passes.run(graph, passes.neutral(), level)
+    transpose_inputs_first(graph)
     split_depthwise_phases(graph)
     split_large_scales(graph)
     passes.run(graph, passes.offload(target)[:1], level)

@@ -10,6 +10,7 @@ from intaglio import passes
 from intaglio.errors import BadFile, BadInput, option
 from intaglio.files import write_atomically
 from intaglio.ir import Graph
+from intaglio.npu.chips.input_layout import transpose_inputs_first
 from intaglio.npu.chips.k210 import kmodel3, kmodel5
 from intaglio.npu.chips.k210.cut import Lowered, lower
 from intaglio.npu.chips.k210.emit import Emitter
@@ -51,6 +52,7 @@ def compile_kmodel(graph: Graph, version: int = 5, level: int = 3) -> Compiled:
     require_quantised(graph, "k210")
     graph = graph.copy()
     passes.run(graph, passes.neutral(), level)
+    transpose_inputs_first(graph)
     lowered = lower(graph)
     if version == 3:
         scales = [(p.scale, p.zero) for p in lowered.outputs]
