@@ -111,6 +111,7 @@ class Model:
                 target=npu_target(chip),
                 cores=what.cores,
                 by_layer=self._is_serial(chip) or self.by_layer,
+                npu_code="own",
             )
             self._made[key] = result, chip
         return self._made[key]

@@ -17,6 +17,7 @@ from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Value, constant
 from intaglio.npu.chips.cv18xx import average, limits, ops
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution, of_sum
+from intaglio.npu.chips.cv18xx.large_scales import split_large_scales
 from intaglio.npu.chips.cv18xx.phases import fill_lanes, split_depthwise_phases
 from intaglio.npu.chips.cv18xx.product import of_product
 from intaglio.npu.chips.cv18xx.repeat_channel import repeat_single_channels
@@ -25,6 +26,7 @@ from intaglio.npu.chips.cv18xx.split import split_wide_means
 from intaglio.npu.lowering.builder import integer, is_npu, scale_of
 from intaglio.npu.lowering.target import npu_target
 from intaglio.ops.registry import REGISTRY
+from intaglio.passes.partition_report import CONSEQUENCES, IN_A_PACKAGE
 from intaglio.targets import Target
 from intaglio.targets.chip import Chip
 
@@ -62,10 +64,11 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     target = npu_target(replace(chip, sram=MOST_PARTS * chip.sram), also=limits.why_not)
     passes.run(graph, passes.neutral(), level)
     split_depthwise_phases(graph)
+    split_large_scales(graph)
     passes.run(graph, passes.offload(target)[:1], level)
     graph.tidy()
     before, chosen, after = _parts(list(graph.nodes()))
-    if not chosen or any(REGISTRY[n.op].macs(n) for n in after):
+    if not chosen or any(REGISTRY[n.op].macs(n) for n in (*before, *after)):
         _refuse(chip, target, before, chosen, after)
     read, results = _boundary(graph, chosen)
     names = dict(zip(graph.outputs, graph.output_names, strict=True))
@@ -125,10 +128,13 @@ def _refuse(
         for n in reversed(after):
             if n in needed or REGISTRY[n.op].macs(n):
                 needed.update(v.producer for v in n.inputs if v is not None and v.producer)
-        stay = [n for n in after if not is_npu(n) and (n in needed or REGISTRY[n.op].macs(n))]
+        stay = [n for n in before if REGISTRY[n.op].macs(n)]
+        stay += [n for n in after if not is_npu(n) and (n in needed or REGISTRY[n.op].macs(n))]
         what = "these ops before or among its convolutions stay on the CPU"
-    named = [f"{n.origin or n.outputs[0].name} ({n.op}): {_why(target, n)}" for n in stay]
+    causes = [n for n in stay if n.op not in CONSEQUENCES] or stay
+    named = [f"{n.origin or n.outputs[0].name or n.op} ({n.op}): {_why(target, n)}" for n in causes]
     rest = f"; and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    rest += f"; {IN_A_PACKAGE}" if chosen else ""
     raise Unsupported(f"{chip.name}: {what}: {'; '.join(named[:MOST_NAMED]) or 'none'}{rest}")
 
 
