@@ -1,4 +1,4 @@
-// The register tile of 8-bit products for 64-bit ARM: M rows by one panel, of which N vectors of
+// The register tile of 8-bit products for ARM: M rows by one panel, of which N vectors of
 // four columns have any. Products are of signed bytes (qvec_neon.h). Included by qtile.c.
 //
 //   i8mm      sum[pair][v]: two rows by two columns, of which smmla adds products of eight bytes
@@ -12,6 +12,8 @@
 enum { MOST_ROWS = 6 };
 #elif defined(ISA_dotprod)
 enum { MOST_ROWS = 5 };  // 20 sums, 5 inputs and 4 weights: six rows spilled
+#elif defined(ISA_armv7)
+enum { MOST_ROWS = 1 };  // of 16 registers, 8 are sums
 #else
 enum { MOST_ROWS = 2 };
 #endif
@@ -224,7 +226,7 @@ typedef void (*tile_fn)(const itg_qproduct *p, const span *s, const itg_qrow *ro
     sum_taps(M, N, FLIP, p, s, row, sum);                                   \
     finish(M, N, p, s, rows, sum, M);                                       \
   }
-#if defined(ISA_i8mm)  // the other numbers of rows are multiplied in pairs
+#if defined(ISA_i8mm) || defined(ISA_armv7)  // i8mm multiplies other numbers of rows in pairs
 #define EACH(T, N, FLIP) T(1, N, FLIP)
 #elif defined(ISA_dotprod)
 #define EACH(T, N, FLIP) T(1, N, FLIP) T(2, N, FLIP) T(3, N, FLIP) T(4, N, FLIP) T(5, N, FLIP)
