@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 GROUPS = {
     "Network": "--host --port --grpc-port --no-grpc --token --certificate --private-key "
     "--client-ca --max-body",
-    "Models": "--name --batch --versions --control --threads --instances",
+    "Models": "--name --batch --versions --control --candidates --threads --instances",
+    "Shadow": "--shadow --shadow-percent",
     "Queue": "--max-queue --max-delay --preferred --deadline --sequence-idle",
 }
 
@@ -28,6 +29,7 @@ OWN = {  # options that are not for reading models
     "host", "port", "grpc_port", "no_grpc", "token", "certificate", "private_key", "client_ca",
     "max_body", "name", "batch", "versions", "control", "threads", "instances", "max_queue",
     "max_delay", "preferred", "deadline", "sequence_idle", "drain", "stop", "log_requests",
+    "candidates", "shadow", "shadow_percent",
 }  # fmt: skip
 
 
@@ -84,6 +86,18 @@ OWN = {  # options that are not for reading models
     help="Versions that are served: latest, latest:N, all, or numbers: 1,3.",
 )
 @click.option("--control", is_flag=True, help="Let requests load and unload models.")
+@click.option("--candidates", is_flag=True, help="Also serve candidates: a server for rollouts.")
+@click.option(
+    "--shadow", metavar="URL", help="Send copies of requests to this server, and compare."
+)
+@click.option(
+    "--shadow-percent",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Share of requests that are copied; a rollout changes it for its model.",
+)
 @click.option(
     "--threads",
     default=0,
@@ -179,6 +193,8 @@ def command(source: str, **given: Any) -> None:
         drain_s=given["drain"],
         stop_s=given["stop"],
         log_requests=given["log_requests"],
+        shadow=given["shadow"],
+        shadow_percent=given["shadow_percent"],
         model=model,
     )
     server.tls_context(settings)
@@ -211,7 +227,7 @@ def _repository(source: str, settings: ModelSettings, given: dict[str, Any]) -> 
     if path.is_dir() and not (path / "saved_model.pb").exists():
         if given["name"] or given["batch"] is not None:
             raise BadInput("--name and --batch are for single models; SOURCE is a repository")
-        return Repository(path, settings)
+        return Repository(path, settings, given["candidates"])
     repository = Repository(None, settings)
     name = given["name"] or path.stem
     if model_files.starts_as_package(source):

@@ -85,7 +85,7 @@ class GrpcService:
                 models = [found]
         rows = [m.statistics.plain(m.name, m.version) for m in models]
         for row in rows:
-            del row["memory_usage"], row["response_stats"]
+            del row["memory_usage"], row["response_stats"], row["latency"]
         return {"model_stats": rows}
 
     # ---- repository ----------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from intaglio.serve import infer_messages, model_metadata
 from intaglio.serve.page import PAGE, live_figures
 from intaglio.serve.refusals import Refused, bad_request
 from intaglio.serve.request_log import log
+from intaglio.serve.shadow import Copied, change_share
 
 if TYPE_CHECKING:
     from intaglio.serve.server import Server
@@ -77,7 +78,9 @@ class HttpApp:
         except Refused as e:
             status, headers, body = self._refusal(e, scope)
         except Exception as e:
-            log.error("internal error", path=path, error=repr(e), request_id=request_id.decode())
+            log.error(
+                "internal error", path=path, error=repr(e), request_id=request_id.decode("latin-1")
+            )
             status, headers, body = 500, [JSON_TYPE], _encode({"error": "internal error"})
         headers.append((b"content-length", b"%d" % len(body)))
         if request_id:
@@ -104,9 +107,15 @@ class HttpApp:
         outputs = await model.infer(inputs, request.parameters, client_gone(receive))
         head, tensors = infer_messages.answer(model, request, outputs)
         if tensors is None:
-            return [JSON_TYPE], head
-        length = (HEADER_LENGTH, b"%d" % len(head))
-        return [OCTETS, length], b"".join((head, *tensors))
+            headers, made = [JSON_TYPE], head
+        else:
+            headers = [OCTETS, (HEADER_LENGTH, b"%d" % len(head))]
+            made = b"".join((head, *tensors))
+        shadow = server.shadow
+        if shadow is not None and not named[1] and shadow.wants(model):
+            size = None if tensors is None else len(head)
+            shadow.copy(model.name, Copied(bytes(body), json_size, made, size))
+        return headers, made
 
     def _remembered(self, path: str) -> tuple[str, str] | None:
         parts = path.split("/")
@@ -171,6 +180,13 @@ class HttpApp:
                 parameters = _object(await self._body(receive)).get("parameters")
                 await server.control(action, name, parameters)
                 return _json({})
+            case ("POST", "v2", "repository", "models", name, "shadow"):
+                server.require_control()
+                return _json(
+                    change_share(
+                        server.shadow, repository, name, _object(await self._body(receive))
+                    )
+                )
             case ("GET" | "POST", "v2", *_):
                 raise Refused(404, f"there is no {path[:80]!r} here")
         raise Refused(404, f"there is no {method} {path[:80]!r} here")

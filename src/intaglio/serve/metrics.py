@@ -79,6 +79,14 @@ class Metrics:
                 failed.add_metric([m.name, m.version, reason], n)
         yield failed
         yield waiting
+        if self._server.shadow is not None:
+            copied = CounterMetricFamily(
+                "intaglio_shadow", "Copied requests, by result", labels=["model", "result"]
+            )
+            for name, counts in sorted(self._server.shadow.counts.items()):
+                for result, n in counts.items():
+                    copied.add_metric([name, result], n)
+            yield copied
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

@@ -22,6 +22,7 @@ from intaglio.serve.refusals import Refused, bad_request
 from intaglio.serve.repository import Repository
 from intaglio.serve.request_log import log
 from intaglio.serve.settings import ServeSettings
+from intaglio.serve.shadow import Shadow
 
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "statistics"]
 EXTENSIONS += ["schedule_policy", "sequence"]
@@ -35,6 +36,11 @@ class Server:
     def __init__(self, repository: Repository, settings: ServeSettings):
         self.repository, self.settings = repository, settings
         self.metrics = Metrics(self)
+        self.shadow = (
+            None
+            if settings.shadow is None
+            else Shadow(settings.shadow, settings.shadow_percent, settings.token)
+        )
         self.ready = False
         self.http_port = self.grpc_port = 0
         self._state = ServerState()
@@ -48,16 +54,20 @@ class Server:
 
     async def control(self, action: str, name: str, parameters: Any = None) -> None:
         """Load or unload a model, where requests may."""
-        if not self.settings.control:
-            raise Refused(
-                403, "models are not loaded or unloaded by requests; start the server with control"
-            )
+        self.require_control()
         if action == "load" and parameters:
             raise bad_request(
                 "a load request takes no parameters here: files and settings come from the "
                 "repository; publish the model first"
             )
         await (self.repository.load(name) if action == "load" else self.repository.unload(name))
+
+    def require_control(self) -> None:
+        """Refuse requests that change what is served, unless the server was started for them."""
+        if not self.settings.control:
+            raise Refused(
+                403, "models are not loaded or unloaded by requests; start the server with control"
+            )
 
     # ---- life ----------------------------------------------------------------------------------
     async def start(self) -> None:
@@ -137,6 +147,8 @@ class Server:
         with suppress(asyncio.TimeoutError):
             left = max(limit - asyncio.get_running_loop().time(), 1.0)
             await asyncio.wait_for(self.repository.close(), left)
+        if self.shadow is not None:
+            self.shadow.close()
         log.info("stopped")
 
 

@@ -89,6 +89,8 @@ class ServeSettings:
     drain_s: float = 0.0  # between "not ready" and the end of listening
     stop_s: float = 15.0  # for requests in flight after that
     log_requests: bool = False
+    shadow: str | None = None  # URL of a server that gets copies of requests
+    shadow_percent: float = 10.0  # of the requests; a rollout changes it for its model
     model: ModelSettings = field(default_factory=ModelSettings)
 
 

@@ -6,10 +6,8 @@ import time
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-LATENCY_BUCKETS = (
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
-    10.0,
-)  # fmt: skip
+DECADE = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0)  # a bucket is 26 % wide at most
+LATENCY_BUCKETS = (*(round(m * 10.0**e, 9) for e in range(-4, 1) for m in DECADE), 10.0)
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 STEP_S = 1.0  # of the traffic that the page shows
 STEPS = 60
@@ -148,4 +146,5 @@ class Statistics:
             ],
             "memory_usage": [],
             "response_stats": {},
+            "latency": {"seconds": self.latency.bounds, "counts": self.latency.counts},
         }
