@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 GROUPS = {
     "Network": "--host --port --grpc-port --no-grpc --token --certificate --private-key "
     "--client-ca --max-body",
-    "Models": "--name --batch --versions --control --candidates --threads --instances",
+    "Models": "--name --batch --versions --control --candidates --threads --instances --isolate",
     "Shadow": "--shadow --shadow-percent",
+    "Observability": "--log-requests --traces",
     "Queue": "--max-queue --max-delay --preferred --deadline --sequence-idle",
 }
 
@@ -29,7 +30,7 @@ OWN = {  # options that are not for reading models
     "host", "port", "grpc_port", "no_grpc", "token", "certificate", "private_key", "client_ca",
     "max_body", "name", "batch", "versions", "control", "threads", "instances", "max_queue",
     "max_delay", "preferred", "deadline", "sequence_idle", "drain", "stop", "log_requests",
-    "candidates", "shadow", "shadow_percent",
+    "candidates", "isolate", "traces", "shadow", "shadow_percent",
 }  # fmt: skip
 
 
@@ -112,6 +113,9 @@ OWN = {  # options that are not for reading models
     help="Runs of a model at the same time.",
 )
 @click.option(
+    "--isolate", is_flag=True, help="Run models in processes of their own; a crash ends only those."
+)
+@click.option(
     "--max-queue",
     default=256,
     show_default=True,
@@ -159,6 +163,7 @@ OWN = {  # options that are not for reading models
     help="Seconds that requests in flight get after SIGTERM.",
 )
 @click.option("--log-requests", is_flag=True, help="Log every request.")
+@click.option("--traces", metavar="URL", help="Send OpenTelemetry traces there (OTLP over HTTP).")
 @options.model_options
 def command(source: str, **given: Any) -> None:
     """Serve SOURCE over HTTP and gRPC: a repository, a package, or a model that is compiled first.
@@ -193,6 +198,7 @@ def command(source: str, **given: Any) -> None:
         drain_s=given["drain"],
         stop_s=given["stop"],
         log_requests=given["log_requests"],
+        traces=given["traces"],
         shadow=given["shadow"],
         shadow_percent=given["shadow_percent"],
         model=model,
@@ -208,6 +214,7 @@ def _model_settings(given: dict[str, Any]) -> ModelSettings:
     return ModelSettings(
         versions=_versions(given["versions"]),
         instances=given["instances"],
+        isolate=given["isolate"],
         threads=given["threads"],
         max_queue=given["max_queue"],
         max_delay_us=given["max_delay"],

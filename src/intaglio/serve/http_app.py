@@ -15,6 +15,7 @@ from intaglio.serve.page import PAGE, live_figures
 from intaglio.serve.refusals import Refused, bad_request
 from intaglio.serve.request_log import log
 from intaglio.serve.shadow import Copied, change_share
+from intaglio.serve.traces import Traced
 
 if TYPE_CHECKING:
     from intaglio.serve.server import Server
@@ -38,6 +39,7 @@ class HttpApp:
         self._server = server
         self._token = server.settings.token
         self._max_body = server.settings.max_body
+        self._traces = server.traces
         self._infer_paths: dict[str, tuple[str, str]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,6 +47,7 @@ class HttpApp:
             return
         started = perf_counter_ns()
         path, request_id = scope["path"], b""
+        traced = None if self._traces is None else Traced()
         try:
             size, json_size, encoding, token = -1, None, b"", b""
             for name, value in scope["headers"]:
@@ -73,7 +76,7 @@ class HttpApp:
                 body = await self._body(receive)
                 if encoding:
                     body = decompressed(body, encoding, self._max_body)
-                headers, body = await self._infer(model, body, json_size, receive)
+                headers, body = await self._infer(model, body, json_size, receive, traced)
                 status = 200
         except Refused as e:
             status, headers, body = self._refusal(e, scope)
@@ -85,6 +88,8 @@ class HttpApp:
         headers.append((b"content-length", b"%d" % len(body)))
         if request_id:
             headers.append((b"x-request-id", request_id))
+        if traced is not None and traced.model is not None:
+            self._trace(scope, started, status, request_id, traced)
         if self._server.settings.log_requests or status >= 500:
             self._log(scope, status, started, request_id)
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -92,7 +97,12 @@ class HttpApp:
 
     # ---- inference -----------------------------------------------------------------------------
     async def _infer(
-        self, named: tuple[str, str], body: bytes, json_size: int | None, receive: Receive
+        self,
+        named: tuple[str, str],
+        body: bytes,
+        json_size: int | None,
+        receive: Receive,
+        traced: Traced | None,
     ) -> tuple[Headers, bytes]:
         server = self._server
         model = server.repository.find(*named)
@@ -104,7 +114,9 @@ class HttpApp:
         except Refused as e:
             model.statistics.failed(e.reason)
             raise
-        outputs = await model.infer(inputs, request.parameters, client_gone(receive))
+        outputs = await model.infer(inputs, request.parameters, client_gone(receive), traced)
+        if traced is not None:
+            traced.ended = perf_counter_ns()
         head, tensors = infer_messages.answer(model, request, outputs)
         if tensors is None:
             headers, made = [JSON_TYPE], head
@@ -161,7 +173,7 @@ class HttpApp:
             case ("GET", "v2", "health", "live"):
                 return 200, [], b""
             case ("GET", "v2", "health", "ready"):
-                return (200 if server.ready else 503), [], b""
+                return (200 if server.is_ready() else 503), [], b""
             case ("GET", "metrics"):
                 kind, body = server.metrics.exposition()
                 return 200, [(b"content-type", kind)], body
@@ -198,10 +210,10 @@ class HttpApp:
         repository = self._server.repository
         if rest == ["ready"]:
             try:
-                repository.find(name, version)
+                alive = repository.find(name, version).alive
             except Refused as e:
                 return (503 if e.status == 503 else 404), [], b""
-            return 200, [], b""
+            return (200 if alive else 503), [], b""
         model = repository.find(name, version)
         match rest:
             case []:
@@ -226,6 +238,14 @@ class HttpApp:
         if e.status in (413, 499):
             headers.append((b"connection", b"close"))
         return e.status, headers, _encode({"error": str(e)})
+
+    def _trace(
+        self, scope: Scope, started: int, status: int, request_id: bytes, traced: Traced
+    ) -> None:
+        assert self._traces is not None
+        names = (b"traceparent", b"tracestate")
+        found = {n.decode(): v.decode("latin-1") for n, v in scope["headers"] if n in names}
+        self._traces.record(found, started, status, request_id.decode("latin-1"), traced)
 
     def _log(self, scope: Scope, status: int, started: int, request_id: bytes) -> None:
         log.info(

@@ -39,7 +39,7 @@ class Metrics:
     def collect(self) -> Iterator[Any]:
         models = self._server.repository.models()
         ready = GaugeMetricFamily("intaglio_ready", "1 while the server is ready")
-        ready.add_metric([], float(self._server.ready))
+        ready.add_metric([], float(self._server.is_ready()))
         yield ready
         refused = CounterMetricFamily(
             "intaglio_http_refused", "Requests refused, by reason", labels=["reason"]

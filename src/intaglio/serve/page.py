@@ -29,7 +29,7 @@ def live_figures(server: Server) -> dict[str, Any]:
                 "p99": _ms(s.latency.quantile(0.99)),
             }
         rows.append(row)
-    return {"ready": server.ready, "models": rows}
+    return {"ready": server.is_ready(), "models": rows}
 
 
 def _ms(seconds: float | None) -> float | None:

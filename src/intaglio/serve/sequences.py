@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from intaglio.serve.jobs import State
 from intaglio.serve.refusals import Refused, bad_request
-from intaglio.session import Session
 
 MAX_ID = 128  # characters of a sequence id
 
@@ -16,7 +17,7 @@ MAX_ID = 128  # characters of a sequence id
 class Sequence:
     """A stream of requests, with the session that carries its state."""
 
-    session: Session
+    session: State
     used: float
     running: int = 0
 
@@ -24,8 +25,8 @@ class Sequence:
 class Sequences:
     """All sequences of one version of a model, the longest idle first."""
 
-    def __init__(self, first: Session, limit: int, idle: float):
-        self._first, self._limit, self._idle_s = first, limit, idle
+    def __init__(self, make: Callable[[], State], limit: int, idle: float):
+        self._make, self._limit, self._idle_s = make, limit, idle
         self._known: OrderedDict[str, Sequence] = OrderedDict()
 
     def __len__(self) -> int:
@@ -41,7 +42,7 @@ class Sequences:
                 raise bad_request(f"sequence {key!r} starts anew while a request of it is running")
             if found is None:
                 self._make_room()
-                found = self._known[key] = Sequence(self._first.clone(), 0.0)
+                found = self._known[key] = Sequence(self._make(), 0.0)
             found.session.reset()
         elif found is None:
             raise bad_request(

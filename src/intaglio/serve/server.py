@@ -23,6 +23,7 @@ from intaglio.serve.repository import Repository
 from intaglio.serve.request_log import log
 from intaglio.serve.settings import ServeSettings
 from intaglio.serve.shadow import Shadow
+from intaglio.serve.traces import Traces
 
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "statistics"]
 EXTENSIONS += ["schedule_policy", "sequence"]
@@ -41,12 +42,17 @@ class Server:
             if settings.shadow is None
             else Shadow(settings.shadow, settings.shadow_percent, settings.token)
         )
+        self.traces = None if settings.traces is None else Traces(settings.traces)
         self.ready = False
         self.http_port = self.grpc_port = 0
         self._state = ServerState()
         self._listening: asyncio.Server | None = None
         self._grpc: Any = None
         self._stop = asyncio.Event()
+
+    def is_ready(self) -> bool:
+        """Whether models are loaded, none waits for a new process, and the server is not ending."""
+        return self.ready and all(m.alive for m in self.repository.models())
 
     def metadata(self) -> dict[str, Any]:
         """The answer to GET /v2."""
@@ -149,6 +155,8 @@ class Server:
             await asyncio.wait_for(self.repository.close(), left)
         if self.shadow is not None:
             self.shadow.close()
+        if self.traces is not None:
+            await asyncio.to_thread(self.traces.close)
         log.info("stopped")
 
 
