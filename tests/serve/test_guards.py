@@ -7,17 +7,8 @@ import pytest
 
 from intaglio.errors import BadInput
 from intaglio.serve.agreement import agree
-from intaglio.serve.guards import (
-    Limits,
-    Observed,
-    Side,
-    above,
-    difference,
-    enough,
-    judged,
-    quantile,
-)
-from intaglio.serve.statistics import LATENCY_BUCKETS, Histogram
+from intaglio.serve.guards import Limits, Observed, Side, above, difference, enough, judged
+from intaglio.serve.statistics import LATENCY_BUCKETS, Histogram, quantile
 
 
 def side(requests: int, errors: int = 0, ms: float = 2.0, spread: float = 0.1, seed: int = 0):

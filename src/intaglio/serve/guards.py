@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 
 from intaglio.arguments import whole_number
 from intaglio.errors import BadInput, did_you_mean
+from intaglio.serve.statistics import quantile
 
 GUARDS = ("p99", "errors", "agreement")
 SIGMAS = 3.0  # by which a count may be above its expectation by chance
@@ -120,19 +121,6 @@ def _agreement(now: Observed, limits: Limits) -> str | None:
     if not _exceeds(now.different, n, 1 - limits.min_agreement / 100):
         return None
     return f"{now.same / n:.1%} of {n} answers agree; the limit is {limits.min_agreement:g} %"
-
-
-def quantile(bounds: Sequence[float], counts: Sequence[int], share: float) -> float | None:
-    """The value below which a share of the counted values lie."""
-    left = share * sum(counts)
-    if not left:
-        return None
-    low = 0.0
-    for high, n in zip(bounds, counts, strict=False):
-        if n and left <= n:
-            return low + (high - low) * left / n
-        left, low = left - n, high
-    return low
 
 
 def above(bounds: Sequence[float], counts: Sequence[int], limit: float) -> float:

@@ -17,10 +17,11 @@ from typing import Any
 
 from intaglio.errors import BadInput, IntaglioError
 from intaglio.serve.gateway import CANARY, FULL_WEIGHT, MODEL_BACKEND, STABLE
-from intaglio.serve.guards import Limits, Observed, Side, difference, enough, judged, quantile
+from intaglio.serve.guards import Limits, Observed, Side, difference, enough, judged
 from intaglio.serve.haproxy_socket import HaproxySocket, ProxyServer, weights_of
 from intaglio.serve.publish import decide, newest_candidate, request_load
 from intaglio.serve.server_client import ask
+from intaglio.serve.statistics import quantile
 
 INTERVAL_S = 1.0
 PATIENCE = 10  # times hold_s until enough requests must have come
