@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import numpy as np
 from google.protobuf import json_format
+from google.protobuf.message import DecodeError
 
 from intaglio.errors import BadInput
 from intaglio.ir import Array
@@ -188,13 +189,14 @@ def _handler(server: Server, service: GrpcService, method: str) -> Any:
     guarded = token is not None and method not in OPEN_METHODS
     traces = server.traces if method == "ModelInfer" else None
 
-    async def answer(message: Any, context: Any) -> Any:
+    async def answer(message: bytes, context: Any) -> Any:
         try:
             if guarded:
                 assert token is not None
                 sent = dict(context.invocation_metadata() or ())
                 check_token(token, str(sent.get("authorization", "")))
-            found = await (call(message) if not traces else _traced(traces, call, message, context))
+            given = decoded(message, request)
+            found = await (call(given) if not traces else _traced(traces, call, given, context))
             if isinstance(found, dict):
                 return json_format.ParseDict(found, response())
             return found
@@ -211,10 +213,17 @@ def _handler(server: Server, service: GrpcService, method: str) -> Any:
             await context.abort(grpc.StatusCode.INTERNAL, "internal error")
 
     return grpc.unary_unary_rpc_method_handler(
-        answer,
-        request_deserializer=request.FromString,
-        response_serializer=response.SerializeToString,
+        answer, response_serializer=response.SerializeToString
     )
+
+
+def decoded(message: bytes, kind: Any) -> Any:
+    """The message in these bytes; Refused if it is none, where grpcio would log a traceback."""
+    try:
+        return kind.FromString(message)
+    except DecodeError:
+        name = kind.DESCRIPTOR.name
+        raise bad_request(f"the message of {len(message)} bytes is no {name}") from None
 
 
 async def _traced(traces: Traces, call: Any, message: Any, context: Any) -> Any:
@@ -244,15 +253,14 @@ def _stream_handler(server: Server, service: GrpcService) -> Any:
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(e))
         async for message in messages:
             try:
-                yield response(infer_response=await service.model_infer(message))
+                given = decoded(message, CLASSES["ModelInferRequest"])
+                yield response(infer_response=await service.model_infer(given))
             except Refused as e:
                 server.metrics.refused(e.reason)
                 yield response(error_message=str(e))
 
     return grpc.stream_stream_rpc_method_handler(
-        answers,
-        request_deserializer=CLASSES["ModelInferRequest"].FromString,
-        response_serializer=response.SerializeToString,
+        answers, response_serializer=response.SerializeToString
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import zlib
 from collections.abc import Awaitable, Callable
+from random import getrandbits
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ class HttpApp:
         self._token = server.settings.token
         self._max_body = server.settings.max_body
         self._traces = server.traces
+        self._names_requests = server.settings.log_requests or server.traces is not None
         self._infer_paths: dict[str, tuple[str, str]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,6 +89,9 @@ class HttpApp:
             status, headers, body = 500, [JSON_TYPE], _encode({"error": "internal error"})
         headers.append((b"content-length", b"%d" % len(body)))
         if request_id:
+            headers.append((b"x-request-id", request_id))
+        if not request_id and self._names_requests:
+            request_id = b"%016x" % getrandbits(64)
             headers.append((b"x-request-id", request_id))
         if traced is not None and traced.model is not None:
             self._trace(scope, started, status, request_id, traced)

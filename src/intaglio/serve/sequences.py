@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -28,6 +29,7 @@ class Sequences:
     def __init__(self, make: Callable[[], State], limit: int, idle: float):
         self._make, self._limit, self._idle_s = make, limit, idle
         self._known: OrderedDict[str, Sequence] = OrderedDict()
+        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._known)
@@ -52,6 +54,7 @@ class Sequences:
         found.used = time.monotonic()
         found.running += 1
         self._known.move_to_end(key)
+        self._wait()
         return key, found
 
     def end(self, key: str, sequence: Sequence, last: bool) -> None:
@@ -72,7 +75,19 @@ class Sequences:
             del self._known[key]
             oldest.session.close()
 
+    def _wait(self) -> None:
+        """Look for idle sequences later, without a request."""
+        if self._timer is None and self._known:
+            self._timer = asyncio.get_running_loop().call_later(self._idle_s, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self.sweep()
+        self._wait()
+
     def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         for sequence in self._known.values():
             sequence.session.close()
         self._known.clear()
