@@ -35,7 +35,7 @@ def command(
     \b
     intaglio publish model.itg repository     the next version of 'model'
     intaglio publish model.itg repository --load http://127.0.0.1:8000
-    intaglio publish model.itg repository --candidate          for intaglio rollout
+    intaglio publish model.itg repository --candidate    for intaglio rollout
     """
     from intaglio.serve.publish import publish, request_load
 

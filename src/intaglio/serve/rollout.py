@@ -77,7 +77,7 @@ class Rollout:
             version = newest_candidate(self.repository, self.model)
             if version is None:
                 raise BadInput(
-                    f"model '{self.model}' has no candidate; intaglio publish --candidate makes one"
+                    f"model '{self.model}' has no candidate; publish a version as one"
                 )
             stable, canary = self._servers()
             changed: list[ProxyServer] = list(canary)

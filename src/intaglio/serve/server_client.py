@@ -1,4 +1,4 @@
-"""Requests to a running server, for `publish --load` and rollouts."""
+"""Requests to a running server, for `intaglio publish` and rollouts."""
 
 from __future__ import annotations
 
