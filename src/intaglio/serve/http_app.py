@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from intaglio.serve import infer_messages, model_metadata
+from intaglio.serve.infer_messages import HEADER_LENGTH
 from intaglio.serve.page import PAGE, live_figures
 from intaglio.serve.refusals import Refused, bad_request
 from intaglio.serve.request_log import log
@@ -27,7 +28,6 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 JSON_TYPE = (b"content-type", b"application/json")
 OCTETS = (b"content-type", b"application/octet-stream")
-HEADER_LENGTH = b"inference-header-content-length"
 OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")  # without the token
 MAX_REQUEST_ID = 128
 _encode = msgspec.json.Encoder().encode

@@ -76,9 +76,7 @@ class Rollout:
         with self._alone():
             version = newest_candidate(self.repository, self.model)
             if version is None:
-                raise BadInput(
-                    f"model '{self.model}' has no candidate; publish a version as one"
-                )
+                raise BadInput(f"model '{self.model}' has no candidate; publish a version as one")
             stable, canary = self._servers()
             changed: list[ProxyServer] = list(canary)
             try:
