@@ -7,8 +7,10 @@ import threading
 from contextlib import ExitStack, contextmanager
 
 import pytest
+from click.testing import CliRunner
 from tests.serve.fleet import Clients, Fleet, needs_haproxy, ready, scores, until
 
+from intaglio.cli.rollout import command
 from intaglio.errors import BadInput
 from intaglio.serve.guards import Limits
 from intaglio.serve.haproxy_socket import HaproxySocket
@@ -156,8 +158,11 @@ def test_a_crashing_version_is_taken_back(fleet):
     with loaded(fleet, CRASH):
         scores((10, 20, 30)).save(fleet.folder / "crash.itg")
         publish(fleet.folder / "crash.itg", fleet.repository, "m", candidate=True)
-        outcome = rolled(fleet, guards=("p99", "errors"))
-        assert not outcome.accepted
-        assert "is down" in outcome.reason or "errors" in outcome.reason
+        options = f"--socket {fleet.socket} --canary 10 --hold 2 --guard p99,errors"
+        options += " --min-requests 60 --max-slower 20"
+        done = CliRunner().invoke(command, ["m", str(fleet.repository), *options.split()])
+        assert done.exit_code == 1, done.output
+        assert "version 2 of 'm' is taken back: at 10 %" in done.output
+        assert "is down" in done.output or "errors" in done.output
         assert names(fleet) == ["1", "2.rejected"]
         assert weights(fleet)[:2] == [100, 100]

@@ -50,8 +50,8 @@ class Limits:
         for name in self.guards:
             if name not in GUARDS:
                 raise BadInput(
-                    f"no guard is called '{name[:40]}'{did_you_mean(name, GUARDS)}; they are "
-                    f"{', '.join(GUARDS)}"
+                    f"no guard is called '{name[:40]}'; they are {', '.join(GUARDS)}"
+                    f"{did_you_mean(name, GUARDS)}"
                 )
         if not self.guards:
             raise BadInput(f"a rollout needs a guard; give some of {', '.join(GUARDS)}")
