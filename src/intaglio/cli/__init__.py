@@ -32,6 +32,8 @@ COMMANDS = {  # name -> line of the group's help; the module is imported when th
     "matmul": "Predict a matrix product on a chip: limits, layouts, time.",
     "serve": "Serve models over HTTP and gRPC (Open Inference Protocol).",
     "publish": "Put a package into a model repository as a new version.",
+    "gateway": "Write the HAProxy configuration in front of servers.",
+    "rollout": "Give a new version a share of the traffic; take it back if it is worse.",
     "update": "Give a package the weights of another training.",
     "weights": "Move weights out of a package, share them, or bring them back.",
     "encrypt": "Encrypt a package, so that only its key opens it.",

@@ -15,6 +15,7 @@ from intaglio.cli.serve_options import read_token
 @click.argument("repository", type=click.Path(file_okay=False))
 @click.option("--name", help="Name of the model [default: of the file].")
 @click.option("--version", type=int, help="Number of the version [default: the next].")
+@click.option("--candidate", is_flag=True, help="Only servers for candidates load it.")
 @click.option("--load", "url", metavar="URL", help="Ask the server there to load it.")
 @click.option("--token", metavar="FILE|env:NAME", help="Token for that server.")
 def command(
@@ -22,6 +23,7 @@ def command(
     repository: str,
     name: str | None,
     version: int | None,
+    candidate: bool,
     url: str | None,
     token: str | None,
 ) -> None:
@@ -33,13 +35,15 @@ def command(
     \b
     intaglio publish model.itg repository     the next version of 'model'
     intaglio publish model.itg repository --load http://127.0.0.1:8000
+    intaglio publish model.itg repository --candidate    for intaglio rollout
     """
     from intaglio.serve.publish import publish, request_load
 
     words = read_token(token)
     chosen = name or Path(package).stem
-    path = publish(package, repository, chosen, version)
-    fitted.echo(f"{path}: version {path.parent.name} of '{chosen}'")
+    path = publish(package, repository, chosen, version, candidate=candidate)
+    number, _, kind = path.parent.name.partition(".")
+    fitted.echo(f"{path}: {kind or 'version'} {number} of '{chosen}'")
     if url is not None:
         request_load(url, chosen, words)
         fitted.echo(f"{url} serves it")
