@@ -30,6 +30,7 @@ COMMANDS = {  # name -> line of the group's help; the module is imported when th
     "perf": "Predict the speed of a model on a chip, layer by layer.",
     "memory": "Show how a model uses the memories of a chip.",
     "matmul": "Predict a matrix product on a chip: limits, layouts, time.",
+    "split": "Cut a model between a device and a server, at the best tensor.",
     "serve": "Serve models over HTTP and gRPC (Open Inference Protocol).",
     "publish": "Put a package into a model repository as a new version.",
     "update": "Give a package the weights of another training.",
