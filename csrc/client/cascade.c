@@ -6,7 +6,7 @@
 #include "intaglio_client.h"
 
 enum { MAX_SENT = 32 };
-static const float BURST = 10;           // the budget is kept over ten requests, or over 1 / budget
+static const float BURST = 10;  // the budget is kept over ten requests, or over 1 / budget
 static const double SUM_TOLERANCE = .02;  // of probabilities of an int8 model
 
 struct itg_cascade {
@@ -109,7 +109,8 @@ itg_status itg_cascade_run(itg_cascade *c, itg_answer *answer) {
   }
   itg_view scores;
   if (status) return ITG_OK;  // the device's answer stands
-  if (itg_remote_output(c->remote, c->output, &scores) && itg_remote_output(c->remote, NULL, &scores))
+  if (itg_remote_output(c->remote, c->output, &scores) &&
+      itg_remote_output(c->remote, NULL, &scores))
     return ITG_OK;
   c->credit -= 1;
   answer->output = scores;

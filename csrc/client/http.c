@@ -1,3 +1,4 @@
+#define _GNU_SOURCE  // memmem
 #include "http.h"
 
 #include <errno.h>
@@ -146,9 +147,7 @@ static const char *read_answer(int fd, int64_t deadline, http_answer *a, bool *k
     if (why) return why;
     *begun = true;
     have += got;
-    head[have] = 0;
-    if (strlen(head) < have) return "the answer's header is no text";
-    end = strstr(head, "\r\n\r\n");
+    end = memmem(head, have, "\r\n\r\n", 4);
   }
   const size_t head_size = (size_t)(end + 4 - head);
   char *body = end + 4;
@@ -156,6 +155,7 @@ static const char *read_answer(int fd, int64_t deadline, http_answer *a, bool *k
   uint8_t first[MAX_HEAD];
   memcpy(first, body, early);
   end[2] = 0;
+  if (strlen(head) < head_size - 2) return "the answer's header is no text";
   if (strncmp(head, "HTTP/1.", 7) || head_size < 14) return "the answer is no HTTP";
   a->status = atoi(head + 9);
   const int64_t size = number_of(head, "Content-Length", -1);

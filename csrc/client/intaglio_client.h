@@ -26,9 +26,9 @@ typedef struct itg_remote_options {  // zero means the default
   const char *host;                  // name or address; resolved once, when created
   uint16_t port;                     // 0: 8000
   const char *model;
-  const char *token;      // NULL: none
-  uint32_t timeout_ms;    // of a whole request, with connecting; 0: 1000
-  uint64_t max_answer;    // bytes; 0: 16 MiB
+  const char *token;    // NULL: none
+  uint32_t timeout_ms;  // of a whole request, with connecting; 0: 1000
+  uint64_t max_answer;  // bytes; 0: 16 MiB
 } itg_remote_options;
 
 typedef struct itg_named {  // an input of a request
@@ -76,8 +76,9 @@ ITG_API void itg_cascade_destroy(itg_cascade *cascade);
 ITG_API itg_status itg_cascade_run(itg_cascade *cascade, itg_answer *answer);
 ITG_API const char *itg_cascade_error(const itg_cascade *cascade);
 
-// A model in two parts, as `intaglio split -o` writes it: `edge` runs edge.itg, the server cloud.itg;
-// `whole`, of whole.itg, answers while the link is down. Set the inputs of both sessions first.
+// A model in two parts, as `intaglio split -o` writes it: `edge` runs edge.itg, the server
+// cloud.itg; `whole`, of whole.itg, answers while the link is down. Set the inputs of both sessions
+// first.
 ITG_API itg_status itg_split_run(const itg_model *edge_model, itg_session *edge, itg_session *whole,
                                  itg_remote *remote, itg_answer *answer);
 

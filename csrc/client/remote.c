@@ -39,9 +39,9 @@ static const struct {
   const char *name;
   uint8_t dtype, size;
 } DATATYPES[] = {
-    {"FP32", ITG_F32, 4},  {"FP16", ITG_F16, 2},   {"BF16", ITG_BF16, 2},  {"FP64", ITG_F64, 8},
-    {"INT8", ITG_I8, 1},   {"UINT8", ITG_U8, 1},   {"INT16", ITG_I16, 2},  {"UINT16", ITG_U16, 2},
-    {"INT32", ITG_I32, 4}, {"UINT32", ITG_U32, 4}, {"INT64", ITG_I64, 8},  {"UINT64", ITG_U64, 8},
+    {"FP32", ITG_F32, 4},  {"FP16", ITG_F16, 2},   {"BF16", ITG_BF16, 2}, {"FP64", ITG_F64, 8},
+    {"INT8", ITG_I8, 1},   {"UINT8", ITG_U8, 1},   {"INT16", ITG_I16, 2}, {"UINT16", ITG_U16, 2},
+    {"INT32", ITG_I32, 4}, {"UINT32", ITG_U32, 4}, {"INT64", ITG_I64, 8}, {"UINT64", ITG_U64, 8},
     {"BOOL", ITG_BOOL, 1},
 };
 enum { N_DATATYPES = sizeof DATATYPES / sizeof *DATATYPES };
@@ -115,8 +115,8 @@ static itg_status unreachable(itg_remote *r, const char *words) {
 
 // The JSON part of a request; 0 if it cannot be written.
 static size_t describe(const itg_named *inputs, uint32_t count, char *to) {
-  size_t n = (size_t)snprintf(
-      to, MAX_TEXT, "{\"parameters\":{\"binary_data_output\":true},\"inputs\":[");
+  size_t n =
+      (size_t)snprintf(to, MAX_TEXT, "{\"parameters\":{\"binary_data_output\":true},\"inputs\":[");
   for (uint32_t i = 0; i < count; i++) {
     const itg_view *v = &inputs[i].value;
     const char *datatype = NULL;
@@ -124,8 +124,9 @@ static size_t describe(const itg_named *inputs, uint32_t count, char *to) {
       if (DATATYPES[d].dtype == v->dtype) datatype = DATATYPES[d].name;
     if (!datatype || !inputs[i].name || !plain(inputs[i].name, 128) || v->rank > ITG_MAX_RANK)
       return 0;
-    n += (size_t)snprintf(to + n, MAX_TEXT - n, "%s{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":[",
-                          i ? "," : "", inputs[i].name, datatype);
+    n +=
+        (size_t)snprintf(to + n, MAX_TEXT - n, "%s{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":[",
+                         i ? "," : "", inputs[i].name, datatype);
     for (int a = 0; a < v->rank && n < MAX_TEXT; a++)
       n += (size_t)snprintf(to + n, MAX_TEXT - n, "%s%lld", a ? "," : "", (long long)v->shape[a]);
     if (n < MAX_TEXT)
@@ -150,7 +151,8 @@ static const char *take(itg_remote *r, const rk_json *json, size_t *at, size_t *
   snprintf(o->name, sizeof o->name, "%s", name);
   uint64_t bytes = 0;
   for (int d = 0; d < N_DATATYPES; d++)
-    if (!strcmp(DATATYPES[d].name, type)) o->view.dtype = DATATYPES[d].dtype, bytes = DATATYPES[d].size;
+    if (!strcmp(DATATYPES[d].name, type))
+      o->view.dtype = DATATYPES[d].dtype, bytes = DATATYPES[d].size;
   if (!bytes) return "an output has an unknown type";
   for (const rk_json *n = shape->first; n; n = n->next) {
     if (o->view.rank == ITG_MAX_RANK || n->kind != RK_NUMBER || !n->whole || n->number < 0 ||
@@ -235,8 +237,7 @@ itg_status itg_remote_run(itg_remote *r, const itg_named *inputs, uint32_t count
   }
   pieces[0].iov_len = (size_t)n;
   const int64_t deadline = http_now_ms() + r->timeout_ms;
-  const char *why =
-      http_exchange(&r->connection, pieces, (int)count + 2, deadline, &r->answer);
+  const char *why = http_exchange(&r->connection, pieces, (int)count + 2, deadline, &r->answer);
   free(text);
   if (why) return unreachable(r, why);
   if (r->answer.status != 200) return refused(r);

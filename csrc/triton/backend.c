@@ -5,10 +5,10 @@
 #include "triton.h"
 
 #define EXPORT __attribute__((visibility("default")))
-#define TRY(call)                                   \
-  do {                                              \
-    TRITONSERVER_Error *failed_ = (call);           \
-    if (failed_) return failed_;                    \
+#define TRY(call)                         \
+  do {                                    \
+    TRITONSERVER_Error *failed_ = (call); \
+    if (failed_) return failed_;          \
   } while (0)
 
 TRITONSERVER_Error *triton_error(TRITONSERVER_Error_Code code, const char *form, ...) {
@@ -29,10 +29,10 @@ EXPORT TRITONSERVER_Error *TRITONBACKEND_Initialize(TRITONBACKEND_Backend *backe
   uint32_t major, minor;
   TRY(TRITONBACKEND_ApiVersion(&major, &minor));
   if (major == TRITONBACKEND_API_MAJOR && minor >= TRITONBACKEND_API_MINOR) return NULL;
-  return triton_error(TRITONSERVER_ERROR_UNSUPPORTED,
-                      "intaglio: the server has backend API %u.%u; it must be %u.%u or a later %u.x",
-                      major, minor, TRITONBACKEND_API_MAJOR, TRITONBACKEND_API_MINOR,
-                      TRITONBACKEND_API_MAJOR);
+  return triton_error(
+      TRITONSERVER_ERROR_UNSUPPORTED,
+      "intaglio: the server has backend API %u.%u; it must be %u.%u or a later %u.x", major, minor,
+      TRITONBACKEND_API_MAJOR, TRITONBACKEND_API_MINOR, TRITONBACKEND_API_MAJOR);
 }
 
 EXPORT TRITONSERVER_Error *TRITONBACKEND_Finalize(TRITONBACKEND_Backend *backend) { return NULL; }
@@ -51,7 +51,8 @@ EXPORT TRITONSERVER_Error *TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model *ow
   const int n =
       snprintf(path, sizeof path, "%s/%llu/model.itg", location, (unsigned long long)version);
   if (type != TRITONBACKEND_ARTIFACT_FILESYSTEM || n >= (int)sizeof path)
-    return triton_error(TRITONSERVER_ERROR_UNSUPPORTED, "intaglio: the model is no folder of files");
+    return triton_error(TRITONSERVER_ERROR_UNSUPPORTED,
+                        "intaglio: the model is no folder of files");
   TRY(TRITONBACKEND_ModelConfig(owner, 1, &config));
   TRITONSERVER_Error *error = TRITONSERVER_MessageSerializeToJson(config, &base, &size);
   if (!error) error = triton_open(path, base, size, &model);

@@ -9,9 +9,9 @@ typedef struct job {
   TRITONBACKEND_Response *response;
   TRITONSERVER_Error *error;  // NULL: it goes well
   uint64_t rows;
-  uint64_t wanted;                        // bits of the outputs that it asks for
-  uint64_t bytes[TRITON_TENSORS];         // of inputs
-  const int64_t *shape[TRITON_TENSORS];   // of inputs
+  uint64_t wanted;                       // bits of the outputs that it asks for
+  uint64_t bytes[TRITON_TENSORS];        // of inputs
+  const int64_t *shape[TRITON_TENSORS];  // of inputs
   uint32_t rank[TRITON_TENSORS];
   TRITONBACKEND_Input *input[TRITON_TENSORS];
   uint32_t buffers[TRITON_TENSORS];
@@ -75,7 +75,8 @@ static void look(const triton_model *m, job *j) {
     if (!fits || size != j->bytes[i])
       fail(j, triton_error(TRITONSERVER_ERROR_INVALID_ARG,
                            "input '%.80s' has %llu bytes and a type or shape that the model does "
-                           "not take", t->info.name, (unsigned long long)j->bytes[i]));
+                           "not take",
+                           t->info.name, (unsigned long long)j->bytes[i]));
   }
 }
 
@@ -130,8 +131,8 @@ static void *output_buffer(const triton_model *m, job *j, uint32_t k, const int6
 
 static void finish(TRITONBACKEND_ModelInstance *owner, job *j, const times *t) {
   if (j->response)  // the client may be gone: nothing is to be done then
-    triton_failed(TRITONBACKEND_ResponseSend(j->response, TRITONSERVER_RESPONSE_COMPLETE_FINAL,
-                                             j->error));
+    triton_failed(
+        TRITONBACKEND_ResponseSend(j->response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, j->error));
   triton_failed(TRITONBACKEND_ModelInstanceReportStatistics(
       owner, j->request, !j->error, t->start, t->compute_start, t->compute_end, now_ns()));
   triton_failed(TRITONBACKEND_RequestRelease(j->request, TRITONBACKEND_REQUEST_RELEASE_ALL));
@@ -142,7 +143,8 @@ static void ran(job *j, itg_session *session, itg_status status) {
   if (!status) return;
   const char *words = itg_session_error(session);
   fail(j, triton_error(status == ITG_RUN_ERROR || status == ITG_BAD_INPUT
-                           ? TRITONSERVER_ERROR_INVALID_ARG : TRITONSERVER_ERROR_INTERNAL,
+                           ? TRITONSERVER_ERROR_INVALID_ARG
+                           : TRITONSERVER_ERROR_INTERNAL,
                        "%s", *words ? words : itg_status_words(status)));
 }
 
@@ -251,7 +253,8 @@ static void run_group(TRITONBACKEND_ModelInstance *owner, triton_instance *x, jo
   times t = {start, start, start};
   const uint32_t plan = m->max_batch ? plan_for(m, rows) : 0;
   if (m->open) run_open(x, jobs, &t);
-  else if (count == 1 && (!m->max_batch || m->plan[plan].batch == rows)) run_alone(x, jobs, plan, &t);
+  else if (count == 1 && (!m->max_batch || m->plan[plan].batch == rows))
+    run_alone(x, jobs, plan, &t);
   else run_joined(x, jobs, count, plan, &t);
   for (uint32_t n = 0; n < count; n++) finish(owner, &jobs[n], &t);
   triton_failed(TRITONBACKEND_ModelInstanceReportBatchStatistics(

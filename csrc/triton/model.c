@@ -55,7 +55,8 @@ static int by_batch(const void *a, const void *b) {
 // Each plan's batch: all inputs and outputs have it as their first extent, and else equal shapes.
 static bool batches(triton_model *m, uint32_t max_batch, words *w) {
   const uint32_t count = itg_model_plans(m->model);
-  if (count > TRITON_PLANS) return SAY(w, "the package has %u sizes; at most %d", count, TRITON_PLANS);
+  if (count > TRITON_PLANS)
+    return SAY(w, "the package has %u sizes; at most %d", count, TRITON_PLANS);
   for (uint32_t p = 0; p < count; p++) {
     int64_t batch = 0;
     for (uint32_t i = 0; i < m->inputs + m->outputs; i++) {
@@ -69,8 +70,10 @@ static bool batches(triton_model *m, uint32_t max_batch, words *w) {
       bool same = info.rank && info.rank == first->rank && info.shape[0] == batch && !info.dynamic;
       for (int a = 1; a < info.rank; a++) same &= info.shape[a] == first->shape[a];
       if (!same)
-        return SAY(w, "max_batch_size is %u, but tensor '%.80s' has no batch as its first extent; "
-                   "set max_batch_size to 0", max_batch, info.name);
+        return SAY(w,
+                   "max_batch_size is %u, but tensor '%.80s' has no batch as its first extent; "
+                   "set max_batch_size to 0",
+                   max_batch, info.name);
     }
     if (batch < 1 || batch > 1 << 20) return SAY(w, "a batch of %lld rows", (long long)batch);
     m->plan[m->plans++] = (triton_plan){p, (uint32_t)batch};
@@ -78,8 +81,10 @@ static bool batches(triton_model *m, uint32_t max_batch, words *w) {
   qsort(m->plan, m->plans, sizeof *m->plan, by_batch);
   m->max_batch = m->plan[m->plans - 1].batch;
   if (max_batch > m->max_batch)
-    return SAY(w, "max_batch_size is %u; the package's largest batch is %u; compile it with --batch, "
-               "or lower max_batch_size", max_batch, m->max_batch);
+    return SAY(w,
+               "max_batch_size is %u; the package's largest batch is %u; compile it with --batch, "
+               "or lower max_batch_size",
+               max_batch, m->max_batch);
   return true;
 }
 
@@ -94,8 +99,10 @@ static bool listed(const rk_json *config, const char *key, const triton_tensor *
     uint32_t i = 0;
     while (i < n && strcmp(known[i].info.name, name ? name : "")) i++;
     if (i == n)
-      return SAY(w, "config.pbtxt names the %s '%.80s'; the package has none of this name, its "
-                 "first is '%.80s'", key, name ? name : "", known[0].info.name);
+      return SAY(w,
+                 "config.pbtxt names the %s '%.80s'; the package has none of this name, its "
+                 "first is '%.80s'",
+                 key, name ? name : "", known[0].info.name);
     for (int k = 0; k < N_TYPES; k++)
       if (TYPES[k].type == known[i].type && (!type || strcmp(TYPES[k].name, type)))
         return SAY(w, "config.pbtxt says %.40s for '%.80s'; the package has %s", type ? type : "",
@@ -117,15 +124,16 @@ static uint32_t threads_of(const rk_json *config, words *w) {
 
 static bool read_model(triton_model *m, const rk_json *config, words *w) {
   const rk_json *given = rk_json_get(config, "max_batch_size");
-  const uint32_t max_batch = given && given->number > 0 && given->number < 1 << 20
-                                 ? (uint32_t)given->number : 0;
+  const uint32_t max_batch =
+      given && given->number > 0 && given->number < 1 << 20 ? (uint32_t)given->number : 0;
   m->inputs = itg_model_inputs(m->model, 0);
   m->outputs = itg_model_outputs(m->model, 0);
   if (!m->inputs || !m->outputs || m->inputs > TRITON_TENSORS || m->outputs > TRITON_TENSORS)
     return SAY(w, "it has %u inputs and %u outputs; 1 to %d are served", m->inputs, m->outputs,
                TRITON_TENSORS);
   if (itg_model_states(m->model, 0))
-    return SAY(w, "it has a state, which this backend does not keep for each sequence; use "
+    return SAY(w,
+               "it has a state, which this backend does not keep for each sequence; use "
                "`intaglio serve`, or `intaglio serve --ray`");
   if (!(m->threads = threads_of(config, w))) return false;
   m->open = itg_model_symbols(m->model, 0) || (!max_batch && itg_model_plans(m->model) > 1);
@@ -142,7 +150,8 @@ static bool read_model(triton_model *m, const rk_json *config, words *w) {
   if (!listed(config, "input", m->input, m->inputs, w)) return false;
   if (!listed(config, "output", m->output, m->outputs, w)) return false;
   if (max_batch && m->open)
-    return SAY(w, "it has open dimensions, whose requests are not joined; set max_batch_size to 0, "
+    return SAY(w,
+               "it has open dimensions, whose requests are not joined; set max_batch_size to 0, "
                "or compile it with --batch 1,2,4");
   if (max_batch) return batches(m, max_batch, w);
   m->plans = 1;
@@ -158,7 +167,8 @@ TRITONSERVER_Error *triton_open(const char *path, const char *text, size_t size,
   rk_json *config = rk_json_parse(text, size);
   TRITONSERVER_Error *failed = NULL;
   if (!m || !config)
-    failed = triton_error(TRITONSERVER_ERROR_INTERNAL, "intaglio: the configuration cannot be read");
+    failed =
+        triton_error(TRITONSERVER_ERROR_INTERNAL, "intaglio: the configuration cannot be read");
   else if (itg_model_open_file(path, 0, &m->model, &error))
     failed = triton_error(TRITONSERVER_ERROR_INVALID_ARG, "intaglio: %s: %s", path, error.words);
   else if (!read_model(m, config, &w))

@@ -33,8 +33,8 @@ typedef struct triton_instance {
   triton_model *model;
   itg_session *session[TRITON_PLANS];  // one for each plan
   uint32_t sessions;
-  void *internal;                         // that the sessions share
-  uint8_t *in[TRITON_TENSORS];            // rows of several requests, one after the other
+  void *internal;               // that the sessions share
+  uint8_t *in[TRITON_TENSORS];  // rows of several requests, one after the other
   uint8_t *out[TRITON_TENSORS];
 } triton_instance;
 

@@ -137,9 +137,7 @@ def command(model: str, **given: Any) -> None:
     cloud = _machine(own["cloud"], own["cloud_speed"], own, "--cloud-speed")
     with progress_line.shown():
         graph = _quantized(model, own, options.load_arguments(**given))
-        found = plan_split(
-            graph, edge, cloud, link, upload_bytes=own["upload_bytes"], at=own["at"]
-        )
+        found = plan_split(graph, edge, cloud, link, upload_bytes=own["upload_bytes"], at=own["at"])
         row = found.row(own["at"]) if own["at"] else found.best
         written = []
         if own["out"]:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from intaglio.client.answer import Answer as Answer
     from intaglio.client.cascade import Cascade as Cascade
-    from intaglio.client.margins import Tradeoff as Tradeoff
-    from intaglio.client.margins import margin_for as margin_for
-    from intaglio.client.margins import margins as margins
-    from intaglio.client.margins import tradeoffs as tradeoffs
+    from intaglio.client.confidence import Tradeoff as Tradeoff
+    from intaglio.client.confidence import margin_for as margin_for
+    from intaglio.client.confidence import margins as margins
+    from intaglio.client.confidence import tradeoffs as tradeoffs
     from intaglio.client.server import Server as Server
     from intaglio.client.server import Unreachable as Unreachable
     from intaglio.client.split_model import SplitModel as SplitModel
@@ -27,11 +27,11 @@ _LAZY = {  # so that `import intaglio` is fast
     "Cascade": "intaglio.client.cascade",
     "Server": "intaglio.client.server",
     "SplitModel": "intaglio.client.split_model",
-    "Tradeoff": "intaglio.client.margins",
+    "Tradeoff": "intaglio.client.confidence",
     "Unreachable": "intaglio.client.server",
-    "margin_for": "intaglio.client.margins",
-    "margins": "intaglio.client.margins",
-    "tradeoffs": "intaglio.client.margins",
+    "margin_for": "intaglio.client.confidence",
+    "margins": "intaglio.client.confidence",
+    "tradeoffs": "intaglio.client.confidence",
 }
 __all__ = list(_LAZY)
 

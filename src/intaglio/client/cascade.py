@@ -10,7 +10,7 @@ import numpy as np
 
 import intaglio
 from intaglio.client.answer import Answer
-from intaglio.client.margins import margins
+from intaglio.client.confidence import margins
 from intaglio.client.server import Server, Unreachable
 from intaglio.errors import BadInput
 from intaglio.ir import Array

@@ -91,9 +91,7 @@ class Server:
         self._wait = FIRST_RETRY_S
         return found
 
-    def _exchange(
-        self, body: bytes, json_size: int, end: float
-    ) -> tuple[int, bytes, int | None]:
+    def _exchange(self, body: bytes, json_size: int, end: float) -> tuple[int, bytes, int | None]:
         """One request and its answer, over the open connection or, if that was closed, a new one."""
         kept = self._connection is not None
         try:
@@ -132,6 +130,7 @@ class Server:
             if total > MOST_ANSWER:
                 raise http.client.HTTPException(f"its answer is larger than {MOST_ANSWER} bytes")
             chunks.append(chunk)
+        response.close()  # the connection stays
         stated = response.getheader(wire.JSON_SIZE)
         if response.will_close:
             self._drop()

@@ -16,7 +16,9 @@ from intaglio.split.plan import ALL_CLOUD, ALL_EDGE, Row
 EDGE, CLOUD, WHOLE, ABOUT = "edge.itg", "cloud.itg", "whole.itg", "split.json"
 
 
-def write_parts(graph: Graph, row: Row, edge: Machine, cloud: Machine, folder: str | Path) -> list[Path]:
+def write_parts(
+    graph: Graph, row: Row, edge: Machine, cloud: Machine, folder: str | Path
+) -> list[Path]:
     """Compile the parts of one row of a plan into a folder; the files that were written.
 
     `whole.itg` runs the whole model on the device: the answer while the link is down.

@@ -17,7 +17,9 @@ from intaglio.text_table import aligned
 
 ALL_EDGE, ALL_CLOUD = "all on the device", "all on the server"
 HEADERS = 700  # bytes of HTTP and JSON around the tensors of a request and its response
-MOST_TIMED = 8  # cuts whose two parts are compiled and timed; times of the others are sums of layers
+MOST_TIMED = (
+    8  # cuts whose two parts are compiled and timed; times of the others are sums of layers
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,9 @@ class SplitPlan:
         }
 
     def __str__(self) -> str:
-        table = [("sent", "shape", "KB", "device", "up", "RTT", "server", "down", "ms", "per s", "")]
+        table = [
+            ("sent", "shape", "KB", "device", "up", "RTT", "server", "down", "ms", "per s", "")
+        ]
         table += [
             (
                 r.place,
@@ -127,7 +131,9 @@ class SplitPlan:
             for r in self.rows
         ]
         lines = aligned(table, range(2, 10), (9, 1, 7, 3))
-        lines.append(f"device {self.edge}: {self.edge_basis}; server {self.cloud}: {self.cloud_basis}")
+        lines.append(
+            f"device {self.edge}: {self.edge_basis}; server {self.cloud}: {self.cloud_basis}"
+        )
         if not all(r.timed for r in self.rows):
             lines.append("~ sums of the times of the whole model's layers; other rows were timed")
         return "\n".join(lines)
@@ -163,7 +169,9 @@ def plan_split(
     ]
     if at is not None and at not in (r.place for r in rows):
         listed = ", ".join(c.tensor for c in cuts[:6])
-        raise BadInput(f"'{at}' is no cut of this model; cuts are {listed}{', ...' * (len(cuts) > 6)}")
+        raise BadInput(
+            f"'{at}' is no cut of this model; cuts are {listed}{', ...' * (len(cuts) > 6)}"
+        )
     for done in range(MOST_TIMED):
         i = _next(rows, at)
         if i is None:

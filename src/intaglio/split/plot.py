@@ -57,7 +57,7 @@ def _bars(plan: SplitPlan) -> str:
 
 
 def _bar(row: Row, y: int, scale: float, best: bool) -> list[str]:
-    name = row.place if len(row.place) <= MOST_NAME else f"…{row.place[1 - MOST_NAME:]}"
+    name = row.place if len(row.place) <= MOST_NAME else f"…{row.place[1 - MOST_NAME :]}"
     found = [_words(LEFT - 8, y + 12, name, "end", weight="bold" if best else "normal")]
     x = float(LEFT)
     for part, (legend, colour) in PARTS.items():
@@ -80,7 +80,9 @@ def _by_bandwidth(plan: SplitPlan) -> Chart:
         "best cut": [r for r in plan.rows if r.cut is not None],
         "all on device": [r for r in plan.rows if r.place == ALL_EDGE],
     }
-    series = {n: [(b / 1e6, _least(rows, plan, b)) for b in steps] for n, rows in ways.items() if rows}
+    series = {
+        n: [(b / 1e6, _least(rows, plan, b)) for b in steps] for n, rows in ways.items() if rows
+    }
     return Chart(
         f"{plan.link.rtt:g} ms round trip",
         "Mbit/s",

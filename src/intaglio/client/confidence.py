@@ -77,7 +77,9 @@ def margin_for(
     that sends least and is right in at least the share `right`.
     """
     if (sent is None) == (right is None):
-        raise BadInput("give either sent, a share of the requests, or right, a share of the answers")
+        raise BadInput(
+            "give either sent, a share of the requests, or right, a share of the answers"
+        )
     rows = tradeoffs(device, server, labels)
     if sent is not None:
         allowed = [t for t in rows if t.sent <= sent]
