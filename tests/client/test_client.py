@@ -116,7 +116,8 @@ def test_the_server_is_asked_only_if_the_device_is_unsure(device):
         np.testing.assert_array_equal(unsure.outputs["scores"], np.float32([[0.1, 0.9]]))
         assert len(made.seen) == 1
         path, headers, asked = made.seen[0]
-        assert path == "/v2/models/large/infer" and headers["Authorization"] == "Bearer t"
+        assert path == "/v2/models/large/infer"
+        assert headers["Authorization"] == "Bearer t"
         assert asked["inputs"][0] == {
             "name": "x",
             "shape": [1, 3],
@@ -133,7 +134,8 @@ def test_without_a_link_the_device_answers_at_once(device, monkeypatch):
         with Cascade(device, server, margin=0.5) as cascade:
             first, second = cascade.run(feeds(0)), cascade.run(feeds(0))
     assert first.source == second.source == "device"
-    assert "does not answer" in first.reason and "next try" in second.reason
+    assert "does not answer" in first.reason
+    assert "next try" in second.reason
     assert server.down
 
 
@@ -234,8 +236,10 @@ def test_a_refused_request_is_an_error(device):
 
 def test_budget(device):
     with serving(lambda *_: scores_answer(1, 0)) as made:
-        with Cascade(device, Server(url(made), "m"), margin=1.0, budget=0.1) as cascade:
-            sources = [cascade.run(feeds(0)).source for _ in range(100)]
+        server = Server(url(made), "m")
+        cascade = Cascade(device, server, margin=1.0, budget=0.1)
+        sources = [cascade.run(feeds(0)).source for _ in range(100)]
+        cascade.close()
     assert 10 <= sources.count("server") <= 11
     assert len(made.seen) == sources.count("server")
 
@@ -275,11 +279,14 @@ def test_tradeoffs_are_what_a_cascade_does():
         chosen = np.where(asked, server.argmax(-1), device.argmax(-1))
         assert t.sent == pytest.approx(asked.mean())
         assert t.right == pytest.approx((chosen == labels).mean())
-    assert rows_[0].sent == 0 and rows_[-1].sent == 1
+    assert rows_[0].sent == 0
+    assert rows_[-1].sent == 1
     cheap = margin_for(device, server, labels, sent=0.2)
-    assert cheap.sent <= 0.2 and cheap.right >= rows_[0].right
+    assert cheap.sent <= 0.2
+    assert cheap.right >= rows_[0].right
     good = margin_for(device, server, labels, right=cheap.right)
-    assert good.right >= cheap.right and good.sent <= cheap.sent
+    assert good.right >= cheap.right
+    assert good.sent <= cheap.sent
     with pytest.raises(BadInput, match="no margin is right in 101"):
         margin_for(device, server, labels, right=1.01)
     with pytest.raises(BadInput, match="give either"):

@@ -49,7 +49,8 @@ def test_cuts_are_bytes_that_alone_cross():
     graph = int8_model()
     cuts = single_tensor_cuts(graph)
     assert [c.at_input for c in cuts].count(True) == 1
-    assert cuts[0].at_input and cuts[0].shape == (1, 3, 32, 32)
+    assert cuts[0].at_input
+    assert cuts[0].shape == (1, 3, 32, 32)
     assert all(c.dtype in ("i8", "u8") for c in cuts)
     assert [c.bytes for c in cuts] == [int(np.prod(c.shape)) for c in cuts]
     inside = [c for c in cuts if c.shape == (1, 8, 16, 16)]
@@ -90,7 +91,8 @@ def test_the_plan_is_the_least_time():
     assert far.best.per_second == pytest.approx(1e3 / far.best.edge)
     heavy = next(n.op for n in reversed(list(graph.nodes())) if "quantize" not in n.op)
     middle = plan_split(graph, Fixed(1.0, heavy=(heavy,)), Fixed(0.01), link_of(20.0))
-    assert middle.best.cut is not None and not middle.best.cut.at_input
+    assert middle.best.cut is not None
+    assert not middle.best.cut.at_input
     for plan in (near, far, middle):
         assert plan.best.total == min(r.total for r in plan.rows)
 
@@ -143,7 +145,8 @@ def test_a_chip_is_predicted_and_its_parts_are_written(tmp_path):
     files = write_parts(graph, cut, edge, cloud, tmp_path / "out")
     assert [f.name for f in files] == ["whole.itg", "edge.itg", "cloud.itg", "split.json"]
     about = json.loads(files[-1].read_text())
-    assert about["sent"] == cut.place and about["bytes"] == cut.bytes_up
+    assert about["sent"] == cut.place
+    assert about["bytes"] == cut.bytes_up
     with intaglio.open(files[1]) as a, intaglio.open(files[2]) as b, intaglio.open(files[0]) as w:
         sent = a.run({"x": X})
         np.testing.assert_allclose(b.run(sent)["y"], w.run({"x": X})["y"], atol=1e-5)
@@ -168,7 +171,9 @@ def test_command(tmp_path):
     model, out = str(tmp_path / "m.onnx"), tmp_path / "out"
     link = ("--bandwidth", "5M", "--rtt", "20ms")
     said = cli_run(model, "--edge", "rk3588", *link, "--svg", str(tmp_path / "s.svg"))
-    assert "all on the device" in said and "best" in said and "predicted" in said
+    assert "all on the device" in said
+    assert "best" in said
+    assert "predicted" in said
     assert (tmp_path / "s.svg").read_text().startswith("<svg")
     found = json.loads(cli_run(model, "--edge", "cpu", *link, "-o", str(out), "--json"))
     assert found["best"]["place"] == ALL_EDGE

@@ -27,7 +27,7 @@ class Unreachable(IntaglioError):
 
 
 class Server:
-    """A model of a server that speaks the Open Inference Protocol: `intaglio serve`, Triton, KServe.
+    """A model of a server of the Open Inference Protocol: `intaglio serve`, Triton, KServe.
 
     After a failure requests fail at once for a second, then for two, four, ... up to 30, so that a
     link that is down costs the timeout once and not on every request. One connection is kept open.
@@ -92,7 +92,7 @@ class Server:
         return found
 
     def _exchange(self, body: bytes, json_size: int, end: float) -> tuple[int, bytes, int | None]:
-        """One request and its answer, over the open connection or, if that was closed, a new one."""
+        """One request and its answer, over the open connection or a new one."""
         kept = self._connection is not None
         try:
             return self._once(body, json_size, end)

@@ -22,8 +22,8 @@ def config(package: str | Path, name: str, *, instances: int = 1, threads: int =
         signature = Signature.of(session)
     if signature.stateful:
         raise Unsupported(
-            f"'{name}' has a state, which the Triton backend does not keep for each sequence; serve "
-            "it with `intaglio serve`"
+            f"'{name}' has a state, which the Triton backend does not keep for each sequence; "
+            "serve it with `intaglio serve`"
         )
     sizes = sorted(signature.plans) if None not in signature.plans.values() else []
     skip = 1 if sizes else 0  # Triton's dims leave the batch out

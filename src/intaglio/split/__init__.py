@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from intaglio.split.machines import Chip as Chip
     from intaglio.split.machines import Cpu as Cpu
     from intaglio.split.machines import Machine as Machine
+    from intaglio.split.parts_folder import write_parts as write_parts
     from intaglio.split.plan import Link as Link
     from intaglio.split.plan import Row as Row
     from intaglio.split.plan import SplitPlan as SplitPlan
     from intaglio.split.plan import plan_split as plan_split
-    from intaglio.split.parts_folder import write_parts as write_parts
 
 _LAZY = {  # so that `import intaglio` is fast
     "Chip": "intaglio.split.machines",

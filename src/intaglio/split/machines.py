@@ -19,7 +19,10 @@ class Machine(Protocol):
     """What runs one side."""
 
     name: str  # of the target
-    basis: str  # how its times are known
+
+    @property
+    def basis(self) -> str:
+        """How its times are known."""
 
     def milliseconds(self, graph: Graph) -> float:
         """The time of one run."""
@@ -36,7 +39,10 @@ class Chip:
 
     name: str
     cores: int = 1
-    basis: str = field(default="predicted", init=False)
+
+    @property
+    def basis(self) -> str:
+        return "predicted"
 
     def milliseconds(self, graph: Graph) -> float:
         return Model(graph).performance(self.name, WhatIf(cores=self.cores)).milliseconds

@@ -115,7 +115,7 @@ class SplitPlan:
         }
 
     def __str__(self) -> str:
-        table = [
+        table: list[tuple[str, ...]] = [
             ("sent", "shape", "KB", "device", "up", "RTT", "server", "down", "ms", "per s", "")
         ]
         table += [

@@ -46,10 +46,12 @@ def _bars(plan: SplitPlan) -> str:
         found.append(_words(x + 17, 48, legend))
     bottom = TOP + len(plan.rows) * (BAR + 5)
     for tick in round_steps(most):
-        x = LEFT + tick * scale
-        if x <= WIDTH - 20:
-            found.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}"/>')
-            found.append(_words(x, bottom + 14, f"{tick:g}", "middle"))
+        at = LEFT + tick * scale
+        if at <= WIDTH - 20:
+            found.append(
+                f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{bottom}"/>'
+            )
+            found.append(_words(at, bottom + 14, f"{tick:g}", "middle"))
     found.append(_words((LEFT + WIDTH) / 2, bottom + 30, "milliseconds", "middle"))
     for i, row in enumerate(plan.rows):
         found += _bar(row, TOP + i * (BAR + 5), scale, row is plan.best)
@@ -80,7 +82,7 @@ def _by_bandwidth(plan: SplitPlan) -> Chart:
         "best cut": [r for r in plan.rows if r.cut is not None],
         "all on device": [r for r in plan.rows if r.place == ALL_EDGE],
     }
-    series = {
+    series: dict[str, Sequence[tuple[float, float]]] = {
         n: [(b / 1e6, _least(rows, plan, b)) for b in steps] for n, rows in ways.items() if rows
     }
     return Chart(
