@@ -52,7 +52,7 @@ LAYERS = [
     ("analysis", "vision"),
     ("matmul", "edit", "evaluation", "split"),
     ("compat", "serve"),
-    ("client",),
+    ("client", "oci"),
     ("cli",),
     ("__main__", "__init__"),
 ]

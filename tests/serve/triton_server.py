@@ -55,12 +55,12 @@ class Triton:
 
 
 @contextmanager
-def triton(repository: Path, work: Path, *options: str):
+def triton(repository: Path, work: Path, *options: str, log: str = "triton.log"):
     """A server of the models in a repository, which are all loaded; ended by its own id."""
     backends = work / "backends"
     (backends / "intaglio").mkdir(parents=True, exist_ok=True)
     shutil.copy(BACKEND, backends / "intaglio")
-    server, http, grpc, log = found(), free_port(), free_port(), work / "triton.log"
+    server, http, grpc, log = found(), free_port(), free_port(), work / log
     command = [
         str(server / "bin/tritonserver"),
         f"--model-repository={repository}",

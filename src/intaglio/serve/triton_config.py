@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import intaglio
 from intaglio.errors import BadInput, Unsupported
 from intaglio.files import write_atomically
+from intaglio.serve.publish import INCOMING
 from intaglio.serve.signature import Signature
 from intaglio.serve.tensors import TensorSpec
 
@@ -49,6 +52,8 @@ def config(package: str | Path, name: str, *, instances: int = 1, threads: int =
 def write_config(package: str | Path, model: Path, *, instances: int, threads: int) -> bool:
     """Write the configuration into a model's folder, unless somebody else's is there."""
     path = model / CONFIG
+    with suppress(OSError):  # Triton takes every folder for a model
+        os.rmdir(model.parent / INCOMING)
     text = config(package, model.name, instances=instances, threads=threads)
     try:
         if path.exists() and not path.read_text(errors="replace").startswith(MARK):
