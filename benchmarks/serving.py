@@ -110,9 +110,10 @@ async def http_client(port: int, sent: bytes, end: float, latencies: list[float]
         start = time.perf_counter()
         writer.write(sent)
         head = await reader.readuntil(b"\r\n\r\n")
+        size = int(re.search(rb"(?i)\ncontent-length: (\d+)", head)[1])  # type: ignore[index]
+        body = await reader.readexactly(size)
         if b" 200 " not in head[:16]:
-            raise SystemExit(head.decode())
-        await reader.readexactly(int(re.search(rb"(?i)\ncontent-length: (\d+)", head)[1]))  # type: ignore[index]
+            raise SystemExit((head + body[:300]).decode())
         latencies.append(time.perf_counter() - start)
     writer.close()
 
@@ -132,7 +133,9 @@ async def grpc_client(port: int, name: str, x: np.ndarray, end: float, got: list
             got.append(time.perf_counter() - start)
 
 
-def load(pids: list[int], ports: list[int], kind: str, feed: Any, clients: int, seconds: float) -> Load:
+def load(
+    pids: list[int], ports: list[int], kind: str, feed: Any, clients: int, seconds: float
+) -> Load:
     """Closed loop: each client sends its next request when it has the answer."""
     name, x = feed
     latencies: list[float] = []

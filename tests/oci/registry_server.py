@@ -47,7 +47,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self._answer(404, json.dumps(error).encode())
         return self._answer(200, self.server.fault(kind, found))
 
-    do_HEAD = do_GET
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def do_POST(self) -> None:
         self._body()

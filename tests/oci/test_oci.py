@@ -155,7 +155,8 @@ def test_references(text, parts):
 
 
 @pytest.mark.parametrize(
-    "text", ["m", "models/m:1", "r.io/", "r.io/M", "r.io/../m", "r.io/m:", "r.io/m@sha256:1", "a b/c"]
+    "text",
+    ["m", "models/m:1", "r.io/", "r.io/M", "r.io/../m", "r.io/m:", "r.io/m@sha256:1", "a b/c"],
 )
 def test_names_that_are_no_references(text):
     with pytest.raises(BadInput, match="is no name of an artifact; give registry/repository:tag"):

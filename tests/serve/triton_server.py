@@ -59,7 +59,9 @@ def triton(repository: Path, work: Path, *options: str, log: str = "triton.log")
     """A server of the models in a repository, which are all loaded; ended by its own id."""
     backends = work / "backends"
     (backends / "intaglio").mkdir(parents=True, exist_ok=True)
-    shutil.copy(BACKEND, backends / "intaglio")
+    place = backends / "intaglio" / BACKEND.name
+    if not place.exists():  # another server may have mapped it
+        shutil.copy(BACKEND, place)
     server, http, grpc, log = found(), free_port(), free_port(), work / log
     command = [
         str(server / "bin/tritonserver"),

@@ -33,6 +33,7 @@ COMMANDS = {  # name -> line of the group's help; the module is imported when th
     "split": "Cut a model between a device and a server, at the best tensor.",
     "serve": "Serve models over HTTP and gRPC (Open Inference Protocol).",
     "publish": "Put a package into a model repository as a new version.",
+    "kserve": "Write manifests for KServe, on Kubernetes.",
     "push": "Push a package to a container registry, as an OCI artifact.",
     "pull": "Pull a package from a container registry.",
     "update": "Give a package the weights of another training.",

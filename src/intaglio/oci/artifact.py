@@ -146,17 +146,20 @@ def _layers(manifest: Mapping[str, Any], reference: str) -> list[tuple[str, str,
     """Name, digest and size of every file; BadFile if a hostile manifest could do harm."""
     if manifest.get("artifactType") != ARTIFACT:
         kind = str(manifest.get("artifactType") or manifest.get("mediaType"))[:60]
-        raise BadFile(f"{reference} is no package of Intaglio but {kind}; `intaglio push` makes one")
-    layers, found, total = manifest.get("layers"), [], 0
+        raise BadFile(
+            f"{reference} is no package of Intaglio but {kind}; `intaglio push` makes one"
+        )
+    layers, total = manifest.get("layers"), 0
+    found: list[tuple[str, str, int]] = []
     if not isinstance(layers, list) or not 0 < len(layers) <= MOST_FILES:
         raise BadFile(f"{reference}: its manifest has no list of 1 to {MOST_FILES} layers")
     for layer in layers:
         try:
             name, digest, size = layer["annotations"][TITLE], layer["digest"], layer["size"]
-            good = FILE_NAME.match(name) and DIGEST.match(digest)
+            good = bool(FILE_NAME.match(name) and DIGEST.match(digest))
             good = good and isinstance(size, int) and 0 <= size <= MOST_BYTES
         except (KeyError, TypeError):
-            good = None
+            good = False
         if not good or any(name == n for n, _, _ in found):
             raise BadFile(f"{reference}: a layer has no plain file name, digest or size of its own")
         total += size

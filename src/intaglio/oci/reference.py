@@ -55,7 +55,9 @@ class Reference:
 
     def __str__(self) -> str:
         tag = "" if self.tag is None else f":{self.tag}"
-        return f"{self.registry}/{self.repository}{tag}" + (f"@{self.digest}" if self.digest else "")
+        return f"{self.registry}/{self.repository}{tag}" + (
+            f"@{self.digest}" if self.digest else ""
+        )
 
 
 def _is_host(text: str) -> bool:

@@ -45,7 +45,9 @@ class Registry:
         import requests
 
         self.reference = reference
-        self._scheme = "http" if (reference.local if plain_http is None else plain_http) else "https"
+        self._scheme = (
+            "http" if (reference.local if plain_http is None else plain_http) else "https"
+        )
         with self._words():
             place = f"{self._scheme}://{reference.registry}/v2/"
             asks = requests.get(place, timeout=(CONNECT_S, READ_S)).headers
@@ -90,11 +92,7 @@ class Registry:
             if self._oras.blob_exists(layer, self._container):
                 return False
             answer = self._oras.upload_blob(
-                str(path),
-                self._container,
-                layer,
-                do_chunked=size > CHUNKED_ABOVE,
-                chunk_size=CHUNK,
+                str(path), self._container, layer, do_chunked=size > CHUNKED_ABOVE, chunk_size=CHUNK
             )
         self._expect(answer, (200, 201, 202), f"does not take {path.name}")
         return True
