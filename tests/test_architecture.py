@@ -50,8 +50,9 @@ LAYERS = [
     ("ort",),
     ("quant",),
     ("analysis", "vision"),
-    ("matmul", "edit", "evaluation"),
+    ("matmul", "edit", "evaluation", "split"),
     ("compat", "serve"),
+    ("client", "oci"),
     ("cli",),
     ("__main__", "__init__"),
 ]
