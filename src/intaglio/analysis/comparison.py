@@ -28,6 +28,8 @@ class Row:
     single: TensorError | None = None
     fitted: bool = False  # the scale of its integers was fitted, not read
     output: bool = False
+    origin: str = ""  # the golden tensor's place in its model file
+    other: str = ""  # the name of the tensor that it is compared with
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from intaglio.ir import Array
-from intaglio.quant.ranges.observe import F16_MOST
+from intaglio.quant.ranges.observe import F16_MOST, Observation
 
 
 @dataclass
@@ -89,6 +89,7 @@ class Range:
     limits: tuple[float, float] | None = None  # the real values that the integers reach
     values: int = 0
     saturated: int = 0  # values outside of the limits
+    observed: Observation | None = None  # the histogram, if it is wanted
 
     def add(self, golden: Array) -> None:
         """Add one sample."""
@@ -97,6 +98,8 @@ class Range:
             self.low = min(self.low, float(finite.min()))
             self.high = max(self.high, float(finite.max()))
         self.values += golden.size
+        if self.observed is not None and finite.size:
+            self.observed.add(finite.astype(np.float32))
         if self.limits is not None:
             lo, hi = self.limits
             self.saturated += int(((finite < lo) | (finite > hi)).sum())
