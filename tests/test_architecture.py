@@ -51,7 +51,7 @@ LAYERS = [
     ("quant",),
     ("analysis", "vision"),
     ("matmul", "edit", "evaluation"),
-    ("compat", "serve"),
+    ("compat", "serve", "ui"),
     ("cli",),
     ("__main__", "__init__"),
 ]

@@ -55,6 +55,8 @@ class Comparison:
     golden_only: list[str] = field(default_factory=list)
     other_only: list[str] = field(default_factory=list)
     shapes_differ: list[str] = field(default_factory=list)
+    # golden tensors that are computed directly from each golden tensor
+    readers: dict[str, list[str]] = field(default_factory=dict, repr=False)
 
     @property
     def outputs(self) -> list[Row]:

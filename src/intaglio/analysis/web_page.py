@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import Any
 
 STYLE = """
 :root { --back: #fff; --ink: #1c2733; --soft: #5c6b7a; --line: #e1e7ed; --bad: #fdf1ea;
@@ -76,7 +77,8 @@ def table(
 
 
 def _row(row: Iterable[object], numeric: Sequence[bool]) -> str:
-    cells, first = list(row), ""
+    cells: list[Any] = list(row)
+    first = ""
     if isinstance(cells[0], dict):  # attributes of the row
         first = "".join(f' {k}="{escape(str(v))}"' for k, v in cells.pop(0).items())
     shown = []

@@ -48,7 +48,8 @@ def arguments(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     kept = {k: given.pop(k) for k in ("data", "samples", "seed")}
     bgr, resize = given.pop("bgr"), given.pop("resize")
     load = options.load_arguments(**given)
-    reading = {k: load.pop(k) for k in ("mean", "std", "layout", "pad_value") if k in load}
+    names = ("mean", "std", "layout", "pad_value")
+    reading: dict[str, Any] = {k: load.pop(k) for k in names if k in load}
     reading = {k: v for k, v in reading.items() if v is not None}
     reading |= {"color": "bgr"} if bgr else {}
     return kept | {"reading": reading | {"resize": resize}}, load

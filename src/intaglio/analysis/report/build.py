@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from intaglio.passes.partition_report import Partition
 from intaglio.quant.options import Options
 
 SECONDS = 0.3  # of measuring
+MOST_FUSED = 8  # nodes of the model in one step
 SAMPLES = 2  # that are compared, unless more are asked for
 QUICK = Options(method="minmax", accuracy=None, rounding="nearest", bias_correction=False)
 
@@ -115,7 +115,7 @@ def _sides(
     load: Mapping[str, Any],
 ) -> _Sides:
     notes: list[str] = []
-    if isinstance(model, str | os.PathLike) and _starts_as_package(Path(model)):
+    if isinstance(model, str | Path) and _starts_as_package(Path(model)):
         model = Package.load(model)
     if isinstance(model, Package):
         if target is not None:
@@ -149,7 +149,7 @@ def _sides(
 
 
 def _loaded(golden: Any, load: Mapping[str, Any]) -> Any:
-    if isinstance(golden, str | os.PathLike):
+    if isinstance(golden, str | Path):
         return intaglio.load(golden, **load)
     return golden
 
@@ -242,10 +242,26 @@ def join_rows(nodes: list[ReportNode], found: Comparison) -> None:
         if n.unit:
             by_tensor.setdefault(tensor_name(n.tensor), n)
             by_origin[n.origin] = n
+    made: dict[str, ReportNode] = {}
     for row in found.rows:
-        node = next(
-            (by_tensor[x] for x in (row.name, row.other) if x and x in by_tensor),
-            by_origin.get(row.origin) if row.origin else None,
-        )
+        node = next((by_tensor[x] for x in (row.name, row.other) if x and x in by_tensor), None)
+        node = node or (by_origin.get(row.origin) if row.origin else None)
         if node is not None:
+            made[row.name] = node
+    for row in found.rows:
+        if (node := made.get(row.name) or _fused_into(row.name, found.readers, made)) is not None:
             node.rows.append(row)
+
+
+def _fused_into(
+    name: str, readers: Mapping[str, list[str]], made: Mapping[str, ReportNode]
+) -> ReportNode | None:
+    """The node that makes the nearest tensor computed from this one alone."""
+    for _ in range(MOST_FUSED):
+        after = readers.get(name, [])
+        if len(after) != 1:
+            return None
+        name = after[0]
+        if name in made:
+            return made[name]
+    return None

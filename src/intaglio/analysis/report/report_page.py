@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
@@ -19,23 +19,24 @@ from intaglio.analysis.report.speed_charts import roofline, timeline
 from intaglio.analysis.web_page import Markup, cards, document, table
 
 LETTER, NARROW, WIDE = 6.6, 90.0, 210.0  # pixels of a letter; least and most width of a node
-COLOURS = {"kind": "kind", "error": "error", "time": "time", "memory": "memory", "work": "work"}
 
 
-def page(r: ModelReport, extra: str = "", script: str = "", live: bool = False) -> str:
-    """The page; `extra` are sections and `script` is code that the live page adds."""
+Section = tuple[str, str, str]  # id, title, HTML
+
+
+def page(r: ModelReport, more: Sequence[Section] = (), script: str = "", style: str = "") -> str:
+    """The page; the live page puts `more` sections first, and adds a script and a style."""
     title = f"{r.name} on {r.target}"
-    sections = [s for s in _sections(r) if s[2]]
+    sections = [*more, *(s for s in _sections(r) if s[2])]
     links = "".join(f'<a href="#{key}">{escape(t)}</a>' for key, t, _ in sections)
     body = [
         f'<header><h1>{escape(title)}</h1><p class="sub">{escape(_subtitle(r))}</p></header>',
         _cards(r),
         f'<nav aria-label="Sections">{links}</nav>',
-        extra,
         *(f'<section id="{key}"><h2>{escape(t)}</h2>{html}</section>' for key, t, html in sections),
         f'<script type="application/json" id="data">{_data(r)}</script>',
     ]
-    return document(title, body, _file("page.css"), _file("graph.js") + script)
+    return document(title, body, _file("page.css") + style, _file("graph.js") + script)
 
 
 def _file(name: str) -> str:
@@ -108,7 +109,7 @@ def _bytes(n: float) -> str:
     return f"{n / 1e6:.2f} MB" if n >= 1e6 else f"{n / 1e3:.1f} kB" if n >= 1e3 else f"{n:.0f} B"
 
 
-def _sections(r: ModelReport) -> Iterable[tuple[str, str, str]]:
+def _sections(r: ModelReport) -> Iterable[Section]:
     yield "findings", "Findings", _findings(r)
     yield "graph", "Graph", _graph(r)
     yield "layers", "Layers", _layers(r)
