@@ -85,7 +85,8 @@ def _row(row: Iterable[object], numeric: Sequence[bool]) -> str:
     for k, (cell, number) in enumerate(zip(cells, numeric, strict=True)):
         words, by = cell if isinstance(cell, tuple) else (cell, None)
         kind = " class=n" if number else "" if k else " class=name"
-        shown.append(f"<td{kind}{'' if by is None else f' data-v={by!r}'}>{text(words)}</td>")
+        by_words = "" if by is None else f' data-v="{escape(str(by))}"'
+        shown.append(f"<td{kind}{by_words}>{text(words)}</td>")
     return f"<tr{first}>{''.join(shown)}</tr>"
 
 

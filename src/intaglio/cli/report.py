@@ -49,9 +49,9 @@ def command(
     The page is one file and loads nothing. MODEL is a package (.itg) or a model file.
 
     \b
-    intaglio report model.itg                             writes model.html
+    intaglio report model.itg                    writes model.html
     intaglio report model.itg --golden model.onnx --data images/ --std 255
-    intaglio report int8.onnx -o report.html              with and without rounding
+    intaglio report int8.onnx -o report.html     with and without rounding
     intaglio report model.onnx --target rk3588 --data images/ --std 255
     """
     from intaglio.analysis.report import report

@@ -22,7 +22,10 @@ _SAMPLES = (
         help="Samples: a folder of pictures or arrays, a list, .npy or .npz [default: random].",
     ),
     click.option(
-        "--samples", type=click.IntRange(1), metavar="N", help="Number of samples [default: 2]."
+        "--samples",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Number of samples [default: 2; of random ones 1].",
     ),
     click.option("--seed", default=0, show_default=True, help="Seed of random samples."),
     click.option("--bgr", is_flag=True, help="The model takes BGR pictures."),

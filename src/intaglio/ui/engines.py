@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import time
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +23,7 @@ from intaglio.vision import Predictor
 
 SHOWN = 100  # detections of a picture
 MOST_PIXELS = 64 << 20  # of a picture
+MOST_UNPACKED = 256 << 20  # bytes of the arrays of a .npz
 FEW = 8  # values of an output that are shown
 
 
@@ -51,9 +54,11 @@ def read_drop(data: bytes) -> Any:
     """What was dropped: a picture, or arrays from a .npy or .npz file."""
     if data[:6] == b"\x93NUMPY" or data[:4] == b"PK\x03\x04":
         try:
+            if data[:2] == b"PK":
+                _refuse_bomb(data)
             found = np.load(io.BytesIO(data), allow_pickle=False)
             return dict(found) if hasattr(found, "files") else found
-        except (ValueError, OSError, EOFError) as e:
+        except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as e:
             raise BadInput(f"the file is no array: {e}; drop a picture, .npy or .npz") from None
     library = pillow()
     try:
@@ -65,6 +70,13 @@ def read_drop(data: bytes) -> Any:
         raise BadInput(
             "the file is no picture that can be read; drop a .jpg, .png, .bmp, .webp, .npy or .npz"
         ) from None
+
+
+def _refuse_bomb(data: bytes) -> None:
+    with zipfile.ZipFile(io.BytesIO(data)) as parts:
+        size = sum(i.file_size for i in parts.infolist())
+    if size > MOST_UNPACKED:
+        raise BadInput(f"the arrays have {size:,} bytes; drop at most {MOST_UNPACKED:,}")
 
 
 def run_all(engines: Mapping[str, Engine], data: bytes) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def _precisions(bench: Workbench) -> Section:
     total = sum(macs.values()) or 1
     found = bench.report.comparison
     own = {x: r for r in (found.rows if found else ()) for x in (r.name, r.other)}
-    base = bench.base.layers if bench.base else known
+    base = bench.base.scheme.layers if bench.base else known
     rows = []
     for name, now in known.items():
         row = own.get(name)

@@ -176,6 +176,8 @@ class _Handler(BaseHTTPRequestHandler):
             code, words = e.args
         except IntaglioError as e:
             code, words = 400, str(e)
+        except Exception as e:  # an error of ours: the page says so and goes on
+            code, words = 500, f"internal error: {type(e).__name__}: {e}"
         data = words.encode()
         self.send_response(code)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")

@@ -81,7 +81,7 @@ class Workbench:
             self.float_graph = loaded
             if not is_quantized(graph):
                 self.float_graph, graph = (loaded or graph), None
-        self.base: Scheme | None = None
+        self.base: Quantized | None = None  # as quantised the first time
         if package is None and graph is None:
             self._quantize({})
         else:
@@ -162,19 +162,21 @@ class Workbench:
             return self._record(time.perf_counter() - start)
 
     def _quantize(self, changes: dict[str, str]) -> None:
+        """Quantise; after the first time every tensor keeps its range, but for the changes."""
         assert self.float_graph is not None
-        data, how = self.data, Options(target=self.target, **self.reading)
-        if data is None:
-            data = [usable_inputs(self.float_graph, self.seed + i)[0] for i in (0, 1)]
-            how = replace(QUICK, target=self.target)
-        if self.base is not None:  # as chosen the first time, but for the changes
-            fixed = {**self.base.layers, **changes}
-            how = replace(how, layers=fixed, accuracy=None, method="minmax", methods=self.methods)
-        quiet: Any = lambda words: None  # noqa: E731  # the page shows what came of it
-        self.made = calibrate(self.float_graph.copy(), data, options=how, warn=quiet)
-        if self.base is None:
-            self.base = self.made.scheme
-            self.methods: dict[str, str] = {}
+        if self.base is not None and not changes:
+            self.made = self.base
+        else:
+            data, how = self.data, Options(target=self.target, **self.reading)
+            if data is None:
+                data = [usable_inputs(self.float_graph, self.seed + i)[0] for i in (0, 1)]
+                how = replace(QUICK, target=self.target)
+            if self.base is not None:
+                scheme = _changed(self.base, changes)
+                how = replace(how, scheme=scheme, accuracy=None, method="minmax")
+            quiet: Any = lambda words: None  # noqa: E731  # the page shows what came of it
+            self.made = calibrate(self.float_graph.copy(), data, options=how, warn=quiet)
+        self.base = self.base or self.made
         self.changes = changes
         self._use(self.made.bare_graph, None)
 
@@ -201,3 +203,13 @@ class Workbench:
     def close(self) -> None:
         for engine in self.engines.values():
             engine.close()
+
+
+def _changed(base: Quantized, changes: Mapping[str, str]) -> Scheme:
+    """The scheme with other precisions of some layers, whose tensors get new types and ranges."""
+    free = set(changes)
+    for n in base.float_graph.nodes():
+        if n.outputs[0].name in changes:
+            free |= {v.name for v in (*n.inputs, *n.outputs) if v is not None}
+    kept = {k: t for k, t in base.scheme.tensors.items() if k not in free}
+    return Scheme(kept, {**base.scheme.layers, **changes}, model=base.scheme.model)

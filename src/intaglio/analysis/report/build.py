@@ -30,7 +30,7 @@ from intaglio.quant.options import Options
 
 SECONDS = 0.3  # of measuring
 MOST_FUSED = 8  # nodes of the model in one step
-SAMPLES = 2  # that are compared, unless more are asked for
+SAMPLES = {True: 2, False: 1}  # by whether there is data; unless more are asked for
 QUICK = Options(method="minmax", accuracy=None, rounding="nearest", bias_correction=False)
 
 
@@ -90,7 +90,7 @@ def report(
                 sides.golden,
                 sides.other,
                 data,
-                samples=samples or SAMPLES,
+                samples=samples or SAMPLES[data is not None],
                 seed=seed,
                 reading=reading,
                 runs=("native",) if sides.other is None else ("interpreter",),
@@ -219,12 +219,16 @@ def _add_predicted(nodes: list[ReportNode], rows: list[LayerRow]) -> None:
     on_cpu: dict[str, list[ReportNode]] = {}
     for n in nodes:
         if n.unit == "CPU":
-            for name in dict.fromkeys((n.origin, n.name, tensor_name(n.tensor))):
+            for name in dict.fromkeys((tensor_name(n.origin), n.name, tensor_name(n.tensor))):
                 on_cpu.setdefault(name, []).append(n)
     for r in rows:
         node = by_layer.get((r.module, r.layer))
         if node is None:
-            same = [n for n in on_cpu.get(r.name, ()) if n.microseconds is None and n.op == r.op]
+            same = [
+                n
+                for n in on_cpu.get(tensor_name(r.name), ())
+                if n.microseconds is None and n.op == r.op
+            ]
             if not same:
                 continue
             node, node.why = same[0], r.hint
@@ -241,11 +245,12 @@ def join_rows(nodes: list[ReportNode], found: Comparison) -> None:
         n.rows = []
         if n.unit:
             by_tensor.setdefault(tensor_name(n.tensor), n)
-            by_origin[n.origin] = n
+            if n.origin:
+                by_origin[n.origin] = n
     made: dict[str, ReportNode] = {}
     for row in found.rows:
         node = next((by_tensor[x] for x in (row.name, row.other) if x and x in by_tensor), None)
-        node = node or (by_origin.get(row.origin) if row.origin else None)
+        node = node or next((by_origin[x] for x in (row.origin, row.name) if x in by_origin), None)
         if node is not None:
             made[row.name] = node
     for row in found.rows:
