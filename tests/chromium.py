@@ -18,12 +18,14 @@ PROGRAM = next(
 needed = pytest.mark.skipif(PROGRAM is None, reason="no Chromium; apt-get install chromium")
 LIMIT = 120  # seconds of one run
 # What runs in the page: returns a value as JSON. `frame` ends when the next frame is painted.
-FRAME = (
-    "const frame = () => new Promise(r => requestAnimationFrame(() => setTimeout(r, 0)));"
-    "const pause = ms => new Promise(r => setTimeout(r, ms));"
-    "const type = (e, words) => { e.value = words; e.dispatchEvent(new Event('input', {bubbles: true})); };"
-    "const press = (e, key) => e.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true, cancelable: true}));"
-)  # fmt: skip
+FRAME = """
+const frame = () => new Promise(r => requestAnimationFrame(() => setTimeout(r, 0)));
+const pause = ms => new Promise(r => setTimeout(r, ms));
+const type = (e, words) => {
+  e.value = words; e.dispatchEvent(new Event('input', {bubbles: true})); };
+const press = (e, key) =>
+  e.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true, cancelable: true}));
+"""
 
 
 def arguments(folder: str) -> list[str]:
@@ -48,8 +50,8 @@ def run_in(page: str, script: str, width: int = 1200, height: int = 900) -> dict
     found: list[dict] = []
     done = threading.Event()
     code = (
-        f"<script>{FRAME}addEventListener('load', async () => {{ let r; try {{ r = await (async () => "
-        f"{{ {script} }})(); }} catch (e) {{ r = {{failed: String(e.stack)}}; }} "
+        f"<script>{FRAME}addEventListener('load', async () => {{ let r; "
+        f"try {{ r = await (async () => {{ {script} }})(); }} catch (e) {{ r = {{failed: String(e.stack)}}; }} "
         "await fetch('/result', {method: 'POST', body: JSON.stringify(r ?? null)}); });</script>"
     )
     errors = (

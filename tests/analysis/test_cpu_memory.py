@@ -31,7 +31,9 @@ def test_a_tensor_that_waits_is_named_with_what_would_be_saved():
     spans = [Span("long", 0, 50, 0, 3), Span("x", 50, 40, 1, 2), Span("y", 90, 40, 2, 3)]
     words = "\n".join(memory(spans, 4, 130).advice())
     assert "peaks at step 2 's2', where 130 of 130 bytes are live: 'long' 50" in words
-    assert "'long' is kept from step 0 to 3 and not used in this one: without it at most 80" in words
+    assert (
+        "'long' is kept from step 0 to 3 and not used in this one: without it at most 80" in words
+    )
     assert "takes a quarter" in words
     gaps = "\n".join(memory([Span("x", 0, 10, 0, 0)], 1, 20).advice())
     assert "10 bytes of the arena are gaps" in gaps

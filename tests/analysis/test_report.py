@@ -1,5 +1,6 @@
 """The report of a model: nodes and edges, errors and times by node, and the page as text."""
 
+import itertools
 import json
 
 import pytest
@@ -126,7 +127,7 @@ def test_layout_keeps_nodes_apart_and_edges_downward():
     for (a, b), path in zip(edges, found.paths, strict=True):
         assert path[0] == found.places[a]
         assert path[-1] == found.places[b]
-        assert all(p[1] < q[1] for p, q in zip(path, path[1:], strict=False))
+        assert all(p[1] < q[1] for p, q in itertools.pairwise(path))
     (x3, y3), (x4, y4) = found.places[3], found.places[4]
     assert y3 == y4
     assert abs(x3 - x4) >= (widths[3] + widths[4]) / 2 + GAP - 1e-6

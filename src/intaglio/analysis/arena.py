@@ -157,7 +157,9 @@ def _box(s: Span, number: int, column: float, scale: float, high: float, unit: s
     if height < 15 or letters < 6:
         return result
     shown = s.name if len(s.name) <= letters else "…" + s.name[1 - letters :]
-    return f'{result}<text x="{x + 4:.1f}" y="{y + 12:.1f}" fill="#fff">{escape(shown)}</text>'
+    return (
+        f'{result}<text x="{x + 4:.1f}" y="{y + 12:.1f}" style="fill: #fff">{escape(shown)}</text>'
+    )
 
 
 def _words(x: float, y: float, words: str, anchor: str, kind: str = "soft") -> str:

@@ -18,10 +18,6 @@ BOUND |= {"dependency": "#8e5ea2", "CPU": OF["CPU"]}
 LOOK = """
 body { max-width: 100em; } .wide { overflow-x: auto; }
 .wide svg { min-width: 52em; width: 100%; height: auto; }
-.stack { display: flex; height: 1.5em; border-radius: 4px; overflow: hidden; margin: .6em 0; }
-.stack span { color: #fff; font-size: .85em; padding: .15em .5em; overflow: hidden;
-              white-space: nowrap; box-sizing: border-box; }
-.dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .4em; }
 table.layers { font-size: .92em; } .layers td, .layers th { white-space: nowrap; }
 .layers td.long { max-width: 22em; overflow: hidden; text-overflow: ellipsis; }
 table.kinds { max-width: 44em; }

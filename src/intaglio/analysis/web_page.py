@@ -24,6 +24,10 @@ th, td { padding: .22em .8em .22em 0; border-bottom: 1px solid var(--line);
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.name { font-family: ui-monospace, monospace; font-size: .92em; overflow-wrap: anywhere; }
 tr.bad td { background: var(--bad); } ul { padding-left: 1.2em; }
+.stack { display: flex; height: 1.5em; border-radius: 4px; overflow: hidden; margin: .6em 0; }
+.stack span { color: #fff; font-size: .85em; padding: .15em .5em; overflow: hidden;
+              white-space: nowrap; box-sizing: border-box; }
+.dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .4em; }
 """
 # Tables of class "sort": a button in every title sorts by its column.
 SORT = """

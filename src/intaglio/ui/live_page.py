@@ -89,7 +89,7 @@ def _precisions(bench: Workbench) -> Section:
     heads = ("precisions", "*worst output's cosine", f"*ms ({how})", "*bytes")
     html = (
         f'<h3>Trials</h3><div class="wide">{table(heads, trials, "sort", "trials")}</div>'
-        '<div class="bar"><button id="apply" disabled>Apply</button>'
+        '<div class="tools"><button id="apply" disabled>Apply</button>'
         '<button id="reset">As quantised</button>'
         '<a class="button" href="/scheme.yaml" download="scheme.yaml">Export the scheme</a>'
         '<span id="waiting" role="status" aria-live="polite" class="soft"></span></div>'

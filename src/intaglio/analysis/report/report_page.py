@@ -137,7 +137,7 @@ def _graph(r: ModelReport) -> str:
         f"<option{' selected' * (k == first)}>{k}</option>" for k, there in known.items() if there
     )
     return (
-        '<div id="stage"><div class="bar" id="tools">'
+        '<div id="stage"><div class="tools" id="tools">'
         '<input type="search" class="search" id="search" placeholder="Search (press /)" '
         'aria-label="Search the graph by name, op or type"><span id="hits" class="soft" '
         'aria-live="polite"></span>'
@@ -167,7 +167,7 @@ def _layers(r: ModelReport) -> str:
     kept = [[row[0], *(row[k + 1] for k in filled)] for row in rows]
     shown = table([LAYER_TITLES[k] for k in filled], kept, "sort", "rows")
     return (
-        '<div class="bar"><input type="search" class="search" placeholder="Filter" '
+        '<div class="tools"><input type="search" class="search" placeholder="Filter" '
         'aria-label="Filter layers by name, op or type"><span id="rowcount" class="soft" '
         'aria-live="polite"></span></div>'
         f'<div class="wide tall" tabindex="0" role="region" aria-label="Layers">{shown}</div>'
