@@ -51,7 +51,8 @@ def run_in(page: str, script: str, width: int = 1200, height: int = 900) -> dict
     done = threading.Event()
     code = (
         f"<script>{FRAME}addEventListener('load', async () => {{ let r; "
-        f"try {{ r = await (async () => {{ {script} }})(); }} catch (e) {{ r = {{failed: String(e.stack)}}; }} "
+        f"try {{ r = await (async () => {{ {script} }})(); }} "
+        "catch (e) { r = {failed: String(e.stack)}; } "
         "await fetch('/result', {method: 'POST', body: JSON.stringify(r ?? null)}); });</script>"
     )
     errors = (
@@ -92,3 +93,12 @@ def run_in(page: str, script: str, width: int = 1200, height: int = 900) -> dict
             server.server_close()
     assert "failed" not in (found[0] or {}), found[0]
     return found[0]
+
+
+def dumped(url: str, width: int = 1200, height: int = 900, milliseconds: int = 20_000) -> str:
+    """The page at an address as HTML, after its scripts ran for some (virtual) time."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        budget = f"--virtual-time-budget={milliseconds}"
+        command = [*arguments(folder), f"--window-size={width},{height}", budget, "--dump-dom", url]
+        done = subprocess.run(command, check=True, timeout=LIMIT, capture_output=True, text=True)
+    return done.stdout

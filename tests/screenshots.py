@@ -21,6 +21,11 @@ from intaglio.ir import Graph, constant
 
 WIDTH, HEIGHT, SCALE = 1180, 760, 0.8
 COLOURS = 64  # of the palette: small files
+SHOWN = (
+    "shufflenet_v2_x1_0", "ghostnet", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large",
+    "mobilenet_v4_conv_small", "squeezenet1_1", "efficientnet_lite0", "efficientnet_b0",
+    "peleenet", "mobilevit_s", "resnet18", "resnet50", "vgg16",
+)  # fmt: skip
 BREAK = 8  # factor of the scale of the broken layer
 
 
@@ -78,12 +83,11 @@ def live_page(folder: Path) -> str:
 
 
 def fits() -> str:
-    """Which network fits a chip."""
-    names = ("mobilenet_v2", "resnet18", "resnet50", "shufflenet_v2_x1_0", "squeezenet1_1",
-             "efficientnet_b0", "ghostnet", "mobilenet_v4_conv_small", "peleenet")  # fmt: skip
+    """Which network fits which chip."""
     from intaglio.analysis.catalogue_table import catalogue_table
+    from intaglio.targets import chip
 
-    return catalogue_table(["rk3588"], names).svg("rk3588")
+    return catalogue_table(list(chip.names()), SHOWN).svg()
 
 
 def take(folder: Path, work: Path) -> list[Path]:
@@ -97,14 +101,14 @@ def take(folder: Path, work: Path) -> list[Path]:
         "report-speed.png": (lambda: _crop(chip, "speed"), False, 620),
         "report-memory.png": (lambda: _crop(broken, "memory"), False, 760),
         "ui.png": (lambda: live_page(work), False, 1000),
-        "fits.png": (fits, False, 600),
+        "fits.png": (fits, False, 420),
     }
     found = []
     for name, (make, dark, height) in pages.items():
         page = work / name.replace(".png", ".svg" if name == "fits.png" else ".html")
         page.write_text(make(), "utf-8")
         out = folder / name
-        screenshot(page.as_uri(), out, WIDTH if name != "fits.png" else 900, height, dark)
+        screenshot(page.as_uri(), out, WIDTH if name != "fits.png" else 1400, height, dark)
         _shrink(out)
         found.append(out)
     return found
