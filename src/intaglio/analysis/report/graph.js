@@ -25,20 +25,19 @@ view.innerHTML = edges.map(e => `<path class="edge" d="${path(e.path)}"/>`).join
 const shapes = [...view.querySelectorAll('.node')], lines = [...view.querySelectorAll('.edge')];
 
 // ---- colours ----
-const log = (v, low, high) => Math.max(0, Math.min(1, Math.log(v / low) / Math.log(high / low)));
 const most = key => nodes.reduce((m, n) => Math.max(m, n[key] ?? 0), 1e-30);
 const scales = {  // mode -> function of a node and the largest value
-  error: n => n.error == null ? null : log(n.error, 1e-4, 1),
+  error: (n, top) => n.error == null ? null : Math.sqrt(n.error / Math.max(top.error, 1e-3)),
   time: (n, top) => n.us == null ? null : Math.sqrt(n.us / top.us),
   memory: (n, top) => n.live == null ? null : n.live / top.live,
   work: (n, top) => n.macs ? Math.sqrt(n.macs / top.macs) : null,
 };
 const legend = {
-  error: 'error of the layer alone: pale 0.0001, full 1', time: 'time of the layer, relative to the slowest',
+  error: 'error of the layer alone (else of the whole model), relative to the largest', time: 'time of the layer, relative to the slowest',
   memory: 'internal memory that is live in the step, relative to the peak', work: 'multiply-accumulates',
   kind: 'CPU steps are grey, NPU layers blue, layers with weights darker' };
 function colour(mode) {
-  const scale = scales[mode], top = {us: most('us'), live: most('live'), macs: most('macs')};
+  const scale = scales[mode], top = {error: most('error'), us: most('us'), live: most('live'), macs: most('macs')};
   shapes.forEach((g, i) => {
     const n = nodes[i], rect = g.firstChild, s = scale ? scale(n, top) : null;
     rect.style.fill = scale
