@@ -129,6 +129,13 @@ def test_packages_of_the_cpu_have_no_prediction(graph: Graph):
     assert package.memory().internal == package.plan.arena
 
 
+def test_notebooks_show_tables(package):
+    for found in (package.performance(), package.memory()):
+        html = found._repr_html_()
+        assert "<table>" in html
+        assert "<svg" in html
+
+
 def test_commands(package, graph: Graph, tmp_path: Path, capsys):
     itg, onnx = tmp_path / "net.itg", tmp_path / "net.onnx"
     package.save(itg)

@@ -54,6 +54,18 @@ class Report:
             lines += ["", *(f"  {line}" for line in advice(found, spans))]
         return wrapped("\n".join(lines))
 
+    def _repr_html_(self) -> str:
+        from intaglio.analysis.html_table import html_table
+
+        kinds = ("weights", "internal", "inputs", "outputs", "commands", "peak")
+        rows = [
+            [f"npu{k}", *(f"{getattr(m, x):,}" for x in kinds)] for k, m in enumerate(self.modules)
+        ]
+        titles = ("program", *kinds)
+        return html_table(f"{self.target}: {self.total:,} bytes of DDR", titles, rows) + picture(
+            self
+        )
+
 
 def advice(m: Memory, spans: list[Span]) -> list[str]:
     """What takes the most memory, what is live at the peak, and what would lower it."""
