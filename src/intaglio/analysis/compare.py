@@ -84,6 +84,7 @@ def compare(
             output=v in outputs,
             origin=v.producer.origin if v.producer else "",
             other=w.name,
+            stored=_integers(w),
         )
         for v, w in joined.pairs.items()
     }
@@ -177,6 +178,14 @@ def _limit(joined: Joined, names: Sequence[str]) -> None:
             )
     if names:
         joined.pairs = {known[n]: joined.pairs[known[n]] for n in dict.fromkeys(names)}
+
+
+def _integers(v: Value) -> tuple[str, str]:
+    """Name and origin of the integers that a real tensor is made from; empty if there are none."""
+    stored = v.producer.inputs[0] if v.producer and v.producer.op == "dequantize_linear" else None
+    if stored is None:
+        return "", ""
+    return stored.name, stored.producer.origin if stored.producer else ""
 
 
 def _of_package(golden: Graph) -> Joined:

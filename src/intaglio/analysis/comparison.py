@@ -30,6 +30,7 @@ class Row:
     output: bool = False
     origin: str = ""  # the golden tensor's place in its model file
     other: str = ""  # the name of the tensor that it is compared with
+    stored: tuple[str, str] = ("", "")  # name and origin of the integers of that tensor
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -249,8 +249,10 @@ def join_rows(nodes: list[ReportNode], found: Comparison) -> None:
                 by_origin[n.origin] = n
     made: dict[str, ReportNode] = {}
     for row in found.rows:
-        node = next((by_tensor[x] for x in (row.name, row.other) if x and x in by_tensor), None)
-        node = node or next((by_origin[x] for x in (row.origin, row.name) if x in by_origin), None)
+        tensors = (row.name, row.other, tensor_name(row.stored[0]))
+        origins = (row.origin, row.name, row.stored[1])
+        node = next((by_tensor[x] for x in tensors if x and x in by_tensor), None)
+        node = node or next((by_origin[x] for x in origins if x in by_origin), None)
         if node is not None:
             made[row.name] = node
     for row in found.rows:
@@ -261,12 +263,10 @@ def join_rows(nodes: list[ReportNode], found: Comparison) -> None:
 def _fused_into(
     name: str, readers: Mapping[str, list[str]], made: Mapping[str, ReportNode]
 ) -> ReportNode | None:
-    """The node that makes the nearest tensor computed from this one alone."""
+    """The node that makes the nearest tensor computed from this one."""
+    front = [name]
     for _ in range(MOST_FUSED):
-        after = readers.get(name, [])
-        if len(after) != 1:
-            return None
-        name = after[0]
-        if name in made:
-            return made[name]
+        front = list(dict.fromkeys(x for n in front for x in readers.get(n, ())))
+        if (found := next((made[x] for x in front if x in made), None)) is not None:
+            return found
     return None
