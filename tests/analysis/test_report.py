@@ -10,6 +10,7 @@ from tests.small_networks import classifier, samples
 import intaglio
 from intaglio.analysis.report.layered_layout import GAP, layered
 from intaglio.analysis.report.report_page import page_data
+from intaglio.analysis.step_names import tensor_name
 from intaglio.cli import cli
 from intaglio.errors import BadInput
 from intaglio.ir import constant
@@ -118,6 +119,20 @@ def test_an_npu_package_has_its_layers_and_partition(tmp_path):
     assert len(sums) >= 2  # the residual blocks
     assert '<section id="partition">' in found.html()
     assert "missing" in dict(found.findings())  # accuracy needs the float model
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("relu:0231", "relu"),
+        ("a;b:0312:0231", "a;b"),
+        ("conv:0", "conv:0"),  # TensorFlow's own
+        ("x:12", "x:12"),
+        ("relu_stored:0231", "relu"),
+    ],
+)
+def test_names_of_tensors_are_the_models(name, plain):
+    assert tensor_name(name) == plain
 
 
 def test_layout_keeps_nodes_apart_and_edges_downward():

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from intaglio.ops.registry import REGISTRY
 from intaglio.plan import Step
 
+ALL = "0123456789"
+AXES = re.compile(r":(\d{2,10})$")  # that the layout pass appends
 SUFFIXES = ("_stored", "_exact", "_dequantized")  # of names that the quantiser gives
 
 
@@ -16,8 +20,8 @@ def node_name(origin: str, tensor: str, op: str) -> str:
 
 def tensor_name(name: str) -> str:
     """The name of the graph's tensor that the result of a step stands for."""
-    before, _, order = name.rpartition(":")
-    name = before if before and order.isdigit() else name  # the order of its axes
+    while (found := AXES.search(name)) and sorted(found[1]) == list(ALL[: len(found[1])]):
+        name = name[: found.start()]  # the order of its axes
     for suffix in SUFFIXES:
         name = name.removesuffix(suffix)
     return name

@@ -24,6 +24,7 @@ from intaglio.analysis.report.report_node import ReportNode
 from intaglio.analysis.step_names import tensor_name
 from intaglio.errors import BadInput, option
 from intaglio.ir import Graph
+from intaglio.ops.registry import REGISTRY
 from intaglio.package import Package
 from intaglio.passes.partition_report import Partition
 from intaglio.quant.options import Options
@@ -245,7 +246,7 @@ def join_rows(nodes: list[ReportNode], found: Comparison) -> None:
         n.rows = []
         if n.unit:
             by_tensor.setdefault(tensor_name(n.tensor), n)
-            if n.origin:
+            if n.origin and n.origin not in REGISTRY:  # the compiler named it by its op
                 by_origin[n.origin] = n
     made: dict[str, ReportNode] = {}
     for row in found.rows:
