@@ -51,7 +51,7 @@ LAYERS = [
     ("quant",),
     ("analysis", "vision"),
     ("matmul", "edit", "evaluation", "split"),
-    ("compat", "serve"),
+    ("compat", "serve", "ui"),
     ("client", "oci"),
     ("cli",),
     ("__main__", "__init__"),

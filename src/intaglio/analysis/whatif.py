@@ -162,6 +162,7 @@ class Model:
 
     def memory(self, target: str, what: WhatIf) -> Report:
         found, dtype = memory_of(self.compiled(target, what)[0]), dtype_of(what.dtype or "int8")
+        assert isinstance(found, Report)  # of a chip
         if (size := size_of(dtype)) != 1:
             plan = self.compiled(target, what)[0].plan
             steps = [s for s in plan.steps if s.op == "npu.run"]

@@ -27,6 +27,8 @@ COMMANDS = {  # name -> line of the group's help; the module is imported when th
     "stats": "Count parameters, MACs and memory access; compare known networks.",
     "eval": "Measure accuracy on labelled pictures: top-1, mAP, IoU, CER.",
     "compare": "Compare two models tensor by tensor, and name the inaccurate layer.",
+    "report": "Write one HTML page: graph, accuracy, speed, memory, partition.",
+    "ui": "Serve a page about a model: try pictures, change precisions by layer.",
     "perf": "Predict the speed of a model on a chip, layer by layer.",
     "memory": "Show how a model uses the memories of a chip.",
     "matmul": "Predict a matrix product on a chip: limits, layouts, time.",
