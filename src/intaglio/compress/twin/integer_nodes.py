@@ -11,7 +11,7 @@ from torch import Tensor
 from intaglio import dtypes
 from intaglio.compress.twin import integer_ops
 from intaglio.compress.twin.rounding import rounded
-from intaglio.compress.twin.scales import EIGHT_BITS, MAKES, is_moved
+from intaglio.compress.twin.scales import INTEGERS, MAKES, is_moved
 from intaglio.ir import Graph, Node
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ def _scale(twin: Twin, old: Node, slot: int) -> tuple[Tensor, Tensor]:
     return r.scale, r.zero
 
 
-def _eight(old: Node, *indices: int) -> bool:
-    """Are these operands 8-bit tensors that the graph computes?"""
+def _moved(old: Node, *indices: int) -> bool:
+    """Are these operands quantised tensors that the graph computes?"""
     return all(is_moved(old.inputs[i]) for i in indices)
 
 
 def _conv(twin: Twin, old: Node, new: Node, given: Given, exact: bool) -> Tensor | None:
     key = old.inputs[3], old.inputs[4]
-    if key not in twin.of_weights or not _eight(old, 0):
+    if key not in twin.of_weights or not _moved(old, 0):
         return None
     x, layer = given[0], twin.of_weights[key]  # type: ignore[index]
     assert x is not None
@@ -76,7 +76,8 @@ def _conv(twin: Twin, old: Node, new: Node, given: Given, exact: bool) -> Tensor
     elif given[8] is not None:
         shift = given[8].double()
     taps = math.prod(w.shape[1:])
-    largest = taps * 255.0 * max(abs(v) for v in layer.limits)
+    reach = 65535.0 if old.inputs[0].dtype == "i16" else 255.0  # type: ignore[union-attr]
+    largest = taps * reach * max(abs(v) for v in layer.limits)
     acc = integer_ops.product(x - xz, w, shift, new.attrs, largest, exact)
     factor = xs * ws
     to = twin.slots.get((old, 6))
@@ -95,13 +96,13 @@ def _conv(twin: Twin, old: Node, new: Node, given: Given, exact: bool) -> Tensor
 def _matmul(twin: Twin, old: Node, new: Node, given: Given, exact: bool) -> Tensor | None:
     key = old.inputs[3], old.inputs[4]
     a, b = given[0], given[3]
-    if a is None or b is None or not _eight(old, 0):
+    if a is None or b is None or not _moved(old, 0):
         return None
     (s, z) = _scale(twin, old, 1)
     if key in twin.of_weights:
         layer = twin.of_weights[key]  # type: ignore[index]
         right, rs = layer.integers(), layer.scale
-    elif _eight(old, 3):
+    elif _moved(old, 3):
         rs, rz = _scale(twin, old, 4)
         right = b - rz
     else:
@@ -120,7 +121,7 @@ def _matmul(twin: Twin, old: Node, new: Node, given: Given, exact: bool) -> Tens
 
 def _pair(function: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
     def run(twin: Twin, old: Node, new: Node, given: Given, exact: bool) -> Tensor | None:
-        if not _eight(old, 0, 3):
+        if not _moved(old, 0, 3):
             return None
         (a, az), (b, bz) = _scale(twin, old, 1), _scale(twin, old, 4)
         real = function(given[0], a, az, given[3], b, bz, twin.slots[old, 6].scale)
@@ -131,7 +132,7 @@ def _pair(function: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
 
 def _mean(function: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
     def run(twin: Twin, old: Node, new: Node, given: Given, exact: bool) -> Tensor | None:
-        if not _eight(old, 0):
+        if not _moved(old, 0):
             return None
         scale, zero = _scale(twin, old, 1)
         real = function(given[0], scale, zero, twin.slots[old, 3].scale, **new.attrs)
@@ -149,7 +150,7 @@ def _quantize(twin: Twin, old: Node, new: Node, given: Given, exact: bool) -> Te
 
 def _dequantize(twin: Twin, old: Node, new: Node, given: Given, exact: bool) -> Tensor | None:
     x = given[0]
-    if x is None or not _eight(old, 0) or (old, 1) not in twin.slots:
+    if x is None or not _moved(old, 0) or (old, 1) not in twin.slots:
         return None
     scale, zero = _scale(twin, old, 1)
     return (x - zero) * scale
@@ -157,9 +158,17 @@ def _dequantize(twin: Twin, old: Node, new: Node, given: Given, exact: bool) -> 
 
 def _lookup(twin: Twin, old: Node, new: Node, given: Given, exact: bool) -> Tensor | None:
     x, table = given[0], given[1]
-    if x is None or table is None or old.inputs[0].dtype not in EIGHT_BITS:  # type: ignore[union-attr]
+    if x is None or table is None or old.inputs[0].dtype not in INTEGERS:  # type: ignore[union-attr]
         return None
     return integer_ops.lookup(x, table, old.inputs[0].dtype)  # type: ignore[union-attr]
+
+
+def _lookup_wide(twin: Twin, old: Node, new: Node, given: Given, exact: bool) -> Tensor | None:
+    x, table = given[0], given[1]
+    if x is None or table is None:
+        return None
+    base = old.attrs["base"]
+    return integer_ops.lookup_between(x.clamp(base, base + len(table) - 1), table, base)
 
 
 def _clip(twin: Twin, old: Node, new: Node, given: Given, exact: bool) -> Tensor | None:
@@ -179,5 +188,6 @@ INTEGER: dict[str, Callable[..., Any]] = {
     "quantize_linear": _quantize,
     "dequantize_linear": _dequantize,
     "lookup": _lookup,
+    "lookup_wide": _lookup_wide,
     "clip": _clip,
 }

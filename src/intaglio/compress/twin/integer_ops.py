@@ -21,7 +21,7 @@ Ints = Sequence[int]
 
 
 class _Lookup(torch.autograd.Function):
-    """A table over all bytes; its gradient is the slope between the neighbours."""
+    """A table of consecutive integers; its gradient is the slope between the neighbours."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, table: Tensor, low: int) -> Tensor:
@@ -41,7 +41,12 @@ class _Lookup(torch.autograd.Function):
 def lookup(x: Tensor, table: Tensor, dtype: str) -> Tensor:
     """table[x], where the table is in the order of bit patterns."""
     low = -128 if dtype == "i8" else 0
-    return _Lookup.apply(x, torch.roll(table, 128) if low else table, low)  # type: ignore[no-any-return]
+    return lookup_between(x, torch.roll(table, 128) if low else table, low)
+
+
+def lookup_between(x: Tensor, table: Tensor, low: int) -> Tensor:
+    """table[x - low], where the table is in ascending order of x."""
+    return _Lookup.apply(x, table, low)  # type: ignore[no-any-return]
 
 
 def product(

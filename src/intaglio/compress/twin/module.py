@@ -80,7 +80,7 @@ class Twin(nn.Module):
                 layer = Weights(
                     tensor(w), tensor(ws).reshape(-1), tensor(wz).reshape(-1),
                     dtypes.limits(w.dtype), self.method,
-                    column=n.op == "qlinear_conv",
+                    axis=0 if n.op == "qlinear_conv" else w.type.rank - 1,
                 )  # fmt: skip
                 self.of_weights[w, ws] = layer
                 self.layers.append(layer)
@@ -110,18 +110,32 @@ class Twin(nn.Module):
         env = self.run(inputs)
         return env[0] if len(env) == 1 else tuple(env)
 
+    def scores(self, *inputs: Tensor) -> Tensor:
+        """The first output before a final softmax, which a loss applies itself."""
+        return self.run(inputs, bare=True)[0]
+
     def run(
-        self, inputs: Sequence[Tensor], exact: bool = False, keep: dict[str, Tensor] | None = None
+        self,
+        inputs: Sequence[Tensor],
+        exact: bool = False,
+        keep: dict[str, Tensor] | None = None,
+        bare: bool = False,
     ) -> list[Tensor]:
-        """The outputs. `exact`: bytes as the interpreter has them, without gradients."""
+        """The outputs. `exact`: bytes as the interpreter has them, without gradients.
+
+        `keep` receives every named tensor; `bare` leaves out softmaxes that make an output.
+        """
         graph, pairs = self._plan(len(inputs[0]) if inputs[0].dim() else 1)
         env: dict[Value, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
         exact = exact or not (self.training or torch.is_grad_enabled())
+        outputs = [_before_softmax(v) for v in graph.outputs] if bare else graph.outputs
         for new, old in pairs:
+            if bare and new.op == "softmax" and new.outputs[0] in graph.outputs:
+                continue
             self._node(new, old, env, exact)
             if keep is not None:
                 keep.update({v.name: env[v] for v in new.outputs if v.name})
-        return [self._get(v, env) for v in graph.outputs]
+        return [self._get(v, env) for v in outputs]
 
     def _plan(self, batch: int) -> tuple[Graph, Pairs]:
         if batch not in self._plans:
@@ -231,6 +245,11 @@ class Twin(nn.Module):
         """Call it after every step: scales stay positive."""
         for m in (*self.roundings, *self.layers):
             m.constrain()  # type: ignore[operator]
+
+
+def _before_softmax(v: Value) -> Value:
+    n = v.producer
+    return n.inputs[0] if n is not None and n.op == "softmax" and n.inputs[0] else v
 
 
 def _moves(n: Node) -> bool:

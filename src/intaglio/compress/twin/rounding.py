@@ -111,6 +111,12 @@ class Rounding(nn.Module):
         ) if zero > low else float(real.max()) / max(high - zero, 1.0)
         self._scale.mul_(1 + MOMENTUM * (max(need, 0.1) - 1))
 
+    def get_extra_state(self) -> list[float]:
+        return list(self.bounds)
+
+    def set_extra_state(self, state: list[float]) -> None:
+        self.bounds = state[0], state[1]
+
     @torch.no_grad()
     def constrain(self) -> None:
         """Keep the scale positive."""
@@ -129,10 +135,10 @@ class Weights(nn.Module):
 
     def __init__(
         self, integers: Tensor, scale: Tensor, zero: Tensor, limits: tuple[int, int], how: str,
-        column: bool = True,
+        axis: int = 0,
     ):  # fmt: skip
         super().__init__()
-        self.rows = column and scale.numel() > 1  # a scale for each index of the first axis
+        self.axis = axis  # of output channels, along which scales differ
         self.limits, self.how = limits, "minmax" if how in ("minmax", "pact") else "lsq"
         self.register_buffer("zero", zero)
         self._scale = nn.Parameter(scale.clone(), self.how == "lsq")
@@ -141,7 +147,16 @@ class Weights(nn.Module):
         self.register_buffer("keep", torch.ones(()))  # a mask: pruned weights stay 0
 
     def _column(self, p: Tensor, w: Tensor) -> Tensor:
-        return p.reshape(-1, *[1] * (w.dim() - 1)) if p.numel() > 1 else p.reshape(())
+        """A parameter per channel, shaped to broadcast against the weights."""
+        if p.numel() == 1:
+            return p.reshape(())
+        return p.reshape([-1 if i == self.axis else 1 for i in range(w.dim())])
+
+    def _channels(self, w: Tensor) -> Tensor:
+        """The weights with a row for each scale."""
+        if self._scale.numel() == 1:
+            return w.reshape(1, -1)
+        return w.movedim(self.axis, 0).reshape(self._scale.numel(), -1)
 
     @property
     def scale(self) -> Tensor:
@@ -159,10 +174,16 @@ class Weights(nn.Module):
 
     @torch.no_grad()
     def _follow(self, w: Tensor) -> None:
-        rows = w.reshape(len(w), -1) if self._scale.numel() > 1 else w.reshape(1, -1)
+        rows = self._channels(w)
         most = float(min(self.limits[1], -self.limits[0]))
         found = rows.abs().amax(1) / most
         self._scale.copy_(found.clamp_min(LEAST_SCALE).reshape(self._scale.shape))
+
+    def get_extra_state(self) -> list[int]:
+        return list(self.limits)
+
+    def set_extra_state(self, state: list[int]) -> None:
+        self.limits = state[0], state[1]
 
     @torch.no_grad()
     def constrain(self) -> None:
@@ -174,7 +195,7 @@ class Weights(nn.Module):
         self.limits = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if bits > 1 else (-1, 1)
         low, high = self.limits
         w = self.weight * self.keep
-        rows = w.reshape(len(w), -1) if self._scale.numel() > 1 else w.reshape(1, -1)
+        rows = self._channels(w)
         most = rows.abs().amax(1, keepdim=True).clamp_min(LEAST_SCALE) / max(high, 1)
         best = torch.full((len(rows), 1), float("inf"))
         scale = most.clone()

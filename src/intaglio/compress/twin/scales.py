@@ -1,4 +1,4 @@
-"""Groups of 8-bit tensors that share one scale: what training may change together.
+"""Groups of quantised tensors that share one scale: what training may change together.
 
 In an integer graph the maker of a tensor rounds to a scale, and every reader multiplies by it.
 Ops that only move values hand the scale on. A group is free if all its makers and readers hold the
@@ -39,7 +39,7 @@ MOVES = (
     "reshape", "transpose", "slice", "concat", "max_pool", "clip", "relu", "channel_shuffle",
     "depth_to_space", "space_to_depth", "expand", "tile", "pad", "gather", "resize",
 )  # fmt: skip
-EIGHT_BITS = ("i8", "u8")
+INTEGERS = ("i8", "u8", "i16")
 APART = "its readers hold different scales"
 
 
@@ -79,8 +79,8 @@ class Group:
 
 
 def is_moved(v: Value | None) -> bool:
-    """Is it an 8-bit tensor that the graph computes?"""
-    return v is not None and v.data is None and v.dtype in EIGHT_BITS
+    """Is it a quantised tensor that the graph computes?"""
+    return v is not None and v.data is None and v.dtype in INTEGERS
 
 
 def groups(graph: Graph) -> list[Group]:
@@ -168,5 +168,5 @@ def products(graph: Graph) -> Iterator[Node]:
     for n in graph.nodes():
         if n.op in ("qlinear_conv", "qlinear_matmul") and is_moved(n.inputs[0]):
             w = n.inputs[3]
-            if w is not None and w.data is not None and w.dtype in EIGHT_BITS:
+            if w is not None and w.data is not None and w.dtype in INTEGERS:
                 yield n
