@@ -51,6 +51,7 @@ LAYERS = [
     ("quant",),
     ("analysis", "vision"),
     ("matmul", "edit", "evaluation"),
+    ("compress",),
     ("compat", "serve"),
     ("cli",),
     ("__main__", "__init__"),

@@ -28,7 +28,7 @@ def estimate(coupling: Coupling, kept: Mapping[int, int]) -> tuple[float, float]
             part[v] = sum(share[coupling.of[v, c][0]] for c in range(n)) / n
         return part[v]
 
-    macs = weights = 0.0
+    macs, weights = float(coupling.other_macs), 0.0
     for layer in coupling.layers:
         by = of(layer.makes) * (1.0 if layer.depthwise else of(layer.reads))
         macs, weights = macs + layer.macs * by, weights + layer.weights * by

@@ -59,6 +59,7 @@ class Coupling:
     layers: list[Layer]
     of: dict[tuple[Value, int], tuple[int, int]] = field(repr=False)  # channel -> group and class
     axes: dict[Value, int] = field(repr=False)  # the channel axis of every tensor that has one
+    other_macs: int = 0  # of ops without constant weights, such as attention
 
     def prunable(self) -> list[Group]:
         return [g for g in self.groups if not g.kept]
@@ -186,7 +187,8 @@ def _collected(found: Analysis, sets: _Classes, count: dict[Value, int]) -> Coup
                 of[v, c] = at, len(group.classes)
         group.classes.append({v: np.array(cs) for v, cs in channels.items()})
     work = [_layer(n, f) for n, f in found.flows.items() if isinstance(f, Product)]
-    return Coupling(every, work, of, found.axes)
+    others = sum(REGISTRY[n.op].macs(n) for n in found.nodes) - sum(w.macs for w in work)
+    return Coupling(every, work, of, found.axes, others)
 
 
 def _layer(n: Node, flow: Product) -> Layer:

@@ -25,6 +25,7 @@ TRAINED = {
     "add": (0, 1), "sub": (1,), "layer_norm": (1, 2), "batch_norm": (1, 2), "prelu": (1,),
     "group_norm": (1, 2), "instance_norm": (1, 2), "rms_norm": (1,),
 }  # fmt: skip
+PRODUCTS = ("conv", "conv_transpose", "matmul", "gemm")
 MOMENTUM = 0.1  # of the statistics of batch norms in training
 Pairs = list[tuple[Node, Node]]  # nodes for a batch, and the nodes of the graph
 
@@ -51,6 +52,8 @@ class Twin(nn.Module):
         self.vectors = nn.ParameterList()
         self._plans: dict[int, tuple[Graph, Pairs]] = {}
         self._fixed: dict[Value, Tensor] = {}
+        self.held: dict[Value, Tensor] = {}  # masks of float weights
+        self._names: list[dict[str, Rounding]] | None = None
         self._lowered: dict[Node, Graph | None] = {}
         self.observed: dict[Rounding, list[Tensor]] | None = None  # filled while it is a dict
         self._read_scales()
@@ -151,7 +154,8 @@ class Twin(nn.Module):
         if v in env:
             return env[v]
         if v in self.constants:
-            return self.constants[v]
+            p = self.constants[v]
+            return p * self.held[v] if v in self.held else p
         if v not in self._fixed:
             self._fixed[v] = tensor(v)
         return self._fixed[v]
@@ -220,6 +224,36 @@ class Twin(nn.Module):
         )
         return result
 
+    @torch.no_grad()
+    def hold_zeros(self) -> None:
+        """Keep weights of products that are 0 now at 0."""
+        for layer in self.layers:
+            layer.keep = (layer.weight != 0).float()  # type: ignore[operator,union-attr]
+        for n in self.source.nodes():
+            w = n.inputs[1] if n.op in PRODUCTS and len(n.inputs) > 1 else None
+            if w is not None and w in self.constants and w not in self.held:
+                self.held[w] = (self.constants[w] != 0).float()
+
+    def real(self, name: str, t: Tensor) -> Tensor:
+        """A kept tensor as real numbers: integers times their scale."""
+        for g in self._named_groups():
+            if name in g:
+                return (t - g[name].zero) * g[name].scale
+        return t
+
+    def _named_groups(self) -> list[dict[str, Rounding]]:
+        if self._names is None:
+            found = {
+                n.outputs[0].name: self.slots[n, scales.MAKES[n.op][0]]
+                for n in self.source.nodes()
+                if n.op in scales.MAKES and (n, scales.MAKES[n.op][0]) in self.slots
+            }
+            for n in self.source.nodes():
+                if n.op in scales.MOVES and n.inputs[0] is not None and n.inputs[0].name in found:
+                    found[n.outputs[0].name] = found[n.inputs[0].name]
+            self._names = [found]
+        return self._names
+
     # ---- for training loops -------------------------------------------------------------------
     def free_roundings(self) -> Iterator[Rounding]:
         """The activations whose scales may be trained."""
@@ -266,8 +300,8 @@ def tensor(v: Value) -> Tensor:
 def from_array(a: Array) -> Tensor:
     kind = dtypes.TABLE[dtypes.name_of(a.dtype)]
     if kind.kind == "b" or kind.bits > 16 or kind.name in ("f16",):
-        return torch.from_numpy(np.ascontiguousarray(a)).reshape(a.shape).clone()
-    return torch.from_numpy(np.ascontiguousarray(a.astype(np.float32))).reshape(a.shape)
+        return torch.from_numpy(np.array(a, order="C")).reshape(a.shape)
+    return torch.from_numpy(np.array(a, np.float32, order="C")).reshape(a.shape)
 
 
 def as_array(t: Tensor, dtype: str) -> Array:

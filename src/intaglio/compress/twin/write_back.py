@@ -70,7 +70,9 @@ class _Writer:
     def _floats(self, old: Node, new: Node) -> None:
         for i, v in enumerate(old.inputs):
             if v is not None and v in self.twin.constants:
-                array = self.twin.constants[v].detach().numpy().copy()
+                p = self.twin.constants[v].detach()
+                p = p * self.twin.held[v] if v in self.twin.held else p.clone()
+                array = p.numpy()
                 Graph.set_input(new, i, self._once((v,), array.reshape(v.shape), v.name))
 
     def _scales(self, old: Node, new: Node) -> None:
