@@ -18,8 +18,8 @@ from intaglio.cli import main, model_files
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.npu.predict.element_types import as_bytes
-from intaglio.quant import Options
 from intaglio.npu.sparse_weights import blocks
+from intaglio.quant import Options
 from intaglio.targets import chip as chips
 
 WINDOW = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}

@@ -23,9 +23,7 @@ def thinned(net: Graph, form: str) -> Graph:
     return net
 
 
-@pytest.mark.parametrize(
-    ("form", "share"), [("2:4 in", 0.66), ("2:4 out", 0.66), ("16:4", 0.35)]
-)
+@pytest.mark.parametrize(("form", "share"), [("2:4 in", 0.66), ("2:4 out", 0.66), ("16:4", 0.35)])
 def test_sparse_weights(form: str, share: float):
     m = Maker()
     x = m.image(1, 32, 8, 8)

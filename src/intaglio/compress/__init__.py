@@ -1,12 +1,12 @@
 """Compression: prune, sparsify, distil and train quantised; trained equals deployed.
 
-    recipe = compress.Recipe("model.onnx")
-    recipe.prune(macs=0.5)
-    recipe.train(data)
-    recipe.quantize(samples, weights=4)
-    recipe.train(data)
-    graph = recipe.finish()                # refuses unless it equals the interpreter in every byte
-    intaglio.compile(graph).save("model.itg")
+recipe = compress.Recipe("model.onnx")
+recipe.prune(macs=0.5)
+recipe.train(data)
+recipe.quantize(samples, weights=4)
+recipe.train(data)
+graph = recipe.finish()                # refuses unless it equals the interpreter in every byte
+intaglio.compile(graph).save("model.itg")
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from intaglio.compress.distill import Logits as Logits
     from intaglio.compress.distill import Relations as Relations
     from intaglio.compress.distill import Teacher as Teacher
-    from intaglio.compress.prune import prune as prune
-    from intaglio.compress.prune import pruned_steps as pruned_steps
-    from intaglio.compress.prune import sensitivity as sensitivity
+    from intaglio.compress.pruning import prune as prune
+    from intaglio.compress.pruning import pruned_steps as pruned_steps
+    from intaglio.compress.pruning import sensitivity as sensitivity
     from intaglio.compress.qat import quantized_twin as quantized_twin
     from intaglio.compress.recipe import Recipe as Recipe
-    from intaglio.compress.sparsify import sparsify as sparsify
+    from intaglio.compress.sparsity import sparsify as sparsify
     from intaglio.compress.train import Trainer as Trainer
     from intaglio.compress.train import Training as Training
     from intaglio.compress.twin import Twin as Twin
 
 # public name -> its module, imported when first used; all but pruning and sparsity need torch
 _LAZY = {
-    **dict.fromkeys(("prune", "pruned_steps", "sensitivity"), "prune"),
+    **dict.fromkeys(("prune", "pruned_steps", "sensitivity"), "pruning"),
     **dict.fromkeys(("Trainer", "Training"), "train"),
     **dict.fromkeys(
         ("Attention", "Distillation", "Hints", "Logits", "Relations", "Teacher"), "distill"
@@ -43,7 +43,7 @@ _LAZY = {
     "Recipe": "recipe",
     "Twin": "twin",
     "quantized_twin": "qat",
-    "sparsify": "sparsify",
+    "sparsify": "sparsity",
 }
 __all__ = sorted(_LAZY)
 

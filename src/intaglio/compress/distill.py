@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from intaglio.compress.twin import Twin
 from intaglio.errors import BadInput, did_you_mean
 from intaglio.ir import Graph
+from intaglio.quant.prepare import prepare
 
 Features = dict[str, Tensor]
 
@@ -28,7 +29,7 @@ class Teacher:
     """A network that is not trained: logits, and for graphs the tensors of given names."""
 
     def __init__(self, model: Twin | Graph | nn.Module):
-        self.model = Twin(model) if isinstance(model, Graph) else model
+        self.model = Twin(prepare(model)) if isinstance(model, Graph) else model
         self.model.eval().requires_grad_(False)
 
     @torch.no_grad()
@@ -106,7 +107,7 @@ class Hints(nn.Module):
         for (a, b), adapter in zip(self.names, self.adapters, strict=True):
             x, y = mine[a], theirs[b]
             if x.dim() > 2 and x.shape[2:] != y.shape[2:]:
-                x = F.adaptive_avg_pool2d(x, y.shape[2:])  # type: ignore[arg-type]
+                x = F.adaptive_avg_pool2d(x, y.shape[2:])
             found = adapter(x.flatten(2) if x.dim() > 2 else x[:, :, None])
             total = total + F.mse_loss(found, y.flatten(2) if y.dim() > 2 else y[:, :, None])
         return total
@@ -126,7 +127,7 @@ class Attention:
         for a, b in self.names:
             x, y = mine[a], theirs[b]
             if x.shape[2:] != y.shape[2:]:
-                x = F.adaptive_avg_pool2d(x, y.shape[2:])  # type: ignore[arg-type]
+                x = F.adaptive_avg_pool2d(x, y.shape[2:])
             maps = [F.normalize(v.square().mean(1).flatten(1)) for v in (x, y)]
             total = total + (maps[0] - maps[1]).square().mean()
         return total
@@ -157,9 +158,7 @@ def _distances(x: Tensor) -> Tensor:
 class Distillation:
     """The loss of a student: labels, and what each method takes from each teacher."""
 
-    def __init__(
-        self, teachers: Sequence[Teacher], methods: Sequence[Method], labels: float = 0.1
-    ):
+    def __init__(self, teachers: Sequence[Teacher], methods: Sequence[Method], labels: float = 0.1):
         if not teachers or not methods:
             raise BadInput("distillation needs a teacher and a method; give at least one of each")
         self.teachers, self.methods, self.labels = list(teachers), list(methods), labels

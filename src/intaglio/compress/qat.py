@@ -84,9 +84,11 @@ def _float_masters(twin: Twin, graph: Graph) -> None:
             continue
         with torch.no_grad():
             scale = layer._column(layer.scale, layer.weight)
-            q = layer.weight / scale
+            q = layer.real / scale
             real = torch.from_numpy(np.array(v.data, np.float32)) / scale
-            layer.weight.copy_(torch.maximum(torch.minimum(real, q + 0.49), q - 0.49) * scale)
+            layer.weight.copy_(
+                torch.maximum(torch.minimum(real, q + 0.49), q - 0.49) * scale / layer.unit
+            )
 
 
 @torch.no_grad()

@@ -12,9 +12,9 @@ import torch
 import intaglio
 from intaglio.compress import qat
 from intaglio.compress.data import Labelled
-from intaglio.compress.prune import Pruned, prune
-from intaglio.compress.prune.criteria import WITH_GRADIENTS
-from intaglio.compress.sparsify import Sparse, sparsify
+from intaglio.compress.pruning import Pruned, prune
+from intaglio.compress.pruning.criteria import WITH_GRADIENTS
+from intaglio.compress.sparsity import Sparse, sparsify
 from intaglio.compress.train import History, Trainer, Training, accuracy, cross_entropy
 from intaglio.compress.twin import Twin, verify
 from intaglio.compress.twin.write_back import to_graph
@@ -44,6 +44,7 @@ class Recipe:
             graph = intaglio.load(model, **given, **load)
         self.target, self.model = target, model
         self.graph = prepare(graph)
+        self._places = parameter_places(model, self.graph)
         self.steps: list[Pruned | Sparse | History] = []
         self._twin: Twin | None = None
         self.quantized = False
@@ -103,7 +104,13 @@ class Recipe:
         """Train the twin. A `checkpoint` lets a killed run go on where it was."""
         more = getattr(loss, "adapters", None)
         trainer = Trainer(
-            self.twin, data, how or Training(), test=test, loss=loss, checkpoint=checkpoint, more=more
+            self.twin,
+            data,
+            how or Training(),
+            test=test,
+            loss=loss,
+            checkpoint=checkpoint,
+            more=more,
         )
         history = trainer.run()
         self.steps.append(history)
@@ -130,10 +137,12 @@ class Recipe:
         known = dict(module.named_parameters())
         before = {k: p.detach().clone() for k, p in known.items()}
         with torch.no_grad():
-            for v, p in self.twin.constants.items():
-                name = v.name.removesuffix("_transposed")
-                if name in known and tuple(known[name].shape) == v.shape:
-                    known[name].copy_(p)
+            for i, v in enumerate(constants_of(self.twin.source)):
+                if v in self.twin.constants and i in self._places:
+                    name, turned = self._places[i]
+                    if name in known:
+                        value = self.twin.value(v)
+                        known[name].copy_(value.T if turned else value)
         self._compare(module, known, before, tolerance)
 
     def _compare(
@@ -168,6 +177,25 @@ class Recipe:
             self.graph, self._twin = to_graph(self._twin), None
 
 
+def constants_of(graph: Graph) -> list[Value]:
+    """The constants of a graph, in the order in which its nodes read them."""
+    return [v for v in graph.values() if v.data is not None]
+
+
+def parameter_places(module: Any, graph: Graph) -> dict[int, tuple[str, bool]]:
+    """The parameter of a live module that each constant is, and whether it is transposed."""
+    named = getattr(module, "named_parameters", None)
+    found: dict[int, tuple[str, bool]] = {}
+    for i, v in enumerate(constants_of(graph) if named else []):
+        for name, p in named():  # type: ignore[misc]
+            array = p.detach().numpy()
+            for turned in (False, True):
+                same = array.T if turned else array
+                if same.shape == v.shape and np.array_equal(same, v.data):
+                    found.setdefault(i, (name, turned))
+    return found
+
+
 def _random(graph: Graph) -> list[dict[str, Array]]:
     rng = np.random.default_rng(0)
     return [
@@ -184,7 +212,11 @@ def gradients(graph: Graph, data: Labelled, batch: int = 32) -> dict[Value, Arra
         if i == GRADIENT_BATCHES:
             break
         with torch.enable_grad():
-            cross_entropy(twin, x, y).backward()  # type: ignore[no-untyped-call]
+            cross_entropy(twin, x, y).backward()
     pairs = zip(graph.values(), twin.source.values(), strict=True)
-    found = {mine: twin.constants.get(theirs) for mine, theirs in pairs}
-    return {v: p.grad.numpy() for v, p in found.items() if p is not None and p.grad is not None}
+    found = {}
+    for mine, theirs in pairs:
+        p = twin.constants.get(theirs)
+        if p is not None and p.grad is not None:
+            found[mine] = p.grad.numpy() / np.float32(twin.units[theirs])
+    return found

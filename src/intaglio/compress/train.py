@@ -19,6 +19,7 @@ from intaglio.compress.twin import Twin
 from intaglio.errors import BadFile, BadInput, RunError
 
 Loss = Callable[[Twin, Tensor, Tensor], Tensor]
+OPTIMIZERS = ("adam", "sgd")
 LARGEST_GRADIENT = 10.0  # norm to which gradients are clipped
 
 
@@ -28,8 +29,9 @@ class Training:
 
     epochs: int = 10
     batch: int = 128
-    rate: float = 0.01
-    momentum: float = 0.9
+    rate: float = 1e-3
+    optimizer: str = "adam"  # one of OPTIMIZERS
+    momentum: float = 0.9  # of sgd
     decay: float = 1e-4
     flip: bool = False  # mirror pictures at random
     crop: int = 0  # move pictures by up to as many pixels
@@ -41,6 +43,8 @@ class Training:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise BadInput(f"{name} is {value!r}; give a whole number of at least {least}")
+        if self.optimizer not in OPTIMIZERS:
+            raise BadInput(f"optimizer is {self.optimizer!r}; known are adam, sgd")
         if not (isinstance(self.rate, int | float) and 0 < self.rate < 100):
             raise BadInput(f"rate is {self.rate!r}; give a learning rate such as 0.01")
 
@@ -70,13 +74,13 @@ def accuracy(twin: Twin, data: Labelled, batch: int = 250) -> float:
 
 
 class Trainer:
-    """Trains a twin step by step. A killed run goes on from its checkpoint with the same numbers."""
+    """Trains a twin step by step. A killed run goes on from its checkpoint, with equal results."""
 
     def __init__(
         self,
         twin: Twin,
         data: Labelled,
-        how: Training = Training(),  # noqa: B008  # frozen
+        how: Training = Training(),  # frozen
         *,
         test: Labelled | None = None,
         loss: Loss = cross_entropy,
@@ -91,7 +95,10 @@ class Trainer:
             groups.append({"params": extra, "lr": how.rate, "weight_decay": how.decay})
         groups = [g for g in groups if g["params"]]
         self.rates = [float(g["lr"]) for g in groups]
-        self.optimizer = torch.optim.SGD(groups, how.rate, how.momentum, nesterov=how.momentum > 0)
+        if how.optimizer == "adam":
+            self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(groups, how.rate)
+        else:
+            self.optimizer = torch.optim.SGD(groups, how.rate, how.momentum)
         self.epoch = self.step = 0
         self.total = 0.0
         self.history = History()
@@ -141,7 +148,7 @@ class Trainer:
                 f"the loss is {value} in epoch {self.epoch + 1}, step {self.step + 1}; a lower "
                 f"rate than {self.how.rate:g} keeps it finite{kept}"
             )
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         nn.utils.clip_grad_norm_(self.twin.parameters(), LARGEST_GRADIENT)
         self.optimizer.step()
         self.twin.constrain()

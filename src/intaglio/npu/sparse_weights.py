@@ -131,10 +131,7 @@ def best_mask(scores: Array, f: Form) -> Array:
     Sides that are no multiple of a group keep all their weights.
     """
     taps = scores.reshape(*scores.shape[:2], -1)
-    if f.block:
-        keep = _best_rectangles(taps)
-    else:
-        keep = _best_of_lines(taps, f)
+    keep = _best_rectangles(taps) if f.block else _best_of_lines(taps, f)
     return keep.reshape(scores.shape)
 
 

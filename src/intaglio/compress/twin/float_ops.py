@@ -60,7 +60,7 @@ def max_pool(
     if with_indices:
         raise NotImplementedError
     x = padded(x, pad, -INF)
-    return MAX[len(kernel)](x, tuple(kernel), tuple(stride), 0, tuple(dilation))  # type: ignore[no-any-return]
+    return MAX[len(kernel)](x, tuple(kernel), tuple(stride), 0, tuple(dilation))
 
 
 def window_sums(x: Tensor, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints) -> Tensor:
@@ -68,7 +68,7 @@ def window_sums(x: Tensor, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints
     n, channels = len(kernel), x.shape[1]
     x = padded(x, pad)
     if set(dilation) == {1}:
-        return MEAN[n](x, tuple(kernel), tuple(stride)) * float(math.prod(kernel))  # type: ignore[no-any-return,arg-type]
+        return MEAN[n](x, tuple(kernel), tuple(stride)) * float(math.prod(kernel))
     ones = x.new_ones(channels, 1, *kernel)
     return CONV[n](x, ones, None, tuple(stride), 0, tuple(dilation), channels)
 
@@ -164,7 +164,7 @@ def interpolate(x: Tensor, index: Tensor, weight: Tensor, *, axis: int) -> Tenso
     parts = [x.index_select(axis, index[:, k].long()) for k in taps]
     if len(parts) == 1:
         return parts[0]
-    return sum(p * weight[:, k].reshape(column) for k, p in enumerate(parts))  # type: ignore[return-value]
+    return sum(p * weight[:, k].reshape(column) for k, p in enumerate(parts))
 
 
 def channel_shuffle(x: Tensor, *, groups: int) -> Tensor:
@@ -184,7 +184,7 @@ def _reduced(name: str) -> Callable[..., Tensor]:
     def reduce(x: Tensor, *, axes: Ints, keepdims: bool = True) -> Tensor:
         if not axes:
             return x
-        return getattr(torch, name)(x, tuple(axes), keepdim=bool(keepdims))  # type: ignore[no-any-return]
+        return getattr(torch, name)(x, tuple(axes), keepdim=bool(keepdims))
 
     return reduce
 

@@ -68,11 +68,11 @@ def _conv(twin: Twin, old: Node, new: Node, given: Given, exact: bool) -> Tensor
     assert x is not None
     xs, xz = _scale(twin, old, 1)
     w, ws = layer.integers(), layer.scale
-    b = twin.of_bias.get(old)
+    b = twin.bias(old)
     shift = None
     if b is not None:
         step = xs.double() * ws.double()
-        shift = rounded(b.double() / step).clamp(-MAX_BIAS, MAX_BIAS)
+        shift = rounded(b / step).clamp(-MAX_BIAS, MAX_BIAS)
     elif given[8] is not None:
         shift = given[8].double()
     taps = math.prod(w.shape[1:])
@@ -108,10 +108,7 @@ def _matmul(twin: Twin, old: Node, new: Node, given: Given, exact: bool) -> Tens
     else:
         return None
     left = a - z
-    if exact:
-        acc = (left.double() @ right.double()).float()
-    else:
-        acc = left @ right
+    acc = (left.double() @ right.double()).float() if exact else left @ right
     factor = s * rs
     to = twin.slots.get((old, 6))
     if to is None:

@@ -46,7 +46,7 @@ def lookup(x: Tensor, table: Tensor, dtype: str) -> Tensor:
 
 def lookup_between(x: Tensor, table: Tensor, low: int) -> Tensor:
     """table[x - low], where the table is in ascending order of x."""
-    return _Lookup.apply(x, table, low)  # type: ignore[no-any-return]
+    return _Lookup.apply(x, table, low)
 
 
 def product(
@@ -64,7 +64,7 @@ def product(
     return (y.double() + shift.double()).float() if exact else y + shift.float()
 
 
-# ---- results in units of the result's scale, before it is rounded ---------------------------------
+# ---- results in units of the result's scale, before they are rounded ----
 def qlinear_add(
     a: Tensor, a_scale: Tensor, a_zero: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor,
     y_scale: Tensor,

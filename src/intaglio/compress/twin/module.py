@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from intaglio.batches import rebatched
 from intaglio.compress.twin import scales
 from intaglio.compress.twin.float_ops import FUNCTIONS
 from intaglio.compress.twin.integer_nodes import INTEGER, clamp_bounds
-from intaglio.compress.twin.rounding import METHODS, Rounding, Weights
+from intaglio.compress.twin.rounding import METHODS, Rounding, Weights, unit_of
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.ops.registry import REGISTRY, evaluate_node
@@ -47,13 +48,13 @@ class Twin(nn.Module):
         self.of_weights: dict[tuple[Value, Value], Weights] = {}
         self.of_bias: dict[Node, nn.Parameter] = {}
         self.constants: dict[Value, nn.Parameter] = {}
+        self.units: dict[Value | Node, float] = {}  # parameters are in these units
         self.bounds: dict[Node, tuple[float, float]] = {}  # of clamps behind a rounding
         self.roundings, self.layers = nn.ModuleList(), nn.ModuleList()
         self.vectors = nn.ParameterList()
         self._plans: dict[int, tuple[Graph, Pairs]] = {}
         self._fixed: dict[Value, Tensor] = {}
         self.held: dict[Value, Tensor] = {}  # masks of float weights
-        self._names: list[dict[str, Rounding]] | None = None
         self._lowered: dict[Node, Graph | None] = {}
         self.observed: dict[Rounding, list[Tensor]] | None = None  # filled while it is a dict
         self._read_scales()
@@ -78,7 +79,9 @@ class Twin(nn.Module):
     def _read_products(self) -> None:
         for n in scales.products(self.source):
             w, ws, wz = n.inputs[3:6]
-            assert w is not None and ws is not None and wz is not None
+            assert w is not None
+            assert ws is not None
+            assert wz is not None
             if (w, ws) not in self.of_weights:
                 layer = Weights(
                     tensor(w), tensor(ws).reshape(-1), tensor(wz).reshape(-1),
@@ -91,8 +94,22 @@ class Twin(nn.Module):
             if b is not None and b.data is not None:
                 step = self.slots[n, 1].scale.double() * self.of_weights[w, ws].scale.double()
                 real = torch.from_numpy(np.asarray(b.data, np.float64)) * step
-                self.of_bias[n] = nn.Parameter(real.float())
-                self.vectors.append(self.of_bias[n])
+                self._add_bias(n, real.float(), self.of_weights[w, ws].unit)
+
+    def _add_bias(self, n: Node, real: Tensor, other: float) -> None:
+        self.units[n] = unit_of(real) if real.any() else other
+        self.of_bias[n] = nn.Parameter(real / self.units[n])
+        self.vectors.append(self.of_bias[n])
+
+    def bias(self, n: Node) -> Tensor | None:
+        """The real bias of an integer product, in f64."""
+        p = self.of_bias.get(n)
+        return None if p is None else p.double() * self.units[n]
+
+    def value(self, v: Value) -> Tensor:
+        """A trained float constant."""
+        p = self.constants[v] * self.units[v]
+        return p * self.held[v] if v in self.held else p
 
     def _read_floats(self) -> None:
         for n in self.source.nodes():
@@ -101,7 +118,9 @@ class Twin(nn.Module):
                 if v is None or v.data is None or v.dtype != "f32" or v in self.constants:
                     continue
                 if v.type.size > 1 or n.op not in ("mul", "add", "sub"):
-                    self.constants[v] = nn.Parameter(tensor(v))
+                    real = tensor(v)
+                    self.units[v] = unit_of(real) if n.op in PRODUCTS else 1.0
+                    self.constants[v] = nn.Parameter(real / self.units[v])
                     self.vectors.append(self.constants[v])
 
     # ---- running ----------------------------------------------------------------------------
@@ -154,15 +173,17 @@ class Twin(nn.Module):
         if v in env:
             return env[v]
         if v in self.constants:
-            p = self.constants[v]
-            return p * self.held[v] if v in self.held else p
+            return self.value(v)
         if v not in self._fixed:
             self._fixed[v] = tensor(v)
         return self._fixed[v]
 
     def _node(self, new: Node, old: Node, env: dict[Value, Tensor], exact: bool) -> None:
         given = [None if v is None else self._get(v, env) for v in new.inputs]
-        if old.op in INTEGER and (made := INTEGER[old.op](self, old, new, given, exact)) is not None:
+        if (
+            old.op in INTEGER
+            and (made := INTEGER[old.op](self, old, new, given, exact)) is not None
+        ):
             env[new.outputs[0]] = made
         elif exact and not _moves(new):
             self._interpreted(new, given, env)
@@ -218,7 +239,9 @@ class Twin(nn.Module):
     def _normalized(self, n: Node, given: list[Tensor | None]) -> Tensor:
         """Batch norm in training: statistics of the batch, and running ones for later."""
         x, scale, bias, mean, var = given[:5]
-        assert x is not None and mean is not None and var is not None
+        assert x is not None
+        assert mean is not None
+        assert var is not None
         result: Tensor = nn.functional.batch_norm(
             x, mean.detach(), var.detach(), scale, bias, True, MOMENTUM, n.attrs["epsilon"]
         )
@@ -228,7 +251,7 @@ class Twin(nn.Module):
     def hold_zeros(self) -> None:
         """Keep weights of products that are 0 now at 0."""
         for layer in self.layers:
-            layer.keep = (layer.weight != 0).float()  # type: ignore[operator,union-attr]
+            layer.keep = (layer.weight != 0).float()
         for n in self.source.nodes():
             w = n.inputs[1] if n.op in PRODUCTS and len(n.inputs) > 1 else None
             if w is not None and w in self.constants and w not in self.held:
@@ -236,23 +259,20 @@ class Twin(nn.Module):
 
     def real(self, name: str, t: Tensor) -> Tensor:
         """A kept tensor as real numbers: integers times their scale."""
-        for g in self._named_groups():
-            if name in g:
-                return (t - g[name].zero) * g[name].scale
-        return t
+        r = self._roundings_by_name.get(name)
+        return t if r is None else (t - r.zero) * r.scale
 
-    def _named_groups(self) -> list[dict[str, Rounding]]:
-        if self._names is None:
-            found = {
-                n.outputs[0].name: self.slots[n, scales.MAKES[n.op][0]]
-                for n in self.source.nodes()
-                if n.op in scales.MAKES and (n, scales.MAKES[n.op][0]) in self.slots
-            }
-            for n in self.source.nodes():
-                if n.op in scales.MOVES and n.inputs[0] is not None and n.inputs[0].name in found:
-                    found[n.outputs[0].name] = found[n.inputs[0].name]
-            self._names = [found]
-        return self._names
+    @cached_property
+    def _roundings_by_name(self) -> dict[str, Rounding]:
+        found: dict[str, Rounding] = {}
+        for n in self.source.nodes():
+            x, y = n.inputs[0], n.outputs[0]
+            r = self.slots.get((n, scales.MAKES[n.op][0])) if n.op in scales.MAKES else None
+            if r is None and n.op in scales.MOVES and x is not None:
+                r = found.get(x.name)
+            if r is not None and y.name:
+                found[y.name] = r
+        return found
 
     # ---- for training loops -------------------------------------------------------------------
     def free_roundings(self) -> Iterator[Rounding]:
@@ -264,7 +284,7 @@ class Twin(nn.Module):
     def parameter_groups(self, rate: float, decay: float = 0.0) -> list[dict[str, Any]]:
         """Groups for an optimiser: weights decay; biases and scales do not."""
         small = {p for r in self.roundings for p in r.parameters()}
-        small |= {layer._scale for layer in self.layers if isinstance(layer, Weights)}
+        small |= {layer.ratio for layer in self.layers if isinstance(layer, Weights)}
         rest = [p for p in self.parameters() if p.requires_grad and p not in small]
         wide = [p for p in rest if p.dim() > 1]
         flat = [p for p in rest if p.dim() <= 1]
@@ -272,13 +292,13 @@ class Twin(nn.Module):
         return [
             {"params": wide, "lr": rate, "weight_decay": decay},
             {"params": flat, "lr": rate, "weight_decay": 0.0},
-            {"params": steps, "lr": rate / 10, "weight_decay": 0.0},
+            {"params": steps, "lr": rate, "weight_decay": 0.0},
         ]
 
     def constrain(self) -> None:
         """Call it after every step: scales stay positive."""
         for m in (*self.roundings, *self.layers):
-            m.constrain()  # type: ignore[operator]
+            m.constrain()
 
 
 def _before_softmax(v: Value) -> Value:

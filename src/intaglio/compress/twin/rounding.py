@@ -11,6 +11,7 @@ of what rounds are straight through; those of scale and zero point depend on the
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 METHODS = ("lsq", "lsq+", "pact", "minmax")
 LEAST_SCALE = 1e-12
+LEAST_RATIO = 1e-3  # of a trained scale to the one it began with
 MOMENTUM = 0.01  # of the observed range, method minmax
 
 
@@ -33,7 +35,7 @@ class _Straight(torch.autograd.Function):
 
 def rounded(x: Tensor) -> Tensor:
     """Round half to even, with the gradient of the identity."""
-    return _Straight.apply(x)  # type: ignore[no-any-return]
+    return _Straight.apply(x)
 
 
 class _Stored(torch.autograd.Function):
@@ -55,7 +57,9 @@ class _Stored(torch.autograd.Function):
         of_scale = of_zero = None
         if ctx.needs_input_grad[1] and ctx.how != "minmax":
             part = q - zero
-            part = torch.where(inside, torch.zeros_like(q) if ctx.how == "pact" else part - real, part)
+            part = torch.where(
+                inside, torch.zeros_like(q) if ctx.how == "pact" else part - real, part
+            )
             of_scale = _summed(grad * part, scale) / scale
         if ctx.needs_input_grad[2] and ctx.how == "lsq+":
             of_zero = _summed(torch.where(inside, torch.zeros_like(grad), -grad), zero)
@@ -70,6 +74,15 @@ def _summed(x: Tensor, like: Tensor) -> Tensor:
     return x.sum(axes, keepdim=True)
 
 
+def unit_of(real: Tensor) -> float:
+    """The power of two next to the root mean square: parameters in it are of the size of 1.
+
+    So one learning rate fits all layers, whatever the sizes of their weights.
+    """
+    size = float(real.double().square().mean().sqrt())
+    return 2.0 ** round(math.log2(size)) if 0 < size < math.inf else 1.0
+
+
 class Rounding(nn.Module):
     """The scale and zero point of a group of activations."""
 
@@ -79,14 +92,15 @@ class Rounding(nn.Module):
         super().__init__()
         self.how, self.free, self.name, self.limits = how, free, name, limits
         learned = free and how != "minmax"
-        self._scale = nn.Parameter(torch.tensor(scale), learned)
+        self.register_buffer("start", torch.tensor(scale))
+        self.ratio = nn.Parameter(torch.ones(()), learned)  # scale / start: steps are relative
         self._zero = nn.Parameter(torch.tensor(float(zero)), free and how == "lsq+")
         self.bounds: tuple[float, float] = (float(limits[0]), float(limits[1]))
 
     @property
     def scale(self) -> Tensor:
         """The scale as a factor: its gradient comes from `__call__` alone."""
-        return self._scale.detach()
+        return (self.start * self.ratio).detach()
 
     @property
     def zero(self) -> Tensor:
@@ -100,16 +114,20 @@ class Rounding(nn.Module):
         zero = self._zero if self.how == "lsq+" else self.zero
         if self.how == "lsq+":
             zero = rounded(zero.clamp(*map(float, self.limits)))
-        return _Stored.apply(real, self._scale, zero, low, high, self.how)  # type: ignore[no-any-return]
+        return _Stored.apply(real, self.start * self.ratio, zero, low, high, self.how)
 
     @torch.no_grad()
     def _follow(self, real: Tensor, low: float, high: float) -> None:
         """Move the scale towards the one that just holds what was seen."""
         zero = float(self.zero)
-        need = max(
-            float(real.max()) / max(high - zero, 1.0), -float(real.min()) / max(zero - low, 1.0)
-        ) if zero > low else float(real.max()) / max(high - zero, 1.0)
-        self._scale.mul_(1 + MOMENTUM * (max(need, 0.1) - 1))
+        need = (
+            max(
+                float(real.max()) / max(high - zero, 1.0), -float(real.min()) / max(zero - low, 1.0)
+            )
+            if zero > low
+            else float(real.max()) / max(high - zero, 1.0)
+        )
+        self.start.mul_(1 + MOMENTUM * (max(need, 0.1) - 1))
 
     def get_extra_state(self) -> list[float]:
         return list(self.bounds)
@@ -120,12 +138,13 @@ class Rounding(nn.Module):
     @torch.no_grad()
     def constrain(self) -> None:
         """Keep the scale positive."""
-        self._scale.clamp_(min=LEAST_SCALE)
+        self.ratio.clamp_(min=LEAST_RATIO)
 
     @torch.no_grad()
     def set(self, scale: float, zero: int, bounds: tuple[float, float]) -> None:
         """Another scale, zero point and range of integers."""
-        self._scale.fill_(scale)
+        self.start.fill_(scale)
+        self.ratio.fill_(1.0)
         self._zero.fill_(float(zero))
         self.bounds = bounds
 
@@ -141,9 +160,11 @@ class Weights(nn.Module):
         self.axis = axis  # of output channels, along which scales differ
         self.limits, self.how = limits, "minmax" if how in ("minmax", "pact") else "lsq"
         self.register_buffer("zero", zero)
-        self._scale = nn.Parameter(scale.clone(), self.how == "lsq")
-        column = self._column(scale, integers)
-        self.weight = nn.Parameter((integers - self._column(zero, integers)) * column)
+        self.register_buffer("start", scale.clone())
+        self.ratio = nn.Parameter(torch.ones_like(scale), self.how == "lsq")
+        real = (integers - self._column(zero, integers)) * self._column(scale, integers)
+        self.unit = unit_of(real)
+        self.weight = nn.Parameter(real / self.unit)
         self.register_buffer("keep", torch.ones(()))  # a mask: pruned weights stay 0
 
     def _column(self, p: Tensor, w: Tensor) -> Tensor:
@@ -154,30 +175,35 @@ class Weights(nn.Module):
 
     def _channels(self, w: Tensor) -> Tensor:
         """The weights with a row for each scale."""
-        if self._scale.numel() == 1:
+        if self.start.numel() == 1:
             return w.reshape(1, -1)
-        return w.movedim(self.axis, 0).reshape(self._scale.numel(), -1)
+        return w.movedim(self.axis, 0).reshape(self.start.numel(), -1)
+
+    @property
+    def real(self) -> Tensor:
+        """The float weights."""
+        return self.weight * self.unit * self.keep
 
     @property
     def scale(self) -> Tensor:
-        return self._scale.detach()
+        return (self.start * self.ratio).detach()
 
     def integers(self) -> Tensor:
         """The integers less their zero points."""
-        w = self.weight * self.keep
+        w = self.real
         if self.how == "minmax" and self.training:
             self._follow(w.detach())
-        scale = self._column(self._scale, w)
+        scale = self._column(self.start * self.ratio, w)
         zero = self._column(self.zero, w)
         low, high = self.limits
-        return _Stored.apply(w / scale.detach(), scale, zero, low, high, self.how) - zero  # type: ignore[no-any-return]
+        return _Stored.apply(w / scale.detach(), scale, zero, low, high, self.how) - zero
 
     @torch.no_grad()
     def _follow(self, w: Tensor) -> None:
         rows = self._channels(w)
         most = float(min(self.limits[1], -self.limits[0]))
         found = rows.abs().amax(1) / most
-        self._scale.copy_(found.clamp_min(LEAST_SCALE).reshape(self._scale.shape))
+        self.start.copy_(found.clamp_min(LEAST_SCALE).reshape(self.start.shape))
 
     def get_extra_state(self) -> list[int]:
         return list(self.limits)
@@ -187,14 +213,14 @@ class Weights(nn.Module):
 
     @torch.no_grad()
     def constrain(self) -> None:
-        self._scale.clamp_(min=LEAST_SCALE)
+        self.ratio.clamp_(min=LEAST_RATIO)
 
     @torch.no_grad()
     def narrow(self, bits: int) -> None:
         """Round to fewer bits, with the scales of least squared error."""
         self.limits = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if bits > 1 else (-1, 1)
         low, high = self.limits
-        w = self.weight * self.keep
+        w = self.real
         rows = self._channels(w)
         most = rows.abs().amax(1, keepdim=True).clamp_min(LEAST_SCALE) / max(high, 1)
         best = torch.full((len(rows), 1), float("inf"))
@@ -204,5 +230,6 @@ class Weights(nn.Module):
             error = ((rows / s).round().clamp(low, high) * s - rows).square().sum(1, keepdim=True)
             scale = torch.where(error < best, s, scale)
             best = torch.minimum(error, best)
-        self._scale.copy_(scale.reshape(self._scale.shape))
+        self.start.copy_(scale.reshape(self.start.shape))
+        self.ratio.fill_(1.0)
         self.zero.zero_()

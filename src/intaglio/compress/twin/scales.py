@@ -159,7 +159,8 @@ def _disagrees(g: Group) -> str:
 
 
 def _number(v: Value | None) -> float:
-    assert v is not None and v.data is not None
+    assert v is not None
+    assert v.data is not None
     return v.data.reshape(-1)[0].item()  # type: ignore[no-any-return]
 
 

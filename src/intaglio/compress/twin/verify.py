@@ -14,7 +14,9 @@ from intaglio.ir import Array, Graph
 
 
 @torch.no_grad()
-def outputs(twin: Twin, feeds: Mapping[str, Array], keep: dict[str, Array] | None = None) -> dict[str, Array]:
+def outputs(
+    twin: Twin, feeds: Mapping[str, Array], keep: dict[str, Array] | None = None
+) -> dict[str, Array]:
     """The twin's outputs in the graph's own element types."""
     was = twin.training
     twin.eval()

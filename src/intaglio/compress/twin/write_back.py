@@ -54,25 +54,29 @@ class _Writer:
         if layer is None:
             return
         w, ws, wz = old.inputs[3:6]
-        assert w is not None and ws is not None and wz is not None
+        assert w is not None
+        assert ws is not None
+        assert wz is not None
         integers = layer.integers() + layer._column(layer.zero, layer.weight)
         stored = integers.numpy().astype(dtypes.numpy_of(w.dtype))
-        for i, v, array in ((3, w, stored), (4, ws, layer.scale.numpy()), (5, wz, layer.zero.numpy())):
+        for i, v, array in (
+            (3, w, stored),
+            (4, ws, layer.scale.numpy()),
+            (5, wz, layer.zero.numpy()),
+        ):
             array = array.astype(dtypes.numpy_of(v.dtype)).reshape(v.shape)
             Graph.set_input(new, i, self._once((layer, i), array, v.name))
         if old in self.twin.of_bias:
             b = old.inputs[8]
             assert b is not None
             step = self.twin.slots[old, 1].scale.double() * layer.scale.double()
-            real = (self.twin.of_bias[old].double() / step).round().clamp(-(2.0**30), 2.0**30)
+            real = (self.twin.bias(old) / step).round().clamp(-(2.0**30), 2.0**30)
             Graph.set_input(new, 8, self._once((old, 8), real.numpy().astype(np.int32), b.name))
 
     def _floats(self, old: Node, new: Node) -> None:
         for i, v in enumerate(old.inputs):
             if v is not None and v in self.twin.constants:
-                p = self.twin.constants[v].detach()
-                p = p * self.twin.held[v] if v in self.twin.held else p.clone()
-                array = p.numpy()
+                array = self.twin.value(v).numpy()
                 Graph.set_input(new, i, self._once((v,), array.reshape(v.shape), v.name))
 
     def _scales(self, old: Node, new: Node) -> None:
@@ -97,15 +101,17 @@ class _Writer:
             return
         bounds = self.twin.bounds[old]
         low, high = max(bounds[0], r.bounds[0]), min(bounds[1], r.bounds[1])
-        y = new.outputs[0]
-        clips = [n for n in y.uses if n.op == "clip"]
-        if len(y.uses) == 1 and clips:
-            clips[0].attrs.update(lo=low, hi=high)
-        elif (low, high) != tuple(map(float, r.limits)):
-            readers = list(y.uses)
-            result = ops.clip(y, lo=low, hi=high, origin=new.origin)
-            for n in readers:
-                Graph.replace_input(n, y, result)
+        if (low, high) == tuple(map(float, r.limits)):
+            return
+        y, readers = new.outputs[0], list(new.outputs[0].uses)
+        name, y.name = y.name, f"{y.name}_unclamped" if y.name else ""
+        if len(readers) == 1 and readers[0].op == "clip":
+            readers[0].attrs.update(lo=low, hi=high)
+            return
+        result = ops.clip(y, lo=low, hi=high, origin=new.origin)
+        result.name = name
+        for n in readers:
+            Graph.replace_input(n, y, result)
 
 
 __all__ = ["Rounding", "Weights", "to_graph"]

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from intaglio.compress.prune.groups import Coupling, Group, label
-from intaglio.compress.prune.masks import rows_of
+from intaglio.compress.pruning.groups import Coupling, Group, label
+from intaglio.compress.pruning.masks import rows_of
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Value
 
@@ -56,7 +56,8 @@ def _of_group(g: Group, criterion: str, gradients: Mapping[Value, Array]) -> Arr
 def _of_layer(node: Node, criterion: str, gradients: Mapping[Value, Array]) -> Array:
     """One score for each output channel of a product."""
     w = node.inputs[1]
-    assert w is not None and w.data is not None
+    assert w is not None
+    assert w.data is not None
     data = rows_of(node, np.asarray(w.data, np.float32))
     rows = data.reshape(len(data), -1)
     match criterion:

@@ -1,7 +1,7 @@
 """Sparse weights: zeros that a chip skips, or the smallest weights of all.
 
-    sparse = sparsify(graph, "2:4 in")       # or "2:4 out", "16:4", or a share such as 0.8
-    twin = Twin(sparse); twin.hold_zeros()   # zeros stay zeros while it is trained
+sparse = sparsify(graph, "2:4 in")       # or "2:4 out", "16:4", or a share such as 0.8
+twin = Twin(sparse); twin.hold_zeros()   # zeros stay zeros while it is trained
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from intaglio import targets
-from intaglio.compress.prune.groups import label
+from intaglio.compress.pruning.groups import label
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node, constant
 from intaglio.npu.sparse_weights import BY_NAME, best_mask

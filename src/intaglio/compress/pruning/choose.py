@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from intaglio.compress.prune.groups import Coupling, Group
+from intaglio.compress.pruning.groups import Coupling, Group
 from intaglio.ir import Array, Value
 
 Kept = dict[int, int]  # classes that stay, by group
@@ -15,9 +15,7 @@ SEARCHES = 24  # halvings of the interval
 
 def estimate(coupling: Coupling, kept: Mapping[int, int]) -> tuple[float, float]:
     """MACs and weights of all products if every group keeps as many classes."""
-    share = {
-        i: kept.get(i, len(g)) / max(len(g), 1) for i, g in enumerate(coupling.groups)
-    }
+    share = {i: kept.get(i, len(g)) / max(len(g), 1) for i, g in enumerate(coupling.groups)}
     part: dict[Value, float] = {}
 
     def of(v: Value | None) -> float:
@@ -37,7 +35,7 @@ def estimate(coupling: Coupling, kept: Mapping[int, int]) -> tuple[float, float]
 
 def unit(group: Group, round_to: int) -> int:
     """The number of classes that makes a multiple of `round_to` channels."""
-    wide = max(len(at) for at in group.classes[0].values())
+    wide = max(len(group.classes[0][n.outputs[0]]) for n in group.layers)
     return max(1, round_to // wide)
 
 
@@ -46,8 +44,8 @@ def rounded(group: Group, wish: float, round_to: int, least: float) -> int:
     n, step = len(group), unit(group, round_to)
     floor = max(1, int(np.ceil(least * n)))
     if n <= step:
-        return n if wish > n / 2 or floor > n / 2 else max(floor, int(round(wish)))
-    near = max(step, step * int(round(wish / step)))
+        return n if wish > n / 2 or floor > n / 2 else max(floor, round(wish))
+    near = max(step, step * round(wish / step))
     while near < floor:
         near += step
     return min(n, near)
@@ -65,7 +63,8 @@ def plan(
     at = min(int((1 - keep) * len(every)), len(every) - 1)
     bar = every[at]
     return {
-        i: rounded(coupling.groups[i], float((ranks[i] >= bar).sum()), round_to, least) for i in free
+        i: rounded(coupling.groups[i], float((ranks[i] >= bar).sum()), round_to, least)
+        for i in free
     }
 
 

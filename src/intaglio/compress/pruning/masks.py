@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from intaglio.compress.prune.groups import Channels, Group
+from intaglio.compress.pruning.groups import Channels, Group
 from intaglio.ir import Array, Graph, Node, Value, constant
 from intaglio.ops.registry import REGISTRY
 from intaglio.passes.prune import Pruned, prune_channels
@@ -65,7 +65,8 @@ def _zero(node: Node, out: Value, axis: int, at: Array) -> None:
 
 def _zero_product(node: Node, at: Array) -> None:
     w = node.inputs[1]
-    assert w is not None and w.data is not None
+    assert w is not None
+    assert w.data is not None
     data = w.data.copy()
     if node.op == "conv_transpose":
         many = w.shape[1]

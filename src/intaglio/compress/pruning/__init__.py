@@ -16,10 +16,10 @@ from functools import partial
 import numpy as np
 
 import intaglio
-from intaglio.compress.prune.choose import SEARCHES, Kept, estimate, lowest, plan, search
-from intaglio.compress.prune.criteria import CRITERIA, scores
-from intaglio.compress.prune.groups import Coupling, Group, find_coupling, label, refusals
-from intaglio.compress.prune.masks import cut, zero_channels
+from intaglio.compress.pruning.choose import SEARCHES, Kept, estimate, lowest, plan, search
+from intaglio.compress.pruning.criteria import CRITERIA, scores
+from intaglio.compress.pruning.groups import Coupling, Group, find_coupling, label, refusals
+from intaglio.compress.pruning.masks import cut, zero_channels
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array, Graph, Value
 from intaglio.ops.complexity import Complexity, complexity
@@ -99,7 +99,9 @@ def prune(
     milliseconds = None
     if ms is not None:
         first = predicted(graph, target)
-        kept, reached = search(make, partial(_timed, coupling, ranks, graph, target), ms, MOST_COMPILES)
+        kept, reached = search(
+            make, partial(_timed, coupling, ranks, graph, target), ms, MOST_COMPILES
+        )
         milliseconds = first, reached
         goal, words = ms, f"{reached:.3g} ms"
     else:
@@ -219,7 +221,7 @@ def pruned_steps(
     macs: float,
     **options: object,
 ) -> Pruned:
-    """Prune in several steps with training in between: iterative ("linear") or gradual ("cubic")."""
+    """Prune in steps with training in between: iterative ("linear") or gradual ("cubic")."""
     if schedule not in ("linear", "cubic") or steps < 1:
         raise BadInput(f"schedule is {schedule!r} with {steps} steps; known are linear, cubic")
     result, now = None, 1.0
