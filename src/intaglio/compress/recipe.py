@@ -191,7 +191,7 @@ def parameter_places(module: Any, graph: Graph) -> dict[int, tuple[str, bool]]:
             array = p.detach().numpy()
             for turned in (False, True):
                 same = array.T if turned else array
-                if same.shape == v.shape and np.array_equal(same, v.data):
+                if v.data is not None and np.array_equal(same, v.data):
                     found.setdefault(i, (name, turned))
     return found
 

@@ -103,10 +103,11 @@ def prune(
             make, partial(_timed, coupling, ranks, graph, target), ms, MOST_COMPILES
         )
         milliseconds = first, reached
-        goal, words = ms, f"{reached:.3g} ms"
+        goal: float = ms
+        words = f"{reached:.3g} ms"
     else:
-        which, goal = (0, macs) if macs is not None else (1, parameters)
-        assert goal is not None
+        which = 0 if macs is not None else 1
+        goal = macs or parameters or 0.0
         kept, reached = search(
             make, lambda k: estimate(coupling, k)[which] / whole[which], goal, SEARCHES
         )

@@ -100,7 +100,7 @@ def _set(node: Node, i: int, v: Value | None) -> None:
 
 def cut(graph: Graph) -> Pruned | None:
     """Remove channels that are zero everywhere, in place."""
-    trace: Trace = _skip  # type: ignore[assignment]
+    trace: Trace = _skip
     return prune_channels(graph, trace)
 
 

@@ -64,7 +64,7 @@ def _conv(twin: Twin, old: Node, new: Node, given: Given, exact: bool) -> Tensor
     key = old.inputs[3], old.inputs[4]
     if key not in twin.of_weights or not _moved(old, 0):
         return None
-    x, layer = given[0], twin.of_weights[key]  # type: ignore[index]
+    x, layer = given[0], twin.of_weights[key]
     assert x is not None
     xs, xz = _scale(twin, old, 1)
     w, ws = layer.integers(), layer.scale
@@ -100,7 +100,7 @@ def _matmul(twin: Twin, old: Node, new: Node, given: Given, exact: bool) -> Tens
         return None
     (s, z) = _scale(twin, old, 1)
     if key in twin.of_weights:
-        layer = twin.of_weights[key]  # type: ignore[index]
+        layer = twin.of_weights[key]
         right, rs = layer.integers(), layer.scale
     elif _moved(old, 3):
         rs, rz = _scale(twin, old, 4)

@@ -161,7 +161,7 @@ def _disagrees(g: Group) -> str:
 def _number(v: Value | None) -> float:
     assert v is not None
     assert v.data is not None
-    return v.data.reshape(-1)[0].item()  # type: ignore[no-any-return]
+    return v.data.reshape(-1)[0].item()
 
 
 def products(graph: Graph) -> Iterator[Node]:
