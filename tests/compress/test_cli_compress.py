@@ -22,6 +22,7 @@ steps:
   - prune: {macs: 0.6, criterion: taylor, round_to: 4}
   - train: {epochs: 4, batch: 16, rate: 0.005, teacher: self}
   - sparsify: "2:4 in"
+  - train: {epochs: 6, batch: 16, rate: 0.005}
   - quantize: {weights: 4, fast: true}
   - train: {epochs: 2, batch: 16}
 """
@@ -47,12 +48,12 @@ def test_a_recipe_runs_and_goes_on(folder: Path, capsys: pytest.CaptureFixture[s
     first = json.loads(capsys.readouterr().out)
     stages = first["stages"]
     assert [s["name"].split()[-1] for s in stages] == [
-        "start", "train", "prune", "train", "sparsify", "quantize", "train"
+        "start", "train", "prune", "train", "sparsify", "train", "quantize", "train"
     ]  # fmt: skip
     assert stages[-1]["accuracy"] > 60 > stages[0]["accuracy"]
     assert stages[3]["macs"] <= 0.61 * stages[0]["macs"]
     assert sorted(p.name for p in Path("kept").iterdir()) == [
-        "01-train.pt", "03-train.pt", "06-train.pt"
+        "01-train.pt", "03-train.pt", "05-train.pt", "07-train.pt"
     ]  # fmt: skip
     page = Path("report.html").read_text()
     assert "Channels kept" in page
