@@ -51,6 +51,7 @@ LAYERS = [
     ("quant",),
     ("analysis", "vision"),
     ("matmul", "edit", "evaluation", "split"),
+    ("compress",),
     ("compat", "serve", "ui"),
     ("client", "oci"),
     ("cli",),

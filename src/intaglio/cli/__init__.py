@@ -20,6 +20,7 @@ COMMANDS = {  # name -> line of the group's help; the module is imported when th
     "run": "Run a package or a model on arrays.",
     "optimize": "Optimise a model and write it as ONNX.",
     "edit": "Cut, change or rename parts of an ONNX model, and check the result.",
+    "compress": "Prune, sparsify, distil and train a model by a recipe; needs PyTorch.",
     "quantize": "Quantise a float model to integers, with sample inputs.",
     "inspect": "Show inputs, outputs, operations and memory of a model or package.",
     "bench": "Measure latency on this machine, in total or per layer.",
