@@ -240,7 +240,7 @@ def test_ops_among_convolutions_are_named():
 
 def test_floats_have_no_layers():
     x = Value(Type("f32", (1, 4)), "x")
-    with pytest.raises(Unsupported, match="no layer runs on the TPU"):
+    with pytest.raises(Unsupported, match="no layer runs on the NPU"):
         compile_cvimodel(Graph([x], [ops.relu(x)], ["y"]), "cv181x")
 
 

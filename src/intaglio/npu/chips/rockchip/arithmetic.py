@@ -1,0 +1,167 @@
+"""Numbers of the NPU's registers from the real factors, zero points and bounds of layers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from intaglio import dtypes
+from intaglio.errors import BadInput
+from intaglio.ir import Array, Node
+from intaglio.npu.chips.rockchip.geometry import Added, Table
+from intaglio.npu.chips.rockchip.scaling import factors, half_even, mantissa
+from intaglio.npu.chips.rockchip.wide_weights import whole_weights
+
+I32 = dtypes.limits("i32")
+LOW, HIGH = dtypes.limits("i8")
+UNIT_BITS = 14  # of the factor of an addition's first map, unless the second one's is larger
+CUT_BITS = 10  # a bias may lose 1 / 1024 where a sum would have 33 bits
+MOST_ENTRIES = 1025  # of both tables
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A relu on sums before their last scale, and its upper end there; 0: it has none."""
+
+    relu: bool = False
+    limit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A convolution's numbers; weights are without their zero points."""
+
+    weights: Array
+    bias: Array
+    multipliers: Array
+    scale: int
+    shift: int
+    bounds: Bounds
+    added: Added | None = None
+    table: Table | None = None
+
+
+def of_convolution(node: Node) -> Product:
+    """The numbers of npu.conv or npu.depthwise; BadInput if the unit has none for them."""
+    a = node.attrs
+    scale, bias = (v.data for v in node.inputs[2:4] if v is not None)
+    assert scale is not None
+    assert bias is not None
+    if (scale <= 0).any():
+        raise BadInput(f"a scale is {scale.min():g}; scales are positive numbers")
+    weights = whole_weights(node)
+    multipliers, factor, shift = factors(scale.astype(np.float64))
+    total = _bias(node, weights, bias.astype(np.int64))
+    table = node.inputs[5]
+    if table is not None:
+        assert table.data is not None
+        made = of_table(table.data, a["base"] - a["y_zero"], a["low"] - a["y_zero"])
+        made = Table(made.first, made.entries[: a["high"] - a["y_zero"] - made.first + 1])
+        return Product(
+            weights, total, multipliers, factor, shift, Bounds(), table=checked(made)
+        )
+    added = None
+    if node.inputs[4] is not None:
+        real = a["r_factor"] / (factor / 2.0**shift)
+        if real <= 0:
+            raise BadInput(f"a second map is multiplied by {real:g}")
+        added = Added(a["r_zero"], *mantissa(real))
+    bounds = of_bounds(node, factor, shift)
+    return Product(weights, total, multipliers, factor, shift, bounds, added)
+
+
+def _bias(node: Node, weights: Array, bias: Array) -> Array:
+    """The bias of sums of bytes that keep their zero point; so large that no sum has 33 bits."""
+    x, flat = node.inputs[0], weights.reshape(len(weights), -1).astype(np.int64)
+    assert x is not None
+    zero = node.attrs["x_zero"] - (128 if x.dtype == "u8" else 0)
+    total = bias - zero * flat.sum(1)
+    most = I32[1] - 128 * np.abs(flat).sum(1)
+    if (np.abs(total) > most + (most >> CUT_BITS)).any():
+        raise BadInput(f"a bias is as large as {np.abs(total).max()}; sums have 32 bits")
+    clipped: Array = np.clip(total, -most, most)
+    return clipped
+
+
+def of_table(entries: Array, first: int, least: int = -(1 << 31)) -> Table:
+    """A table of bytes by integers; what is below `least` takes its entry."""
+    less = 128 if entries.dtype == np.uint8 else 0
+    values = [int(v) - less for v in entries]
+    if least > first:
+        cut = min(least - first, len(values) - 1)
+        values, first = values[cut:], first + cut
+    return Table(first, tuple(values))
+
+
+def checked(table: Table) -> Table:
+    """The table; BadInput if it has more entries than the unit holds."""
+    if not 0 < len(table.entries) <= MOST_ENTRIES:
+        raise BadInput(f"a table has {len(table.entries)} entries; the unit holds {MOST_ENTRIES}")
+    return table
+
+
+def of_bounds(node: Node, scale: int, shift: int) -> Bounds:
+    """A relu for the bounds of a node's bytes, on numbers that scale / 2^shift makes bytes."""
+    a = node.attrs
+    less = 128 if a["dtype"] == "u8" else 0
+    low, high, zero = (a[k] - less for k in ("low", "high", "y_zero"))
+    relu = low != LOW
+    if relu and low != zero:
+        raise BadInput(f"results are at least {low} with the zero point {zero}; a relu ends there")
+    if high == HIGH:
+        return Bounds(relu)
+    if low != zero:
+        raise BadInput(f"results are clamped to {low} .. {high}; a table does that")
+    limit = int((high - zero) * 2.0**shift / scale)
+    if limit <= 0 or limit > I32[1] or int(half_even(np.int64(limit * scale), shift)) != high - zero:
+        raise BadInput(f"results are at most {high}; no number before the last scale gives that")
+    return Bounds(True, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """(a - a_zero) * unit plus the second map in these units, or the product of both maps."""
+
+    multiplies: bool
+    a_zero: int
+    second: Added
+    scale: int
+    shift: int
+    zero: int
+    bounds: Bounds
+    unit: int = 1
+
+    def apply(self, a: Array, b: Array) -> Array:
+        """The bytes of the result."""
+        left = a.astype(np.int64) - self.a_zero
+        wide = (b.astype(np.int64) - self.second.zero) * self.second.scale
+        right = half_even(wide, self.second.shift)
+        total = left * right if self.multiplies else left * self.unit + right
+        if self.bounds.relu:
+            total = np.clip(total, 0, self.bounds.limit or None)
+        result = half_even(total * self.scale, self.shift) + self.zero
+        made: Array = np.clip(result, LOW, HIGH).astype(np.int8)
+        return made
+
+
+def of_pair(node: Node) -> Pair:
+    """The numbers of npu.eltwise."""
+    a, left, right = node.attrs, node.attrs["a_factor"], node.attrs["b_factor"]
+    zeros = a["a_zero"], a["b_zero"]
+    if a["kind"] == "mul":
+        scale, shift = mantissa(left)
+        second = Added(zeros[1], 1, 0)
+        bounds = of_bounds(node, scale, shift)
+        return Pair(True, zeros[0], second, scale, shift, a["y_zero"], bounds)
+    if left <= 0 or right <= 0:
+        raise BadInput(f"the factors of a sum are {left:g} and {right:g}; both are above 0")
+    over = max(0, math.frexp(right / left)[1] - 1)  # bits by which the second factor is larger
+    if over > UNIT_BITS:
+        raise BadInput(f"the factors of a sum are {left:g} and {right:g}; they differ too much")
+    unit = 1 << UNIT_BITS - over
+    scale, shift = mantissa(left / unit)
+    second = Added(zeros[1], *mantissa(right / (scale / 2.0**shift)))
+    bounds = of_bounds(node, scale, shift)
+    return Pair(False, zeros[0], second, scale, shift, a["y_zero"], bounds, unit)
