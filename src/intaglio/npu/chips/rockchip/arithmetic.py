@@ -59,9 +59,7 @@ def of_convolution(node: Node) -> Product:
         assert table.data is not None
         made = of_table(table.data, a["base"] - a["y_zero"], a["low"] - a["y_zero"])
         made = Table(made.first, made.entries[: a["high"] - a["y_zero"] - made.first + 1])
-        return Product(
-            weights, total, multipliers, factor, shift, Bounds(), table=checked(made)
-        )
+        return Product(weights, total, multipliers, factor, shift, Bounds(), table=thinned(made))
     added = None
     if node.inputs[4] is not None:
         real = a["r_factor"] / (factor / 2.0**shift)
@@ -95,11 +93,25 @@ def of_table(entries: Array, first: int, least: int = -(1 << 31)) -> Table:
     return Table(first, tuple(values))
 
 
-def checked(table: Table) -> Table:
-    """The table; BadInput if it has more entries than the unit holds."""
-    if not 0 < len(table.entries) <= MOST_ENTRIES:
-        raise BadInput(f"a table has {len(table.entries)} entries; the unit holds {MOST_ENTRIES}")
-    return table
+def thinned(table: Table) -> Table:
+    """The table with as few entries as the unit holds: every second one, or every fourth."""
+    entries = list(table.entries)
+    if len(entries) <= MOST_ENTRIES:
+        return table
+    bits = (len(entries) - 2) // (MOST_ENTRIES - 1)
+    bits = bits.bit_length()
+    entries += [entries[-1]] * (-(len(entries) - 1) % (1 << bits))
+    return Table(table.first, tuple(entries[:: 1 << bits]), bits)
+
+
+def looked_up(table: Array, first: int, bits: int, x: Array) -> Array:
+    """The bytes of integers; beyond the table are its outermost entries."""
+    wide = table.astype(np.int64)
+    at = np.clip(x - first, 0, (len(wide) - 1) << bits)
+    index, rest = at >> bits, at & (1 << bits) - 1
+    step = wide[np.minimum(index + 1, len(wide) - 1)] - wide[index]
+    made: Array = (wide[index] + half_even(step * rest, bits)).astype(np.int8)
+    return made
 
 
 def of_bounds(node: Node, scale: int, shift: int) -> Bounds:
@@ -115,7 +127,11 @@ def of_bounds(node: Node, scale: int, shift: int) -> Bounds:
     if low != zero:
         raise BadInput(f"results are clamped to {low} .. {high}; a table does that")
     limit = int((high - zero) * 2.0**shift / scale)
-    if limit <= 0 or limit > I32[1] or int(half_even(np.int64(limit * scale), shift)) != high - zero:
+    if (
+        limit <= 0
+        or limit > I32[1]
+        or int(half_even(np.int64(limit * scale), shift)) != high - zero
+    ):
         raise BadInput(f"results are at most {high}; no number before the last scale gives that")
     return Bounds(True, limit)
 

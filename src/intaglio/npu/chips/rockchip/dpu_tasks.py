@@ -156,5 +156,3 @@ def _task(
 
 def _end() -> Settings:
     return [*END, ("ENABLE", ENABLE, BLOCKS)]
-
-

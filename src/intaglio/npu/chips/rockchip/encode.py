@@ -6,7 +6,7 @@ import numpy as np
 
 from intaglio.ir import Graph, Node, Value
 from intaglio.npu.chips.rockchip import convolution, dpu_tasks, packing, pool_task
-from intaglio.npu.chips.rockchip.arithmetic import MOST_ENTRIES, Bounds, Pair, checked
+from intaglio.npu.chips.rockchip.arithmetic import MOST_ENTRIES, Bounds, Pair
 from intaglio.npu.chips.rockchip.convolution import Task
 from intaglio.npu.chips.rockchip.dpu_tasks import MapSize, Settings
 from intaglio.npu.chips.rockchip.geometry import (
@@ -116,7 +116,7 @@ class Encoder:
         made = Table(0, ())
         if table is not None:
             assert table.data is not None
-            made = checked(Table(a["first"], tuple(int(v) for v in table.data)))
+            made = Table(a["first"], tuple(int(v) for v in table.data), a["step_bits"])
         added = Added(a["added_zero"], a["added_scale"], a["added_shift"])
         return Convolution(
             x.shape[1],
@@ -172,8 +172,7 @@ class Encoder:
         assert x is not None
         assert table is not None
         assert table.data is not None
-        entries = tuple(int(v) for v in table.data)[:MOST_ENTRIES]
-        made = checked(Table(node.attrs["base"], entries))
+        made = Table(node.attrs["base"], tuple(int(v) for v in table.data)[:MOST_ENTRIES])
         self._load(node, made)
         places = {SOURCE: self._at(x), DESTINATION: self._at(node.outputs[0])}
         self._add(node, dpu_tasks.look_up(size_of(x), made), places)

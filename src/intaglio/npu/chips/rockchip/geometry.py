@@ -31,10 +31,14 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Bytes by integers: the entry of `first`, of the next integer, and so on."""
+    """Bytes by integers: the entry of `first`, of the integer 2^bits further, and so on.
+
+    Integers between two entries have a number between theirs.
+    """
 
     first: int
     entries: tuple[int, ...]
+    bits: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,7 @@ from __future__ import annotations
 from intaglio.errors import BadInput
 from intaglio.ir import Node, Value
 from intaglio.npu.chips.rockchip import geometry
-from intaglio.npu.chips.rockchip.arithmetic import (
-    MOST_ENTRIES,
-    of_bounds,
-    of_convolution,
-    of_pair,
-)
+from intaglio.npu.chips.rockchip.arithmetic import of_bounds, of_convolution, of_pair
 from intaglio.npu.chips.rockchip.geometry import ATOM, Convolution
 from intaglio.npu.chips.rockchip.wide_weights import source, window
 from intaglio.ops.quantized import BITS8
@@ -113,7 +108,9 @@ def mean_geometry(node: Node) -> Convolution:
     assert x is not None
     pads, strides = tuple(a["pad"]), tuple(a["stride"])
     extents = x.shape[2:]
-    strides = tuple(1 if k == e else s for k, e, s in zip(a["kernel"], extents, strides, strict=True))
+    strides = tuple(
+        1 if k == e else s for k, e, s in zip(a["kernel"], extents, strides, strict=True)
+    )
     sizes = x.shape[1], x.shape[2], x.shape[3], x.shape[1]
     kernel = tuple(a["kernel"])
     return Convolution(*sizes, kernel, strides, pads, depthwise=True)  # type: ignore[arg-type]
@@ -137,8 +134,6 @@ def _table(node: Node) -> str | None:
     assert table is not None
     if x.dtype not in BITS8:
         return "tables map bytes"
-    if table.type.size > MOST_ENTRIES:
-        return f"a table has {table.type.size} entries; the unit holds {MOST_ENTRIES}"
     return None
 
 

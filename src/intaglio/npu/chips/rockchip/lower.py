@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from intaglio import ops as neutral
 from intaglio import passes
 from intaglio.ir import Graph, Node, Value, constant
 from intaglio.npu.chips.file_part import Port, file_part
@@ -38,6 +39,7 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     """The layers of a quantised graph, which changes; Unsupported names ops in the way."""
     target = npu_target(chip, also=limits.why_not)
     passes.run(graph, passes.neutral(), level)
+    tables_of_bytes(graph)
     passes.run(graph, passes.offload(target)[:1], level)
     graph.tidy()
     part = file_part(graph, target)
@@ -48,6 +50,21 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
         layers = shifted(layers, unsigned, "i8")
     made = meaning(layers)
     return Lowered(made, part.inputs, part.outputs, part.before, part.after)
+
+
+def tables_of_bytes(graph: Graph) -> None:
+    """Tables of floats behind the last products become tables of bytes, and the scale of those."""
+    for node in list(graph.nodes()):
+        table = node.inputs[1] if node.op == "lookup_wide" else None
+        if table is None or table.data is None or table.dtype != "f32":
+            continue
+        low, high = float(min(table.data.min(), 0)), float(max(table.data.max(), 0))
+        scale = np.float32(max(high - low, np.finfo(np.float32).tiny) / 255)
+        zero = np.int8(np.clip(np.rint(-128 - low / scale), -128, 127))
+        stored = np.clip(np.rint(table.data / scale) + zero, -128, 127).astype(np.int8)
+        made = neutral.lookup_wide(node.inputs[0], constant(stored), base=node.attrs["base"])
+        real = neutral.dequantize_linear(made, constant(scale), constant(zero))
+        graph.replace(node.outputs[0], real)
 
 
 def meaning(graph: Graph) -> Graph:
@@ -95,10 +112,10 @@ def _conv(
     how: dict[str, tuple[int, ...]],
 ) -> Node:
     numbers = np.stack([made.bias, made.multipliers]).astype(np.int64)
-    table, first, added = None, 0, {}
+    table, first, bits, added = None, 0, 0, {}
     if made.table is not None:
         table = constant(np.array(made.table.entries, np.int8))
-        first = made.table.first
+        first, bits = made.table.first, made.table.bits
     if made.added is not None:
         added = {f"added_{k}": v for k, v in asdict(made.added).items()}
     return ops.conv.node(
@@ -116,6 +133,7 @@ def _conv(
         zero=0 if table is not None else n.attrs["y_zero"],
         **asdict(made.bounds),
         first=first,
+        step_bits=bits,
         origin=n.origin,
     )
 

@@ -133,9 +133,7 @@ def _joined(graph: Graph) -> dict[Value, Node]:
     return found
 
 
-def _concat(
-    node: Node, joined: dict[Value, Node], made: Memory, buffers: list[Buffer]
-) -> None:
+def _concat(node: Node, joined: dict[Value, Node], made: Memory, buffers: list[Buffer]) -> None:
     """Place a concatenation: in another one that it is a part of, or by itself."""
     y = node.outputs[0]
     outer = joined.get(y)

@@ -1,7 +1,7 @@
 """The ops of Rockchip's NPU that round in their own way, with their meaning in numpy.
 
 `numbers` of a convolution is i64 [2, C]: bias and multiplier of each output channel. Tables map the
-integer `first` to their first entry; beyond are the outermost entries.
+integer `first` to their first entry, and `first` + 2^step_bits to the next one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from intaglio import ops as neutral
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
-from intaglio.npu.chips.rockchip.arithmetic import Bounds, Pair
+from intaglio.npu.chips.rockchip.arithmetic import Bounds, Pair, looked_up
 from intaglio.npu.chips.rockchip.geometry import Added
 from intaglio.npu.chips.rockchip.scaling import half_even, scaled_sums, to_bytes
 from intaglio.npu.ops.feature_maps import check_feature_map
@@ -74,6 +74,7 @@ def conv(
     added_scale: int = 0,
     added_shift: int = 0,
     first: int = 0,
+    step_bits: int = 0,
 ) -> Array:
     """A convolution of bytes; `padding` is the value of the pixels around the map."""
     top, left, bottom, right = pad
@@ -85,7 +86,7 @@ def conv(
     one = (sums + bias.reshape(-1, 1, 1))[0]
     if table is not None:
         found = half_even(scaled_sums(one, multipliers) * scale, shift)
-        return np.asarray(table[np.clip(found - first, 0, len(table) - 1)][None])
+        return looked_up(table, first, step_bits, found)[None]
     added = None
     if residual is not None:
         added = half_even((residual[0].astype(np.int64) - added_zero) * added_scale, added_shift)

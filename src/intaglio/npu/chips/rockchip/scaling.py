@@ -26,7 +26,9 @@ def mantissa(factor: float) -> tuple[int, int]:
     _, exponent = np.frexp(np.float32(factor))
     shift = SCALE_BITS - int(exponent)
     if shift < 0 or shift > MOST_SHIFT:
-        raise BadInput(f"rockchip: a layer scales by {factor:g}; shifts have 0 to {MOST_SHIFT} bits")
+        raise BadInput(
+            f"rockchip: a layer scales by {factor:g}; shifts have 0 to {MOST_SHIFT} bits"
+        )
     scale = int(np.rint(factor * 2.0**shift))
     return (scale >> 1, shift - 1) if scale >> SCALE_BITS else (scale, shift)
 

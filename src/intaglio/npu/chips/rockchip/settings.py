@@ -154,12 +154,13 @@ def _scaled_mode(conv: Convolution) -> int:
 
 
 def table_registers(table: Table | None) -> list[tuple[str, int, int]]:
-    """Where the tables begin and end; every integer has an entry, beyond are the outermost ones."""
+    """Where the tables begin and end, and which bits of an integer lie between two entries."""
     values = {}
     if table is not None:
-        middle = table.first + TABLE_STEPS
-        values = {0x4108: TABLE_CFG, 0x4110: table.first, 0x4114: middle, 0x4118: middle}
-        values[0x411C] = middle + TABLE_STEPS
+        half = TABLE_STEPS << table.bits
+        middle = table.first + half
+        values = {0x4108: TABLE_CFG, 0x410C: table.bits << 16 | table.bits << 8}
+        values |= {0x4110: table.first, 0x4114: middle, 0x4118: middle, 0x411C: middle + half}
     places = range(0x4100, 0x4130, 4)
     return [("DPU", place, values.get(place, 0) & 0xFFFFFFFF) for place in places]
 
