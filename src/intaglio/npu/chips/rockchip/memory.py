@@ -96,7 +96,7 @@ def plan(graph: Graph) -> Memory:
         for user in v.uses:
             if user in order:
                 where.buffer.extend(order[user])
-        if v in graph.outputs:
+        if v in graph.outputs or v.producer is None:  # inputs stay for the next run
             where.buffer.extend(last)
     made.scratch.last = last
     buffers.append(made.scratch)
