@@ -47,7 +47,11 @@ def compile_job(graph: Graph, chip: Chip | str, level: int = 3) -> Compiled:
     chip = chips.load(chip) if isinstance(chip, str) else chip
     if chip.name not in CHIPS:
         raise BadInput(f"{chip.name} has no register commands here; {', '.join(CHIPS)} has")
-    lowered = lower(graph.copy(), chip, level)
+    return compile_layers(lower(graph.copy(), chip, level), chip)
+
+
+def compile_layers(lowered: Lowered, chip: Chip) -> Compiled:
+    """The job of layers that are lowered already."""
     encoder = Encoder(lowered.graph)
     tasks = encoder.run()
     ports = [
