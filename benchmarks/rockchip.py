@@ -121,7 +121,8 @@ def main() -> int:
     unknown = [n for n in given.networks if n not in NETWORKS]
     if unknown:
         parser.error(f"unknown: {unknown[0]}; known are {', '.join(NETWORKS)}")
-    return 0 if all([measure(n, given.save) for n in given.networks]) else 1
+    equal = [measure(n, given.save) for n in given.networks]
+    return 0 if all(equal) else 1
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ ITG_API void itg_rk_start(rk_machine *m, rk_memory memory, void *context);
 // Executes one task: its words up to the one that starts the blocks.
 ITG_API int itg_rk_task(rk_machine *m, const uint64_t *words, uint64_t count);
 // The same for `tasks` tasks of one memory [0, size): their first words and counts.
-ITG_API int itg_rk_run(rk_machine *m, uint8_t *bytes, uint64_t size, const uint64_t *words,
+ITG_API int itg_rk_simulate(rk_machine *m, uint8_t *bytes, uint64_t size, const uint64_t *words,
                        const uint64_t *first, const uint64_t *counts, uint64_t tasks);
 ITG_API const char *itg_rk_message(const rk_machine *m);
 

@@ -15,6 +15,7 @@ enum {
   EW_BYPASS = 1,
   EW_OP_BYPASS = 1 << 1,
   EW_MULTIPLIES = 1 << 2,
+  EW_FROM_MEMORY = 1 << 6,
   EW_LUT_BYPASS = 1 << 7,
   EW_CVT_BYPASS = 1 << 8,
   EW_RELU_BYPASS = 1 << 9,
@@ -108,7 +109,9 @@ int rk_output_of(rk_machine *m, rk_output *out) {
   if (out->bn.memory_addend || out->bn.memory_factor)
     return rk_fail(m, RK_UNSUPPORTED, "numbers of BN come from registers only");
   if (!(ew & EW_BYPASS)) {
-    if (!(ew & EW_OP_BYPASS) && (result = second_of(m, out, ew, mode & 1, &missing))) return result;
+    // without a source there is no operand: the vendor's tables of maps have such settings
+    const int operates = !(ew & EW_OP_BYPASS) && (ew & EW_FROM_MEMORY);
+    if (operates && (result = second_of(m, out, ew, mode & 1, &missing))) return result;
     out->looks_up = !(ew & EW_LUT_BYPASS);
     out->after.relu = !(ew & EW_RELU_BYPASS);
     out->after.limited = out->after.relu && (ew & EW_LIMITED);

@@ -26,7 +26,7 @@ from intaglio.npu.chips.rockchip.geometry import (
 from intaglio.npu.chips.rockchip.rknn_file import read
 from intaglio.npu.chips.rockchip.simulate import Machine, placed
 
-PYTHON = os.environ.get("INTAGLIO_RKNN") or ".venv-rknn/bin/python"
+PYTHON = str(Path(os.environ.get("INTAGLIO_RKNN") or ".venv-rknn/bin/python").absolute())
 RUNNER = Path(__file__).parent / "rockchip_runner.py"
 SECONDS = 1800
 COUNT = 25  # of each kind

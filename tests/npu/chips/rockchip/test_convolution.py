@@ -95,7 +95,7 @@ def test_tasks_take_every_row_once():
 
 def test_what_does_not_fit_is_named():
     assert why_not(Convolution(512, 8, 8, 16, (3, 3))) is None
-    large = Convolution(1024, 8, 8, 16, (3, 3))
+    large = Convolution(1024, 8, 8, 256, (3, 3))
     assert "9216 bytes; 64 of them do not fit the buffer" in why_not(large)
     with pytest.raises(Unsupported, match="a picture has 1, 3 or 4 channels, not 2"):
         encode(Convolution(2, 8, 8, 16, (3, 3)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +15,7 @@ from intaglio.npu.chips.rockchip.wide_weights import whole_weights
 
 I32 = dtypes.limits("i32")
 LOW, HIGH = dtypes.limits("i8")
-UNIT_BITS = 14  # of the factor of an addition's first map, unless the second one's is larger
+UNIT_BITS = 14  # of the factor of the map with the larger step in a sum
 CUT_BITS = 10  # a bias may lose 1 / 1024 where a sum would have 33 bits
 MOST_ENTRIES = 1025  # of both tables
 
@@ -127,18 +126,15 @@ def of_bounds(node: Node, scale: int, shift: int) -> Bounds:
     if low != zero:
         raise BadInput(f"results are clamped to {low} .. {high}; a table does that")
     limit = int((high - zero) * 2.0**shift / scale)
-    if (
-        limit <= 0
-        or limit > I32[1]
-        or int(half_even(np.int64(limit * scale), shift)) != high - zero
-    ):
+    reached = int(half_even(np.array(limit * scale, np.int64), shift))
+    if not 0 < limit <= I32[1] or reached != high - zero:
         raise BadInput(f"results are at most {high}; no number before the last scale gives that")
     return Bounds(True, limit)
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """(a - a_zero) * unit plus the second map in these units, or the product of both maps."""
+    """A sum of two maps in units of the larger one's step / 2^14, or a product of both."""
 
     multiplies: bool
     a_zero: int
@@ -147,14 +143,19 @@ class Pair:
     shift: int
     zero: int
     bounds: Bounds
-    unit: int = 1
+    a_scale: int = 1  # with `a_shift`: from the first map's bytes to units of the sum
+    a_shift: int = 0
 
     def apply(self, a: Array, b: Array) -> Array:
         """The bytes of the result."""
         left = a.astype(np.int64) - self.a_zero
         wide = (b.astype(np.int64) - self.second.zero) * self.second.scale
         right = half_even(wide, self.second.shift)
-        total = left * right if self.multiplies else left * self.unit + right
+        total = (
+            left * right
+            if self.multiplies
+            else half_even(left * self.a_scale, self.a_shift) + right
+        )
         if self.bounds.relu:
             total = np.clip(total, 0, self.bounds.limit or None)
         result = half_even(total * self.scale, self.shift) + self.zero
@@ -173,11 +174,8 @@ def of_pair(node: Node) -> Pair:
         return Pair(True, zeros[0], second, scale, shift, a["y_zero"], bounds)
     if left <= 0 or right <= 0:
         raise BadInput(f"the factors of a sum are {left:g} and {right:g}; both are above 0")
-    over = max(0, math.frexp(right / left)[1] - 1)  # bits by which the second factor is larger
-    if over > UNIT_BITS:
-        raise BadInput(f"the factors of a sum are {left:g} and {right:g}; they differ too much")
-    unit = 1 << UNIT_BITS - over
-    scale, shift = mantissa(left / unit)
-    second = Added(zeros[1], *mantissa(right / (scale / 2.0**shift)))
-    bounds = of_bounds(node, scale, shift)
-    return Pair(False, zeros[0], second, scale, shift, a["y_zero"], bounds, unit)
+    largest, one = max(left, right), 1 << UNIT_BITS
+    factors_of = [mantissa(f / largest * one) if f < largest else (one, 0) for f in (left, right)]
+    scale, shift = mantissa(largest / one)
+    second, bounds = Added(zeros[1], *factors_of[1]), of_bounds(node, scale, shift)
+    return Pair(False, zeros[0], second, scale, shift, a["y_zero"], bounds, *factors_of[0])

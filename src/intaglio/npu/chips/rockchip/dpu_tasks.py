@@ -22,10 +22,10 @@ MULTIPLIES = 0x904002C4  # EW_CFG: the product of two maps
 ONE_PIXEL = 1 << 28  # EW_CFG without this bit: the second map has one pixel
 BYPASS = 0x53  # BS_CFG and BN_CFG: the stage does nothing
 BLOCKS = 0x18  # DPU and DPU_RDMA
-DPU = (*range(0x400C, 0x4018, 4), 0x4020, 0x4024, *range(0x4030, 0x408C, 4))
-DPU = (*(r for r in DPU if r != 0x408C), *range(0x4090, 0x40B0, 4), 0x40C0, 0x40C4)
-RDMA = (0x500C, 0x5010, 0x5014, 0x5018, 0x501C, 0x5020, 0x5028, 0x502C, 0x5034, 0x5038, 0x5040)
-RDMA = (*RDMA, 0x5044, 0x5048, 0x504C, 0x5064, 0x5068, 0x506C)
+DPU = [0x400C, 0x4010, 0x4014, 0x4020, 0x4024, *range(0x4030, 0x408C, 4)]
+DPU += [*range(0x4090, 0x40B0, 4), 0x40C0, 0x40C4]
+RDMA = [0x500C, 0x5010, 0x5014, 0x5018, 0x501C, 0x5020, 0x5028, 0x502C, 0x5034, 0x5038, 0x5040]
+RDMA += [0x5044, 0x5048, 0x504C, 0x5064, 0x5068, 0x506C]
 WRITES_TABLE = 0x20000  # LUT_ACCESS_CFG; 1 << 16: the second table
 
 Settings = list[tuple[str, int, int]]
@@ -61,7 +61,8 @@ class MapSize:
 def pair(size: MapSize, numbers: Pair, one_pixel: bool) -> Settings:
     """The sum or product of two maps; `one_pixel`: the second one has one for all."""
     mode = adding(numbers.bounds.relu, numbers.bounds.limit)
-    dpu = {0x4040: 0x20040, 0x4048: numbers.unit << 16}
+    dpu = {0x4010: numbers.a_shift << 4, 0x4040: 0x20040}
+    dpu[0x4048] = numbers.a_scale << 16 | numbers.a_shift << 8
     if numbers.multiplies:
         mode = mode & ~ADDITION_BITS | MULTIPLIES & ADDITION_BITS
         dpu = {0x4040: 0x20050}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from intaglio.ir import Graph, Node, Value
+from intaglio.ir import Array, Graph, Node, Value
 from intaglio.npu.chips.rockchip import convolution, dpu_tasks, packing, pool_task
 from intaglio.npu.chips.rockchip.arithmetic import MOST_ENTRIES, Bounds, Pair
 from intaglio.npu.chips.rockchip.convolution import Task
@@ -73,7 +73,7 @@ class Encoder:
 
     # ---- layers ----------------------------------------------------------------------------------
     def _conv(self, node: Node) -> None:
-        x, w, numbers, residual, table = node.inputs
+        x, w, numbers, residual, _ = node.inputs
         assert x is not None
         conv = self._geometry(node)
         if conv.table is not None:
@@ -124,9 +124,9 @@ class Encoder:
             x.shape[3],
             w.shape[0],
             (w.shape[2], w.shape[3]),
-            tuple(a["stride"]),  # type: ignore[arg-type]
-            tuple(a["pad"]),  # type: ignore[arg-type]
-            tuple(a["dilation"]),  # type: ignore[arg-type]
+            tuple(a["stride"]),
+            tuple(a["pad"]),
+            tuple(a["dilation"]),
             depthwise=a["groups"] > 1,
             zero_in=a["padding"],
             zero_out=a["zero"],
@@ -161,7 +161,8 @@ class Encoder:
             n["shift"],
             n["zero"],
             Bounds(n["relu"], n["limit"]),
-            n["unit"],
+            n["a_scale"],
+            n["a_shift"],
         )
         settings = dpu_tasks.pair(size_of(a), numbers, b.shape != a.shape)
         places = {SOURCE: self._at(a), SECOND: self._at(b), DESTINATION: self._at(node.outputs[0])}
@@ -181,7 +182,7 @@ class Encoder:
         x, y, a = node.inputs[0], node.outputs[0], node.attrs
         assert x is not None
         windows = tuple(a["kernel"]), tuple(a["stride"]), tuple(a["pad"])
-        settings = pool_task.largest(size_of(x), size_of(y), *windows)  # type: ignore[arg-type]
+        settings = pool_task.largest(size_of(x), size_of(y), *windows)
         self._add(node, settings, {POOL_SOURCE: self._at(x), POOL_DESTINATION: self._at(y)})
 
     def _resize(self, node: Node) -> None:
@@ -204,7 +205,7 @@ class Encoder:
             at += v.shape[1]
 
 
-def zero_points(weights: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def zero_points(weights: Array) -> Array:
     """What makes the weights of each output signed bytes."""
     flat = weights.reshape(len(weights), -1)
     made = -np.clip(0, flat.max(1) - 127, flat.min(1) + 128)

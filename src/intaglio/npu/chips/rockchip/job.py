@@ -127,7 +127,9 @@ def write(job: Job) -> bytes:
             names.extend(text.encode() + b"\0")
         return seen[text]
 
-    tasks, addresses, words = [], [], []
+    tasks: list[tuple[int, ...]] = []
+    addresses: list[tuple[int, ...]] = []
+    words: list[int] = []
     for task in job.tasks:
         first = len(words)
         tasks.append((first, len(task.words), task.blocks, named(f"{task.op} {task.name}")))
@@ -205,8 +207,17 @@ def _port(row: np.void, names: bytes, internal: int) -> JobPort:
         raise BadFile(f"rkjob: port '{name}' has the shape {shape}")
     if offset + size > internal or size < stored_bytes(shape, bool(row["is_picture"])):
         raise BadFile(f"rkjob: port '{name}' has {size} bytes at {offset} of {internal}")
-    flags = (bool(row[k]) for k in ("is_output", "is_unsigned", "is_picture"))
-    return JobPort(name, *flags, shape, float(row["scale"]), int(row["zero"]), offset, size)
+    return JobPort(
+        name,
+        bool(row["is_output"]),
+        bool(row["is_unsigned"]),
+        bool(row["is_picture"]),
+        shape,
+        float(row["scale"]),
+        int(row["zero"]),
+        offset,
+        size,
+    )
 
 
 def stored_bytes(shape: tuple[int, ...], picture: bool) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from intaglio.errors import BadInput
 from intaglio.ir import Node, Value
 from intaglio.npu.chips.rockchip import geometry
 from intaglio.npu.chips.rockchip.arithmetic import of_bounds, of_convolution, of_pair
 from intaglio.npu.chips.rockchip.geometry import ATOM, Convolution
+from intaglio.npu.chips.rockchip.scaling import mantissa
 from intaglio.npu.chips.rockchip.wide_weights import source, window
 from intaglio.ops.quantized import BITS8
 
@@ -95,25 +98,25 @@ def _pool(node: Node) -> str | None:
         return None
     if any(a["pad"]) and not a["count_include_pad"]:
         return "windows at the border have fewer pixels; a convolution has one scale for all"
-    return geometry.why_not(mean_geometry(node)) or _mean_bounds(node)
+    of_bounds(node, *mantissa(mean_factor(node)))
+    return geometry.why_not(mean_geometry(node))
 
 
-def _mean_bounds(node: Node) -> None:
-    of_bounds(node, 1 << 14, 14 + 9)
+def mean_factor(node: Node) -> float:
+    """What the sum of a window is multiplied by."""
+    a = node.attrs
+    count = np.float32(a["kernel"][0] * a["kernel"][1])
+    return float(np.float32(a["x_scale"]) / (np.float32(a["y_scale"]) * count))
 
 
 def mean_geometry(node: Node) -> Convolution:
     """The depthwise convolution that takes means."""
     x, a = node.inputs[0], node.attrs
     assert x is not None
-    pads, strides = tuple(a["pad"]), tuple(a["stride"])
-    extents = x.shape[2:]
-    strides = tuple(
-        1 if k == e else s for k, e, s in zip(a["kernel"], extents, strides, strict=True)
-    )
+    one = all(k == n for k, n in zip(a["kernel"], x.shape[2:], strict=True))
+    strides = (1, 1) if one else tuple(a["stride"])
     sizes = x.shape[1], x.shape[2], x.shape[3], x.shape[1]
-    kernel = tuple(a["kernel"])
-    return Convolution(*sizes, kernel, strides, pads, depthwise=True)  # type: ignore[arg-type]
+    return Convolution(*sizes, tuple(a["kernel"]), strides, tuple(a["pad"]), depthwise=True)
 
 
 def _pair(node: Node) -> str | None:

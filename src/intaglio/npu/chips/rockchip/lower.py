@@ -23,6 +23,8 @@ from intaglio.npu.lowering.target import npu_target
 from intaglio.ops.registry import REGISTRY
 from intaglio.targets.chip import Chip
 
+SMALLEST = float(np.finfo(np.float32).tiny)  # range of a table
+
 
 @dataclass(slots=True)
 class Lowered:
@@ -58,8 +60,8 @@ def tables_of_bytes(graph: Graph) -> None:
         table = node.inputs[1] if node.op == "lookup_wide" else None
         if table is None or table.data is None or table.dtype != "f32":
             continue
-        low, high = float(min(table.data.min(), 0)), float(max(table.data.max(), 0))
-        scale = np.float32(max(high - low, np.finfo(np.float32).tiny) / 255)
+        low, high = min(float(table.data.min()), 0.0), max(float(table.data.max()), 0.0)
+        scale = np.float32(max(high - low, SMALLEST) / 255)
         zero = np.int8(np.clip(np.rint(-128 - low / scale), -128, 127))
         stored = np.clip(np.rint(table.data / scale) + zero, -128, 127).astype(np.int8)
         made = neutral.lookup_wide(node.inputs[0], constant(stored), base=node.attrs["base"])
@@ -96,7 +98,7 @@ def _chip_node(n: Node, inner: dict[Value, Value]) -> Node:
         p = of_pair(n)
         numbers = {"a_zero": p.a_zero, "b_zero": p.second.zero, "b_scale": p.second.scale}
         numbers |= {"b_shift": p.second.shift, "scale": p.scale, "shift": p.shift, "zero": p.zero}
-        numbers["unit"] = p.unit
+        numbers |= {"a_scale": p.a_scale, "a_shift": p.a_shift}
         return ops.pair.node(
             *given[:2], multiplies=p.multiplies, **numbers, **asdict(p.bounds), origin=n.origin
         )
@@ -143,8 +145,7 @@ def _mean(n: Node, x: Value) -> Node:
     a, geometry = n.attrs, limits.mean_geometry(n)
     weights = np.ones((x.shape[1], 1, *geometry.kernel), np.int16)
     count = geometry.kernel[0] * geometry.kernel[1]
-    real = np.float64(np.float32(a["x_scale"]) / (np.float32(a["y_scale"]) * np.float32(count)))
-    multipliers, scale, shift = factors(np.full(x.shape[1], real))
+    multipliers, scale, shift = factors(np.full(x.shape[1], limits.mean_factor(n)))
     bias = np.full(x.shape[1], -a["x_zero"] * count, np.int64)
     bounds = of_bounds(n, scale, shift)
     made = Product(weights, bias, multipliers, scale, shift, bounds)

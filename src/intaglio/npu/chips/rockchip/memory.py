@@ -117,8 +117,16 @@ def _reads_picture(node: Node, v: Value) -> bool:
         return False
     w, a = node.inputs[1], node.attrs
     assert w is not None
-    windows = a["stride"], a["pad"], a["dilation"]
-    conv = Convolution(*v.shape[1:], w.shape[0], w.shape[2:], *windows)  # type: ignore[arg-type]
+    conv = Convolution(
+        v.shape[1],
+        v.shape[2],
+        v.shape[3],
+        w.shape[0],
+        (w.shape[2], w.shape[3]),
+        a["stride"],
+        a["pad"],
+        a["dilation"],
+    )
     return node.inputs[3] is not v and why_not(conv) is None
 
 

@@ -28,7 +28,7 @@ def _library() -> ctypes.CDLL | None:
     library.itg_rk_message.restype = ctypes.c_char_p
     library.itg_rk_message.argtypes = [pointer]
     library.itg_rk_start.argtypes = [pointer, pointer, pointer]
-    library.itg_rk_run.argtypes = [pointer, pointer, size, pointer, pointer, pointer, size]
+    library.itg_rk_simulate.argtypes = [pointer, pointer, size, pointer, pointer, pointer, size]
     return library
 
 
@@ -56,7 +56,7 @@ class Machine:
         counts = np.array([len(t) for t in tasks], np.uint64)
         first = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.uint64)
         words = np.concatenate([np.asarray(t, np.uint64) for t in tasks])
-        result = self._library.itg_rk_run(
+        result = self._library.itg_rk_simulate(
             self._state.ctypes.data,
             self.memory.ctypes.data,
             self.memory.nbytes,

@@ -118,8 +118,10 @@ def pair(
     zero: int,
     relu: bool = False,
     limit: int = 0,
-    unit: int = 1,
+    a_scale: int = 1,
+    a_shift: int = 0,
 ) -> Array:
     """The sum or product of two maps; `b` may have one pixel."""
     second, bounds = Added(b_zero, b_scale, b_shift), Bounds(relu, limit)
-    return Pair(multiplies, a_zero, second, scale, shift, zero, bounds, unit).apply(a, b)
+    numbers = Pair(multiplies, a_zero, second, scale, shift, zero, bounds, a_scale, a_shift)
+    return numbers.apply(a, b)
