@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from intaglio import native
 from intaglio.errors import BadFile, IntaglioError, Unsupported
 from intaglio.ir import Array
+from intaglio.npu.chips.rockchip.words import Word
 
 UNSUPPORTED = 2
 
@@ -35,6 +36,15 @@ def _library() -> ctypes.CDLL | None:
 def available() -> bool:
     """Whether the C library is there."""
     return _library() is not None
+
+
+def placed(words: Sequence[Word], addresses: Mapping[int, int]) -> Array:
+    """64-bit commands with addresses filled in: index of a word -> value."""
+    values = (
+        w if i not in addresses else Word(w.target, w.register, addresses[i])
+        for i, w in enumerate(words)
+    )
+    return np.array([w.encode() for w in values], np.uint64)
 
 
 class Machine:

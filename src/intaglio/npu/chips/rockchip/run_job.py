@@ -10,8 +10,8 @@ from intaglio.errors import BadInput
 from intaglio.ir import Array
 from intaglio.npu.chips.rockchip.dpu_tasks import MapSize
 from intaglio.npu.chips.rockchip.geometry import ATOM
-from intaglio.npu.chips.rockchip.job import WEIGHTS, Job, JobPort
-from intaglio.npu.chips.rockchip.native_machine import Machine
+from intaglio.npu.chips.rockchip.job import INTERNAL, WEIGHTS, Job, JobPort
+from intaglio.npu.chips.rockchip.native_machine import Machine, placed
 
 PAGE = 4096
 FILL = 0xA5  # of memory that nothing has written
@@ -38,12 +38,9 @@ class JobMachine:
 
     def _placed(self, number: int) -> Array:
         task = self.job.tasks[number]
-        words = np.array([w.encode() for w in task.words], np.uint64)
-        for i, place in task.addresses.items():
-            address = place.offset + (0 if place.memory == WEIGHTS else self.start)
-            keep = words[i] & np.uint64(0xFFFF_0000_0000_FFFF)
-            words[i] = keep | np.uint64(address << 16)
-        return words
+        starts = {WEIGHTS: 0, INTERNAL: self.start}
+        at = {i: starts[a.memory] + a.offset for i, a in task.addresses.items()}
+        return placed(task.words, at)
 
     def _output(self, port: JobPort) -> Array:
         at = self.start + port.offset
