@@ -123,7 +123,8 @@ class Model:
     def performance(self, target: str, what: WhatIf) -> Performance:
         """From the commands of the vendor's file, if the chip has one that holds the network."""
         why = ""
-        if not self.own_program and what.in_commands and chips.load(target).file:
+        compilers = vendor_performance.COMPILERS
+        if not self.own_program and what.in_commands and chips.load(target).file in compilers:
             try:
                 return self._of_commands(target, what)
             except Unsupported as e:
