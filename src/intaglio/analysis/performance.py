@@ -180,6 +180,11 @@ class Performance:
 
         return text(self)
 
+    def _repr_html_(self) -> str:
+        from intaglio.analysis.performance_text import html
+
+        return html(self)
+
 
 def performance(
     package: Package,

@@ -41,6 +41,13 @@ def of_kmodel(data: bytes, clock: float | None = None, ddr: float | None = None)
     return performance(timed, chips.load("k210"))
 
 
+def of_rkjob(data: bytes, clock: float | None = None, ddr: float | None = None) -> Performance:
+    """Predict the speed of a job for Rockchip's NPU."""
+    job, timing = _modules("rockchip", "job", "timing")
+    made = job.read(data)
+    return performance(timing.of_job(made, clock, ddr), _chip(made.chip))
+
+
 def of_graph(
     graph: Graph, chip: Chip, clock: float | None = None, ddr: float | None = None
 ) -> Performance:
@@ -86,6 +93,7 @@ READERS: dict[str, Callable[..., Performance]] = {
     "bmodel": of_bmodel,
     "cvimodel": of_cvimodel,
     "kmodel": of_kmodel,
+    "rkjob": of_rkjob,
 }
 
 

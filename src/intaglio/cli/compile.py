@@ -48,7 +48,7 @@ GROUPS = {  # of --help
     "out",
     type=click.Path(),
     help="Package to write [default: MODEL with .itg], or a .kmodel for k210, a .bmodel for "
-    "bm1684x, a .cvimodel for cv181x and cv180x.",
+    "bm1684x, a .cvimodel for cv181x and cv180x, a .rkjob for rk3588.",
 )
 @click.option(
     "--target",
@@ -191,6 +191,7 @@ def command(
     intaglio compile model.int8.onnx --target bm1684x -o m.bmodel
     intaglio compile model.onnx --target bm1684x --precision fp16 -o m.bmodel
     intaglio compile model.int8.onnx --target cv181x -o m.cvimodel
+    intaglio compile model.int8.onnx --target rk3588 -o m.rkjob
     intaglio compile model.int8.onnx --target cv181x -o m.itg
     intaglio compile model.onnx --precision bf16         up to 1.7x as fast
     intaglio compile model.onnx --precision fp16         half the size

@@ -46,7 +46,7 @@ def _chip_file(package: Package, chip: str) -> str:
 
     if package.vendor_files() or chip not in chips.names() or not chips.load(chip).file:
         return ""
-    return f"the chip itself runs a .{chips.load(chip).file}: give -o NAME.{chips.load(chip).file}"
+    return f"for commands of the chip itself give -o NAME.{chips.load(chip).file}"
 
 
 def predicted_ms(package: Package, core_mask: str | None = None) -> float | None:

@@ -52,6 +52,7 @@ FILES = {
             ".bmodel", "bm1684x, bm1688 or sg2260", "bmodel", b"\xee\xaa\x55\xff", "numbers"
         ),
         VendorFile(".cvimodel", "cv181x or cv180x", "cvimodel", b"CviM", "bytes"),
+        VendorFile(".rkjob", "rk3588", "rkjob", b"RKJ1", "bytes"),
     )
 }
 
