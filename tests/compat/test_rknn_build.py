@@ -156,6 +156,8 @@ def test_batches(folder: Path, picture: np.ndarray):
     found = rknn.inference(inputs=[np.repeat(picture, 3, axis=0)])[0]
     assert found.shape == (3, 5)
     np.testing.assert_array_equal(found[0], found[2])
+    rknn = built("mobilenet.onnx", "dataset.txt", batch=-1)  # the default of older versions
+    assert rknn.inference(inputs=[picture])[0].shape == (1, 5)
 
 
 def test_auto_hybrid_keeps_the_cosine(folder: Path, picture: np.ndarray):

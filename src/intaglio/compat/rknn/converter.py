@@ -17,6 +17,8 @@ from intaglio.compat.rknn.source import Source
 from intaglio.dtypes import is_float
 from intaglio.errors import BadInput, did_you_mean
 
+NO_BATCH = -1  # what older versions of RKNN-Toolkit2 have as default of rknn_batch_size
+
 
 class Converter(Device):
     """Converts a model. Methods return 0, or -1 and a logged line."""
@@ -197,6 +199,8 @@ class Converter(Device):
         corrected for accuracy, so int8 outputs differ from the vendor's.
         """
         model, config = self._model(), self._configured()
+        if rknn_batch_size == NO_BATCH:
+            rknn_batch_size = None
         if rknn_batch_size is not None and (
             isinstance(rknn_batch_size, bool)
             or not isinstance(rknn_batch_size, int)

@@ -29,33 +29,36 @@ class _Accesses:
     """The accesses to one memory that later instructions may have to wait for."""
 
     def __init__(self) -> None:
-        self.spans = np.zeros((2, 64), np.int64)  # first bytes, and one past the last
-        self.who: list[tuple[int, int, bool]] = []  # queue, index in it, and whether it writes
+        # Rows: first byte, one past the last, queue, index in it, whether it writes.
+        self.table = np.zeros((5, 64), np.int64)
+        self.n = 0
 
     def overlap(self, low: int, high: int, write: bool, queue: int, wait: list[int]) -> None:
         """Raise `wait` for conflicting accesses; forget accesses that this one makes redundant."""
-        n = len(self.who)
-        lows, highs = self.spans[0, :n], self.spans[1, :n]
-        redundant = []
-        for i in np.flatnonzero((highs > low) & (lows < high)).tolist():
-            other, index, writes = self.who[i]
-            if (write or writes) and other != queue:
-                wait[other] = max(wait[other], index + 1)
-            inside = low <= lows[i] and highs[i] <= high
-            if inside and (write or (other == queue and not writes)):
-                redundant.append(i)  # who waits for this one has waited for that one, too
-        for i in reversed(redundant):  # the last entry fills the hole
-            last = len(self.who) - 1
-            self.spans[:, i] = self.spans[:, last]
-            self.who[i] = self.who[last]
-            self.who.pop()
+        lows, highs = self.table[0, : self.n], self.table[1, : self.n]
+        hits = np.flatnonzero((highs > low) & (lows < high))
+        if not hits.size:
+            return
+        lows, highs, queues, indices, writes = self.table[:, hits]
+        conflicts = queues != queue if write else (queues != queue) & (writes > 0)
+        for other in set(queues[conflicts].tolist()):
+            last = int(indices[conflicts & (queues == other)].max())
+            wait[other] = max(wait[other], last + 1)
+        redundant = (low <= lows) & (highs <= high)  # who waits for this one has waited for those
+        if not write:
+            redundant &= (queues == queue) & (writes == 0)
+        if redundant.any():
+            kept = np.ones(self.n, bool)
+            kept[hits[redundant]] = False
+            left = int(kept.sum())
+            self.table[:, :left] = self.table[:, : self.n][:, kept]
+            self.n = left
 
     def add(self, low: int, high: int, queue: int, index: int, writes: bool) -> None:
-        n = len(self.who)
-        if n == self.spans.shape[1]:
-            self.spans = np.concatenate([self.spans, np.zeros_like(self.spans)], 1)
-        self.spans[:, n] = low, high
-        self.who.append((queue, index, writes))
+        if self.n == self.table.shape[1]:
+            self.table = np.concatenate([self.table, np.zeros_like(self.table)], 1)
+        self.table[:, self.n] = low, high, queue, index, writes
+        self.n += 1
 
 
 class Hazards:
