@@ -78,6 +78,8 @@ def cycles(counted: Count, core: Core) -> float:
         read += features
         listing = subprocess.run(read, input=text, capture_output=True, text=True).stdout
         body = "\n".join(s for s in listing.splitlines() if not s.strip().startswith("."))
+        if core.triple.startswith("riscv"):
+            body = f"# LLVM-MCA-RISCV-LMUL M1\n{body}"  # until a vsetvli; else it takes M8
         mca = ["llvm-mca-19", f"-mtriple={core.triple}", f"-mcpu={core.model}", *features]
         mca += [f"-iterations={TURNS}", "-skip-unsupported-instructions=any"]
         answer = subprocess.run(mca, input=body, capture_output=True, text=True).stdout

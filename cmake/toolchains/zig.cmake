@@ -18,4 +18,5 @@ if(INTAGLIO_ZIG_FAILED)
 endif()
 set(CMAKE_C_COMPILER "${INTAGLIO_ZIG_FOLDER}/zig" cc -target ${INTAGLIO_ZIG_TARGET})
 set(CMAKE_CXX_COMPILER "${INTAGLIO_ZIG_FOLDER}/zig" c++ -target ${INTAGLIO_ZIG_TARGET})
+set(CMAKE_C_FLAGS_INIT -fno-sanitize=undefined)  # which it adds at -O0, without its library
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY NEVER)
