@@ -24,9 +24,9 @@ from intaglio.errors import BadInput, did_you_mean
 LEFT_OUT = """
 Cycles are llvm-mca 19's, block by block, each repeated with its data in the first-level cache.
 Left out: cache misses and memory bandwidth, waits for flash, mispredicted branches, and what
-neighbouring blocks share. An A76 has no model there; that of the A57 stands for it. RVV instructions
-before the vsetvli of their block are taken as of one register. So cycles rank programs; they do not
-say how long an inference takes."""
+neighbouring blocks share. An A76 has no model there; that of the A57 stands for it. Instructions of
+RVV before the vsetvli of their block are taken as of one register. So cycles rank programs; they do
+not say how long an inference takes."""
 TFLITE, ONNX = "models/tflite", "models/onnx"
 TINY = ("ResNet-8 int8", "DS-CNN int8", "VWW int8", "AD int8")
 NETWORKS = {  # name -> file
