@@ -11,7 +11,8 @@
 #                and half an hour more the first time; BENCH="--quick" for a few models only: 10 minutes, and 5;
 #                BENCH="--float" without int8, BENCH="--accuracy" with what int8 costs: hours
 # make lint      ruff, mypy --strict and clang-format
-# make wheel     dist/intaglio-*.whl with kernels for all instruction sets, from a clean tree of the last commit
+# make wheel     dist/intaglio-*.whl with kernels for all instruction sets, from a clean tree of the last commit;
+#                PLATFORM=aarch64, armv7l or riscv64: for these, by the cross compiler of the PyPI package ziglang (100 MB)
 # make build ISAS=all   kernels for all instruction sets; without it, for those of this machine
 # make install DESTDIR= PREFIX=/usr/local   the C libraries, headers, pkg-config and CMake files
 # make docs      writes docs/rules.md, docs/operators.md and docs/compat-*.md from the code
@@ -89,10 +90,24 @@ lint: $(VENV)/dev
 	$(BIN)/mypy
 	git ls-files 'csrc/*.[ch]' 'examples/*.[ch]' 'src/*.h' 'src/*/micro/*.c' 'src/*/files/[bs]*.c' | xargs $(BIN)/clang-format --dry-run -Werror
 
-wheel: $(VENV)/created
+# Target of `zig cc` with its oldest glibc, and the platform in the wheel's name.
+ZIG_aarch64 := aarch64-linux-gnu.2.17 manylinux2014_aarch64
+ZIG_armv7l := arm-linux-gnueabihf.2.31 manylinux_2_31_armv7l
+ZIG_riscv64 := riscv64-linux-gnu.2.39 manylinux_2_39_riscv64
+ZIG := $(ZIG_$(PLATFORM))
+CROSS_WHEEL = $(if $(ZIG),-C cmake.define.CMAKE_TOOLCHAIN_FILE=$(CURDIR)/cmake/toolchains/zig.cmake \
+  -C cmake.define.INTAGLIO_ZIG_TARGET=$(word 1,$(ZIG)) -C cmake.define.INTAGLIO_ZIG_PYTHON=$(CURDIR)/$(BIN)/python \
+  -C wheel.tags=py3-none-$(word 2,$(ZIG)))
+$(if $(PLATFORM),$(if $(ZIG),,$(error PLATFORM is '$(PLATFORM)'; aarch64, armv7l and riscv64 are known)))
+
+$(VENV)/zig: $(VENV)/created
+	$(BIN)/pip install -q --disable-pip-version-check "ziglang==0.17.0"
+	@touch $@
+
+wheel: $(VENV)/created $(if $(ZIG),$(VENV)/zig)
 	rm -rf build/wheel && mkdir -p build/wheel/tree
 	git archive HEAD | tar -x -C build/wheel/tree
-	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps -C cmake.define.INTAGLIO_ISAS=all -w dist build/wheel/tree
+	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps -C cmake.define.INTAGLIO_ISAS=all $(CROSS_WHEEL) -w dist build/wheel/tree
 	@ls dist/*.whl
 
 docs: $(VENV)/dev build

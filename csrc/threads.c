@@ -176,7 +176,11 @@ static bool pin(const itg_pool *p, const worker *w) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(p->cpus[(w->part - 1) % p->n_cpus], &set);
+#if defined(__ANDROID__)  // its C library has the other function for all releases
+  return !sched_setaffinity(pthread_gettid_np(w->thread), sizeof set, &set);
+#else
   return !pthread_setaffinity_np(w->thread, sizeof set, &set);
+#endif
 #else
   return !p->n_cpus;
 #endif

@@ -6,6 +6,7 @@ import os
 import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,13 +32,24 @@ def plugin(folder: Path) -> Path:
     return made
 
 
-def _blocks(command: list[str], so: Path, package: Path, runs: int) -> Counter[Block]:
+@dataclass(frozen=True)
+class Core:
+    """A core as llvm-mca knows it."""
+
+    name: str
+    triple: str
+    features: str
+    model: str
+
+
+def _blocks(command: list[str], so: Path) -> Counter[Block]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "blocks"
         emulator, *rest = command
         subprocess.run(
-            [emulator, "-plugin", str(so), *rest, str(package), str(runs)],
+            [emulator, "-plugin", str(so), *rest],
             check=True,
+            stdout=subprocess.DEVNULL,
             env={**os.environ, "BLOCKS": str(file)},
         )
         found: Counter[Block] = Counter()
@@ -47,26 +59,28 @@ def _blocks(command: list[str], so: Path, package: Path, runs: int) -> Counter[B
     return found
 
 
-def count(command: list[str], so: Path, package: Path) -> Count:
-    """The difference of two runs and one: `command` runs bench_repeat in the emulator."""
-    once, twice = (_blocks(command, so, package, n) for n in (1, 2))
+def count(command: Callable[[int], list[str]], so: Path) -> Count:
+    """The difference of two inferences and one; `command` has their number."""
+    once, twice = (_blocks(command(n), so) for n in (1, 2))
     twice.subtract(once)
     blocks = Counter({block: n for block, n in twice.items() if n > 0})
     return Count(sum(n * instructions for (instructions, _), n in blocks.items()), blocks)
 
 
-def cycles(counted: Count, cpu: str) -> float:
-    """Cycles by llvm-mca's model of `cpu`: the hottest blocks, scaled to all instructions."""
-    features = "-mattr=+dotprod,+i8mm,+fullfp16"
-    target = "aarch64-linux-gnu"
+def cycles(counted: Count, core: Core) -> float:
+    """Cycles by llvm-mca's model of a core: the hottest blocks, scaled to all instructions."""
+    features = [f"-mattr={core.features}"] if core.features else []
     total, covered = 0.0, 0
     hot = sorted(counted.blocks.items(), key=lambda item: -item[0][0] * item[1])
     for (instructions, code), times in hot[:HOTTEST]:
         text = " ".join(f"0x{code[i : i + 2]}" for i in range(0, len(code), 2))
-        read = ["llvm-mc-19", "--disassemble", f"-triple={target}", features]
+        read = ["llvm-mc-19", "--disassemble", f"-triple={core.triple}", f"-mcpu={core.model}"]
+        read += features
         listing = subprocess.run(read, input=text, capture_output=True, text=True).stdout
         body = "\n".join(s for s in listing.splitlines() if not s.strip().startswith("."))
-        mca = ["llvm-mca-19", f"-mtriple={target}", f"-mcpu={cpu}", features]
+        if core.triple.startswith("riscv"):
+            body = f"# LLVM-MCA-RISCV-LMUL M1\n{body}"  # until a vsetvli; else it takes M8
+        mca = ["llvm-mca-19", f"-mtriple={core.triple}", f"-mcpu={core.model}", *features]
         mca += [f"-iterations={TURNS}", "-skip-unsupported-instructions=any"]
         answer = subprocess.run(mca, input=body, capture_output=True, text=True).stdout
         for line in answer.splitlines():
