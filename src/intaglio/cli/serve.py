@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from intaglio.cli import fitted, model_files, options
+from intaglio.cli import fitted, model_files, options, ray_options
 from intaglio.cli.serve_options import CLIENT_CA, MAX_BODY, numbers, read_token
 from intaglio.errors import BadInput
 from intaglio.extras import install_command
@@ -24,6 +24,7 @@ GROUPS = {
     "Shadow": "--shadow --shadow-percent",
     "Observability": "--log-requests --traces",
     "Queue": "--max-queue --max-delay --preferred --deadline --sequence-idle",
+    **ray_options.GROUP,
 }
 
 OWN = {  # options that are not for reading models
@@ -31,6 +32,7 @@ OWN = {  # options that are not for reading models
     "max_body", "name", "batch", "versions", "control", "threads", "instances", "max_queue",
     "max_delay", "preferred", "deadline", "sequence_idle", "drain", "stop", "log_requests",
     "candidates", "isolate", "traces", "shadow", "shadow_percent",
+    *ray_options.NAMES,
 }  # fmt: skip
 
 
@@ -153,6 +155,7 @@ OWN = {  # options that are not for reading models
 )
 @click.option("--log-requests", is_flag=True, help="Log every request.")
 @click.option("--traces", metavar="URL", help="Send OpenTelemetry traces there (OTLP over HTTP).")
+@ray_options.ray_options
 @options.model_options
 def command(source: str, **given: Any) -> None:
     """Serve SOURCE over HTTP and gRPC: a repository, a package, or a model that is compiled first.
@@ -164,6 +167,7 @@ def command(source: str, **given: Any) -> None:
     intaglio serve model.itg                     http://127.0.0.1:8000
     intaglio serve model.onnx --batch 1,4,16     joins up to 16 requests
     intaglio serve repository/ --control         models are loaded by request
+    intaglio serve repository/ --ray --replicas 1..4        on a cluster
     """
     try:
         from intaglio.serve import server
@@ -174,6 +178,9 @@ def command(source: str, **given: Any) -> None:
     from intaglio.serve.settings import ServeSettings
 
     model = _model_settings(given)
+    if given["ray"]:
+        ray_options.run(source, model, given)
+        return
     settings = ServeSettings(
         host=given["host"],
         http_port=given["port"],
