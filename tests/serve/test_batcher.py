@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.serve.models import rows, rows_model
+from tests.test_state import counting
 
+import intaglio
 from intaglio.serve import batcher
 from intaglio.serve.batcher import BatchSizes
 from intaglio.serve.refusals import Refused
@@ -182,3 +184,41 @@ def test_unloading_answers_what_waits():
         model.batcher._idle.clear()  # closed already
 
     with_model(work)
+
+
+def test_a_sequence_whose_client_goes_while_it_runs_does_not_stop_the_others():
+    """The last request of a sequence is cancelled in its run: the loop does not wait for it, and
+    the state is dropped when it has been idle."""
+
+    async def main():
+        chosen = ModelSettings(threads=1, sequence_idle_s=1)
+        model = await ServedModel.load("m", "1", intaglio.compile(counting()), chosen)
+        model.batcher.inline = False
+        instance, go = model.batcher._idle[0].instance, threading.Event()
+        sequences, run, let_go = model.sequences, instance._alone, []
+        x = {"x": np.zeros(3, np.float32)}
+
+        def wait(job, session):
+            with session._turn.lock:
+                let_go.append(go.wait(3))
+            return run(job, session)
+
+        instance._alone = wait
+        parameters = {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
+        task = asyncio.ensure_future(model.infer(x, parameters))
+        while not model.batcher._busy:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 5)
+        go.set()
+        while model.batcher._busy:
+            await asyncio.sleep(0.001)
+        assert let_go == [True]
+        sequences._idle_s = 0.0
+        sequences.sweep()
+        assert not len(sequences)
+        await model.close()
+
+    asyncio.run(main())

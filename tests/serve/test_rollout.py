@@ -13,7 +13,7 @@ from tests.serve.fleet import Clients, Fleet, needs_haproxy, ready, scores, unti
 from intaglio.cli.rollout import command
 from intaglio.errors import BadInput
 from intaglio.serve.guards import Limits
-from intaglio.serve.haproxy_socket import HaproxySocket
+from intaglio.serve.haproxy_socket import HaproxySocket, ProxyServer
 from intaglio.serve.publish import decide, newest_candidate, publish
 from intaglio.serve.rollout import Rollout, Steps
 
@@ -166,3 +166,89 @@ def test_a_crashing_version_is_taken_back(fleet):
         assert "is down" in done.output or "errors" in done.output
         assert names(fleet) == ["1", "2.rejected"]
         assert weights(fleet)[:2] == [100, 100]
+
+
+class Steered(Rollout):
+    """A rollout whose servers are names, and whose steps end as a test wants."""
+
+    def __init__(self, repository, ends=None, broken=""):
+        super().__init__("m", repository, repository / "none.sock", Steps())
+        self.ends, self.broken, self.did = ends, broken, []
+
+    def _servers(self):
+        made = [ProxyServer(n, f"{n}:1", 0, True, 0, 0) for n in ("stable1", "stable2", "canary1")]
+        return made[:2], made[2:]
+
+    def _load_candidate(self, version, canary):
+        self.did.append(f"candidate {version}")
+
+    def _load(self, server):
+        if server.name == self.broken and (self.repository / "m" / "2").exists():
+            raise BadInput("it does not load")
+        self.did.append(f"load {server.name}")
+
+    def _weigh(self, percent):
+        self.did.append(f"weigh {percent:g}")
+
+    def _shadow(self, servers, percent):
+        return {}
+
+    def _shares(self, *_):
+        if isinstance(self.ends, BaseException):
+            raise self.ends
+        return self.ends
+
+
+@pytest.fixture
+def candidate(tmp_path):
+    scores((1, 2, 3)).save(tmp_path / "m.itg")
+    publish(tmp_path / "m.itg", tmp_path / "repo", "m")
+    publish(tmp_path / "m.itg", tmp_path / "repo", "m", candidate=True)
+    return tmp_path / "repo"
+
+
+def test_all_servers_load_an_accepted_version(candidate):
+    rollout = Steered(candidate)
+    assert rollout.run().accepted
+    assert rollout.did == ["candidate 2", "load stable1", "load stable2", "weigh 0"]
+    assert (candidate / "m" / "2").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("ends", "broken", "loaded"),
+    [
+        ("p99: slow", "", ["canary1"]),
+        (None, "stable2", ["stable1", "canary1", "stable1", "stable2"]),
+        (BadInput("HAProxy is gone"), "", ["canary1"]),
+    ],
+    ids=["guard", "a server that does not load it", "no HAProxy"],
+)
+def test_a_version_that_is_taken_back_is_loaded_by_nobody(candidate, ends, broken, loaded):
+    rollout = Steered(candidate, ends, broken)
+    outcome = rollout.run()
+    assert not outcome.accepted
+    assert outcome.reason == (ends if isinstance(ends, str) else str(ends or "it does not load"))
+    assert [d.removeprefix("load ") for d in rollout.did if d.startswith("load")] == loaded
+    assert "weigh 0" in rollout.did
+    assert sorted(p.name for p in (candidate / "m").iterdir()) == ["1", "2.rejected"]
+
+
+def test_ctrl_c_and_abort_take_the_version_back(candidate):
+    with pytest.raises(KeyboardInterrupt):
+        Steered(candidate, KeyboardInterrupt()).run()
+    assert sorted(p.name for p in (candidate / "m").iterdir()) == ["1", "2.rejected"]
+    with pytest.raises(BadInput, match="nothing to abort"):
+        Steered(candidate).abort()
+    publish(candidate.parent / "m.itg", candidate, "m", candidate=True)
+    assert Steered(candidate).abort().version == 3
+    assert sorted(p.name for p in (candidate / "m").iterdir()) == ["1", "2.rejected", "3.rejected"]
+
+
+def test_one_rollout_of_a_model_at_a_time(candidate):
+    class Nested(Steered):
+        def _shares(self, *_):
+            with pytest.raises(BadInput, match="another rollout of 'm' is running"):
+                Steered(candidate).run()
+            return None
+
+    assert Nested(candidate).run().accepted

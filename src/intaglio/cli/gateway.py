@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from intaglio.cli import fitted
-from intaglio.cli.serve_options import SOCKET, read_token
+from intaglio.cli.serve_options import CLIENT_CA, MAX_BODY, SOCKET, read_token
 from intaglio.errors import BadInput
 
 CHECK_S = 30
@@ -29,11 +29,7 @@ CHECK_S = 30
 @click.option("--grpc-stable", multiple=True, metavar="HOST:PORT", help="gRPC of a server.")
 @click.option("--grpc-listen", metavar="HOST:PORT", help="Address of gRPC.")
 @click.option("--certificate", type=click.Path(), help="Certificate and private key (PEM): TLS.")
-@click.option(
-    "--client-ca",
-    type=click.Path(),
-    help="Clients must show a certificate that this authority signed (PEM).",
-)
+@CLIENT_CA
 @click.option(
     "--token",
     "tokens",
@@ -42,14 +38,7 @@ CHECK_S = 30
     help="A token that clients may bear; repeatable. Its hash is written beside the output.",
 )
 @click.option("--socket", type=click.Path(), help="Runtime socket [default: in the repository].")
-@click.option(
-    "--max-body",
-    default=64,
-    show_default=True,
-    type=click.IntRange(1, 2047),
-    metavar="MIB",
-    help="Largest request.",
-)
+@MAX_BODY
 @click.option(
     "--max-repeated",
     default=1024,

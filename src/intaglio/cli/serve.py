@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from intaglio.cli import fitted, model_files, options, ray_options
-from intaglio.cli.serve_options import numbers, read_token
+from intaglio.cli.serve_options import CLIENT_CA, MAX_BODY, numbers, read_token
 from intaglio.errors import BadInput
 from intaglio.extras import install_command
 
@@ -61,19 +61,8 @@ OWN = {  # options that are not for reading models
 )
 @click.option("--certificate", type=click.Path(), help="Certificate for TLS (PEM).")
 @click.option("--private-key", type=click.Path(), help="Private key of the certificate (PEM).")
-@click.option(
-    "--client-ca",
-    type=click.Path(),
-    help="Clients must show a certificate that this authority signed (PEM).",
-)
-@click.option(
-    "--max-body",
-    default=64,
-    show_default=True,
-    type=click.IntRange(1, 2047),
-    metavar="MIB",
-    help="Largest request.",
-)
+@CLIENT_CA
+@MAX_BODY
 @click.option("--name", help="Name of a single model [default: of its file].")
 @click.option(
     "--batch",

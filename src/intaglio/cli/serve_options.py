@@ -1,13 +1,28 @@
-"""Values of the options that `serve`, `publish`, `gateway` and `rollout` share."""
+"""Options that `serve`, `publish`, `gateway` and `rollout` share."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+import click
+
 from intaglio.errors import BadInput
 
 MIN_TOKEN = 8  # characters
+CLIENT_CA = click.option(
+    "--client-ca",
+    type=click.Path(),
+    help="Clients must show a certificate that this authority signed (PEM).",
+)
+MAX_BODY = click.option(
+    "--max-body",
+    default=64,
+    show_default=True,
+    type=click.IntRange(1, 2047),
+    metavar="MIB",
+    help="Largest request.",
+)
 SOCKET = ".haproxy.sock"  # of the gateway, in the repository
 
 

@@ -96,7 +96,8 @@ class ServedModel:
             self.batcher.submit(job, timeout)
             return await self._answer(job)
         finally:
-            self.sequences.end(key, sequence, bool(given.get("sequence_end")))
+            runs = job.started and job.outputs is None and job.error is None  # its client is gone
+            self.sequences.end(key, sequence, bool(given.get("sequence_end")) and not runs)
 
     async def _answer(self, job: Job) -> Arrays:
         try:
