@@ -1,4 +1,4 @@
-"""The Triton backend in a host of the tests' own, with AddressSanitizer where the compiler has it."""
+"""The Triton backend in a host of the tests' own, with AddressSanitizer if the compiler has it."""
 
 from __future__ import annotations
 
