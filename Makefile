@@ -41,6 +41,7 @@ demo: $(VENV)/base build
 test test-sanitized test-all: ISAS := all  # tests compare the kernels of all instruction sets
 
 test: $(VENV)/dev build
+	@$(BIN)/python -m tests.emulated
 	$(BIN)/python -m pytest -n 2 -m "not slow and not sanitized"
 
 test-sanitized: $(VENV)/dev build

@@ -15,6 +15,7 @@ from intaglio.cli.serve_options import read_token
 @click.argument("repository", type=click.Path(file_okay=False))
 @click.option("--name", help="Name of the model [default: of the file].")
 @click.option("--version", type=int, help="Number of the version [default: the next].")
+@click.option("--candidate", is_flag=True, help="Only servers for candidates load it.")
 @click.option("--load", "url", metavar="URL", help="Ask the server there to load it.")
 @click.option("--token", metavar="FILE|env:NAME", help="Token for that server.")
 @click.option(
@@ -41,6 +42,7 @@ def command(
     repository: str,
     name: str | None,
     version: int | None,
+    candidate: bool,
     url: str | None,
     token: str | None,
     triton: bool,
@@ -55,6 +57,7 @@ def command(
     \b
     intaglio publish model.itg repository     the next version of 'model'
     intaglio publish model.itg repository --load http://127.0.0.1:8000
+    intaglio publish model.itg repository --candidate    for intaglio rollout
     intaglio publish model.itg repository --triton        for Triton's server, too
     """
     from intaglio.serve.publish import publish, request_load
@@ -65,8 +68,9 @@ def command(
         from intaglio.serve.triton_config import CONFIG, config, write_config
 
         config(package, chosen)  # says what Triton cannot serve before anything is published
-    path = publish(package, repository, chosen, version)
-    fitted.echo(f"{path}: version {path.parent.name} of '{chosen}'")
+    path = publish(package, repository, chosen, version, candidate=candidate)
+    number, _, kind = path.parent.name.partition(".")
+    fitted.echo(f"{path}: {kind or 'version'} {number} of '{chosen}'")
     if triton:
         model = path.parent.parent
         if write_config(path, model, instances=instances, threads=threads):
