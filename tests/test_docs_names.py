@@ -55,6 +55,10 @@ OTHER_TOOLS = {
     "--build",
     "--cflags",
     "--libs",
+    "--model-repository",  # of tritonserver
+    "--backend-directory",
+    "--model-control-mode",
+    "--load-model",
 }
 
 

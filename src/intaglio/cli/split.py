@@ -123,9 +123,9 @@ def command(model: str, **given: Any) -> None:
 
     \b
     intaglio split model.onnx --edge rk3588 --cloud cpu --bandwidth 5M --rtt 20ms
-    intaglio split model.onnx --edge cpu --edge-speed 0.1 --bandwidth 50M --rtt 8ms
+    intaglio split m.onnx --edge cpu --edge-speed 0.1 --bandwidth 5M --rtt 8ms
     intaglio split m.int8.onnx --edge rk3588 --bandwidth 5M --rtt 20ms -o split/
-    intaglio split m.onnx --edge k230 --bandwidth 1M --rtt 40ms --upload-bytes 25000
+    intaglio split m.onnx --edge k230 --bandwidth 1M --rtt 9ms --at conv5
     """
     from intaglio.split import Link, plan_split, write_parts
     from intaglio.split.plot import picture

@@ -21,9 +21,9 @@ from intaglio.errors import BadFile, BadInput
 from intaglio.oci.reference import Reference
 from intaglio.oci.registry import MANIFEST, Registry, file_digest
 
-ARTIFACT = "application/vnd.intaglio.package.v1"
-CONFIG = "application/vnd.intaglio.config.v1+json"
-PACKAGE = "application/vnd.intaglio.package.v1.itg"
+ARTIFACT = "application/vnd.intaglio-package.v1"
+CONFIG = "application/vnd.intaglio-config.v1+json"
+PACKAGE = "application/vnd.intaglio-package.v1+itg"
 OTHER = "application/octet-stream"
 TITLE = "org.opencontainers.image.title"
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}\Z")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from intaglio.errors import BadFile, BadInput
+from intaglio.errors import BadFile, BadInput, option
 from intaglio.extras import install_command
 from intaglio.oci.reference import Reference
 
@@ -78,7 +78,11 @@ class Registry:
             yield
         except (requests.RequestException, ValueError) as e:
             words = _reason(e)
-            tls = "" if self._scheme == "http" else "; --plain-http is for registries without TLS"
+            tls = (
+                ""
+                if self._scheme == "http"
+                else f"; {option('plain_http', True)} is for registries without TLS"
+            )
             raise BadInput(f"registry {self.reference.registry} fails: {words}{tls}") from None
 
     def _request(self, url: str, method: str = "GET", **more: Any) -> Any:

@@ -81,16 +81,7 @@ def serving_runtime(service: Service) -> dict[str, Any]:
                     "name": "kserve-container",
                     "image": service.image,
                     "command": ["intaglio"],
-                    "args": [
-                        "serve",
-                        f"{MOUNT}/{PACKAGE}",
-                        "--name={{.Name}}",
-                        "--host=0.0.0.0",
-                        f"--port={HTTP_PORT}",
-                        f"--grpc-port={GRPC_PORT}",
-                        f"--drain={DRAIN_S}",
-                        f"--stop={STOP_S}",
-                    ],
+                    "args": ["serve", f"{MOUNT}/{PACKAGE}", *_options()],
                     "ports": [shown],
                     "resources": _resources(service),
                     "readinessProbe": _probe("/v2/health/ready"),
@@ -170,6 +161,18 @@ def _strict(schema: Any) -> Any:
     if schema.get("x-kubernetes-int-or-string"):
         made = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
     return made
+
+
+def _options() -> list[str]:
+    given = {
+        "name": "{{.Name}}",  # KServe fills it in
+        "host": "0.0.0.0",
+        "port": HTTP_PORT,
+        "grpc-port": GRPC_PORT,
+        "drain": DRAIN_S,
+        "stop": STOP_S,
+    }
+    return [f"--{name}={value}" for name, value in given.items()]
 
 
 def _metadata(name: str, service: Service) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def require_ray() -> Any:
         import ray.serve
     except ImportError as e:
         raise BadInput(
-            f"--ray needs the Python package '{e.name}'; install it: {install_command('ray')}"
+            f"Ray Serve needs the Python package '{e.name}'; install it: {install_command('ray')}"
         ) from None
     return ray
 
@@ -157,13 +157,13 @@ def run(
 
     ray = require_ray()
     ending: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda n, _: ending.append(n))
     from ray import serve
 
     own = settings.address is None
     try:
         names = deploy(root, model, settings)
+        for number in (signal.SIGTERM, signal.SIGINT):  # Ray has set its own, which abort
+            signal.signal(number, lambda n, _: ending.append(n))
         wait_ready(names)
         started(names)
         while own and not ending:
