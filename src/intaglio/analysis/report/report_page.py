@@ -73,7 +73,8 @@ def _subtitle(r: ModelReport) -> str:
     said = [f"{sum(bool(n.unit) for n in r.nodes)} steps"]
     if r.comparison is not None:
         c = r.comparison
-        said.append(f"golden: {c.golden}, {c.samples} sample{'s' * (c.samples != 1)}")
+        golden = c.golden.replace("the first model", "the float model")
+        said.append(f"compared with {golden} on {c.samples} sample{'s' * (c.samples != 1)}")
     if r.performance is not None:
         said.append("times are predicted, not measured")
     elif r.profile is not None:
