@@ -219,7 +219,11 @@ class _Compiled:
         names = [f"t{i}" for i in range(len(self.tensors))]
         whole = Graph(graph.inputs, self.tensors, names, graph.name)
         try:
-            self.session = intaglio.open(intaglio.compile(whole.copy(), target=target or "cpu"))
+            code = (
+                {"npu_code": "own"} if target not in (None, "cpu") else {}
+            )  # the integers' meaning
+            made = intaglio.compile(whole.copy(), target=target or "cpu", **code)  # type: ignore[arg-type]
+            self.session = intaglio.open(made)
         finally:
             detach(whole.result)
 

@@ -131,13 +131,14 @@ def memory(package: Package) -> Report | CpuMemory:
         if meta.get("target", "cpu") == "cpu":
             return cpu_memory(package)
         raise BadInput(
-            "this package has no NPU module in Intaglio's own code, or is stripped; "
+            "this package has no NPU module, or is stripped; "
             "`intaglio inspect` shows the memory of the CPU's"
         )
     modules = [_module(m["memory"]) for m in meta["npu"]]
     plan = package.plans[-1]  # the largest: the metadata is of it
     held = {id(t): t for t in plan.tensors() if t.memory == "const" and t.data is not None}
-    programs = sum(m.weights for m in modules)
+    files = package.vendor_files()  # hold weights and commands
+    programs = sum(map(len, files.values())) or sum(m.weights for m in modules)
     weights = sum(t.size for t in held.values()) - programs
     report = Report(meta["target"], len(package.bytes), max(weights, 0), plan.arena, modules)
     report.lives = [lives(m) for m in modules]

@@ -31,7 +31,7 @@ GROUPS = {  # of --help
 @click.option(
     "--dtype", metavar="TYPE", help="Assume elements of this type: int8, int16, fp16, ..."
 )
-@click.option("--sparse", metavar="FORM", help="Assume pruned weights: 2:4 in, 4:16, ...")
+@click.option("--sparse", metavar="FORM", help="Assume pruned weights: 2:4 in, 16:4, ...")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.option(
     "--svg", type=click.Path(dir_okay=False), help="Write a drawing of the memory over time."

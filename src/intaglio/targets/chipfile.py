@@ -13,7 +13,7 @@ from intaglio.errors import BadFile
 from intaglio.targets.chip import ESTIMATE, Chip, Host, Products, Unit
 
 FAMILIES = ("rknpu", "kpu", "sophgo")
-FILES = ("kmodel", "bmodel", "cvimodel")  # model files of vendors that Intaglio writes
+FILES = ("kmodel", "bmodel", "cvimodel", "rkjob")  # files of a chip's commands that Intaglio writes
 UNITS = (
     "conv",
     "depthwise",
@@ -38,7 +38,7 @@ LIMITS = (
     "entries",
     "factor",
 )
-SPARSE = ("2:4 in", "2:4 out", "4:16")
+SPARSE = ("2:4 in", "2:4 out", "16:4")
 _HEAD = {
     "title": str,
     "family": str,
