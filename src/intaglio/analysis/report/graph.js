@@ -150,7 +150,16 @@ const go = i => { if (i >= 0) choose(i); };
 const haystack = nodes.map(n => `${n.name} ${n.op} ${n.facts.result ?? ''} ${n.unit} ${n.facts.tensor ?? ''}`.toLowerCase());
 const table = $('rows'), rowOf = table ? [...table.tBodies[0].rows] : [];
 let hits = [];
+function freeze() {  // columns keep their widths, so that rows are hidden without a new layout of all
+  if (!table || table.style.tableLayout) return;
+  const titles = [...table.tHead.rows[0].cells], widths = titles.map(c => c.offsetWidth);
+  table.style.width = table.offsetWidth + 'px';
+  titles.forEach((c, i) => { c.style.width = widths[i] + 'px'; c.style.boxSizing = 'border-box'; });
+  table.style.tableLayout = 'fixed';
+}
+addEventListener('resize', () => { if (table) { table.style.tableLayout = table.style.width = ''; } });
 function filter(words) {
+  freeze();
   const all = words.toLowerCase().split(/\s+/).filter(Boolean);
   const found = haystack.map(h => all.every(w => h.includes(w)));
   shapes.forEach((g, i) => g.classList.toggle('dim', !found[i]));
