@@ -27,7 +27,7 @@ const shapes = [...view.querySelectorAll('.node')], lines = [...view.querySelect
 // ---- colours ----
 const most = key => nodes.reduce((m, n) => Math.max(m, n[key] ?? 0), 1e-30);
 const scales = {  // mode -> function of a node and the largest value
-  error: (n, top) => n.error == null ? null : Math.sqrt(n.error / Math.max(top.error, 1e-3)),
+  error: (n, top) => n.error == null ? null : n.error / Math.max(top.error, 1e-3),
   time: (n, top) => n.us == null ? null : Math.sqrt(n.us / top.us),
   memory: (n, top) => n.live == null ? null : n.live / top.live,
   work: (n, top) => n.macs ? Math.sqrt(n.macs / top.macs) : null,
@@ -216,4 +216,5 @@ if (grid) {
 }
 function refresh() { start(); colour($('colour').value); }
 refresh();
+if (data.guilty >= 0) choose(data.guilty);  // the layer that the verdict names
 if (location.hash.startsWith('#node=')) choose(nodes.findIndex(n => n.name === decodeURIComponent(location.hash.slice(6))));
