@@ -93,6 +93,7 @@ def test_the_wheel_fits_every_python_3_and_runs_in_a_clean_environment(tmp_path:
     (wheel,) = (tmp_path / "wheel").iterdir()
     assert re.fullmatch(r"intaglio-[\d.]+-py3-none-\w+\.whl", wheel.name)
     names = set(zipfile.ZipFile(wheel).namelist())
+    assert {"intaglio/analysis/report/graph.js", "intaglio/ui/live.js"} <= names
     chips = "intaglio/targets/chips/rk3588.toml"
     libraries = {"intaglio/libintaglio.so", "intaglio/libintaglio_compiler.so"}
     assert libraries | {"intaglio/include/intaglio.h", chips} <= names

@@ -75,6 +75,7 @@ def test_a_broken_layer_is_named_and_red(made):
     assert dict(found.findings())["accuracy"].count(f"'{guilty.name}'") == 1
     worst = max((n for n in found.nodes if n.error is not None), key=lambda n: n.error)
     assert guilty in worst.rows
+    assert found.nodes[page_data(found)["guilty"]] is worst
     assert guilty.name in (value.name, guilty.other)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -15,6 +16,7 @@ pytestmark = [pytest.mark.slow, needed]
 BLOCKS = 99  # of three layers each: 299 layers
 LARGEST = 10e6  # bytes of a page
 REPORT_SECONDS, FRAME_MS = 5.0, 100.0
+BUSY = 3  # processes that wait, by core
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +36,8 @@ def test_a_report_of_300_layers_is_quick_and_small(large):
 
 
 def test_filter_and_zoom_of_300_layers(large):
+    if os.getloadavg()[0] > BUSY * (os.cpu_count() or 1):
+        pytest.skip(f"the machine is busy (load {os.getloadavg()[0]:.0f}): frames are late")
     script = """
       const timed = async f => {
         const each = [];

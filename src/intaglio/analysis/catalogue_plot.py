@@ -35,25 +35,18 @@ def scatter(rows: Sequence[CatalogueRow], chip: str) -> str:
         f'<text class="soft" x="{LEFT}" y="{HEIGHT - 10}">10⁹ MACs (logarithmic); '
         "circle: parameters</text>",
     ]
-    for log in range(math.floor(y0), math.ceil(y1) + 1):
-        for step in (1, 2, 5):
-            y = log + math.log10(step)
-            if y0 <= y <= y1:
-                _, py = at(x0, y)
-                parts.append(
-                    f'<path class="grid" d="M{LEFT} {py:.1f}H{WIDTH - 20}"/><text class="soft" '
-                    f'x="{LEFT - 8}" y="{py + 4:.1f}" text-anchor="end">{10**y:g} fps</text>'
-                )
-    for log in range(math.floor(x0), math.ceil(x1) + 1):
-        for step in (1, 2, 5):
-            x = log + math.log10(step)
-            if x0 <= x <= x1:
-                px, _ = at(x, y0)
-                parts.append(
-                    f'<path class="grid" d="M{px:.1f} {TOP}V{HEIGHT - BOTTOM}"/><text '
-                    f'class="soft" x="{px:.1f}" y="{HEIGHT - BOTTOM + 16}" '
-                    f'text-anchor="middle">{10**x:g}</text>'
-                )
+    for y in _ticks(y0, y1):
+        _, py = at(x0, y)
+        parts.append(
+            f'<path class="grid" d="M{LEFT} {py:.1f}H{WIDTH - 20}"/><text class="soft" '
+            f'x="{LEFT - 8}" y="{py + 4:.1f}" text-anchor="end">{10**y:g} fps</text>'
+        )
+    for x in _ticks(x0, x1):
+        px, _ = at(x, y0)
+        parts.append(
+            f'<path class="grid" d="M{px:.1f} {TOP}V{HEIGHT - BOTTOM}"/><text class="soft" '
+            f'x="{px:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{10**x:g}</text>'
+        )
     for (macs, fps, r), x, y in zip(points, xs, ys, strict=True):
         px, py = at(x, y)
         radius = 2 + math.sqrt(r.parameters / 1e6)
@@ -64,6 +57,14 @@ def scatter(rows: Sequence[CatalogueRow], chip: str) -> str:
             f'x="{px + radius + 2:.1f}" y="{py + 4:.1f}" font-size="9">{r.name}</text></g>'
         )
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """The logarithms of 1, 2 and 5 times powers of ten within two logarithms."""
+    every = (
+        k + math.log10(m) for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5)
+    )
+    return [t for t in every if low <= t <= high]
 
 
 def grid(rows: Sequence[CatalogueRow], chips: Sequence[str]) -> str:

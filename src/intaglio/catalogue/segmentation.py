@@ -13,8 +13,7 @@ REPEATS = (2, 8)  # pyramids of the second and third level
 def espnet(b: Builder, x: Value) -> Value:
     half = _pool(b, x)
     first = _norm(b, b.concat(b.conv(x, 16, 3, 2, "prelu"), half))
-    second = _level(b, first, 64, REPEATS[0])
-    second = _norm(b, b.concat(*second, _pool(b, half)))
+    second = _norm(b, b.concat(*_level(b, first, 64, REPEATS[0]), _pool(b, half)))
     third = _norm(b, b.concat(*_level(b, second, 128, REPEATS[1])))
     up = b.double(b.norm(b.conv(third, CLASSES, norm=False, act=None)), CLASSES)
     skip = b.conv(second, CLASSES, norm=False, act=None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from intaglio.cli import key_options, model_files, options, progress_line
+from intaglio.cli import key_options, model_files, options, progress_line, sample_options
 from intaglio.cli.chip_names import CHIP
 from intaglio.errors import BadInput
 
@@ -23,23 +23,7 @@ GROUPS = {  # of --help
 @click.command("compare", cls=options.ModelCommand, groups=GROUPS)
 @click.argument("model", type=click.Path())
 @click.argument("other", type=click.Path(), required=False)
-@click.option(
-    "--data",
-    metavar="PATH",
-    help="Samples: a folder of pictures or arrays, a list, .npy or .npz [default: random].",
-)
-@click.option(
-    "--samples", type=click.IntRange(1), metavar="N", help="Number of samples [default: up to 8]."
-)
-@click.option("--seed", default=0, show_default=True, help="Seed of random samples.")
-@click.option("--bgr", is_flag=True, help="The model takes BGR pictures.")
-@click.option(
-    "--resize",
-    default="stretch",
-    show_default=True,
-    type=click.Choice(["stretch", "letterbox", "crop"]),
-    help="How pictures are resized.",
-)
+@sample_options.samples("up to 8")
 @click.option(
     "--run",
     "runs",
@@ -70,11 +54,6 @@ GROUPS = {  # of --help
 def command(
     model: str,
     other: str | None,
-    data: str | None,
-    samples: int | None,
-    seed: int,
-    bgr: bool,
-    resize: str,
     runs: tuple[str, ...],
     target: str | None,
     tensors: tuple[str, ...],
@@ -82,7 +61,7 @@ def command(
     snapshot: str | None,
     min_cosine: float | None,
     as_json: bool,
-    **model_options: Any,
+    **given: Any,
 ) -> None:
     """Compare OTHER with MODEL, tensor by tensor; the float values of MODEL are golden.
 
@@ -99,12 +78,7 @@ def command(
     from intaglio.analysis import comparison_text
     from intaglio.analysis.compare import compare
 
-    load = options.load_arguments(**model_options)
-    reading: dict[str, Any] = {
-        k: load.pop(k) for k in ("mean", "std", "layout", "pad_value") if k in load
-    }
-    reading |= {"color": "bgr"} if bgr else {}
-    reading["resize"] = resize
+    read, load = sample_options.arguments(given)
     package: Any = other
     if model_files.is_package(model):
         raise BadInput(
@@ -117,14 +91,11 @@ def command(
         found = compare(
             model,
             package,
-            data,
             runs=runs or ("interpreter", "native"),
             target=target,
             tensors=tensors,
-            samples=samples,
-            seed=seed,
             snapshot=snapshot,
-            reading=reading,
+            **read,
             **load,
         )
     passed = min_cosine is None or found.worst_output >= min_cosine

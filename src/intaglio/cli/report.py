@@ -27,7 +27,7 @@ GROUPS = {  # of --help
     "-o", "out", type=click.Path(), help="The page to write [default: MODEL's name with .html]."
 )
 @sample_options.golden
-@sample_options.samples
+@sample_options.samples("2; of random ones 1")
 @click.option("--no-accuracy", is_flag=True, help="Compare nothing.")
 @click.option("--no-speed", is_flag=True, help="Measure and predict no times.")
 @click.option("--target", type=TARGET, help="Compile MODEL for this chip [default: this CPU].")

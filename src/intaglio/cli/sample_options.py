@@ -15,35 +15,40 @@ golden = click.option(
     metavar="MODEL",
     help="The float model that a quantised model or package is compared with.",
 )
-_SAMPLES = (
-    click.option(
-        "--data",
-        metavar="PATH",
-        help="Samples: a folder of pictures or arrays, a list, .npy or .npz [default: random].",
-    ),
-    click.option(
-        "--samples",
-        type=click.IntRange(1),
-        metavar="N",
-        help="Number of samples [default: 2; of random ones 1].",
-    ),
-    click.option("--seed", default=0, show_default=True, help="Seed of random samples."),
-    click.option("--bgr", is_flag=True, help="The model takes BGR pictures."),
-    click.option(
-        "--resize",
-        default="stretch",
-        show_default=True,
-        type=click.Choice(["stretch", "letterbox", "crop"]),
-        help="How pictures are resized.",
-    ),
-)
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def samples(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of samples to a command."""
-    for add in reversed(_SAMPLES):
-        command = add(command)
-    return command
+def samples(default: str) -> Decorator:
+    """Add the options of samples to a command; `default` says how many there are."""
+    every: tuple[Decorator, ...] = (
+        click.option(
+            "--data",
+            metavar="PATH",
+            help="Samples: a folder of pictures or arrays, a list, .npy or .npz [default: random].",
+        ),
+        click.option(
+            "--samples",
+            type=click.IntRange(1),
+            metavar="N",
+            help=f"Number of samples [default: {default}].",
+        ),
+        click.option("--seed", default=0, show_default=True, help="Seed of random samples."),
+        click.option("--bgr", is_flag=True, help="The model takes BGR pictures."),
+        click.option(
+            "--resize",
+            default="stretch",
+            show_default=True,
+            type=click.Choice(["stretch", "letterbox", "crop"]),
+            help="How pictures are resized.",
+        ),
+    )
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for one in reversed(every):
+            command = one(command)
+        return command
+
+    return add
 
 
 def arguments(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -24,7 +24,7 @@ GROUPS = {  # of --help
 @click.option("--port", default=8001, show_default=True, help="Port; 0: any free one.")
 @sample_options.golden
 @click.option("--target", type=TARGET, help="Chip: adds its simulator [default: this CPU].")
-@sample_options.samples
+@sample_options.samples("2; of random ones 1")
 @click.option("--labels", type=click.Path(), metavar="FILE", help="Names of the model's classes.")
 @click.option(
     "--decode", metavar="NAME", help="How to read a detector's outputs [default: by their shapes]."

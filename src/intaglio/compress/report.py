@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from intaglio.analysis.page import STYLE
+from intaglio.analysis.web_page import cards, document
 from intaglio.compress.recipe_file import Result
 from intaglio.text_table import aligned
 
@@ -35,23 +35,23 @@ def text(result: Result) -> str:
 def page(result: Result, title: str) -> str:
     """The steps, and the channels that every layer keeps, as HTML."""
     first, last = result.stages[0], result.stages[-1]
-    cards = [
-        ("MACs", f"{first.macs / max(last.macs, 1):.2f} × fewer"),
-        ("parameters", f"{first.parameters / max(last.parameters, 1):.2f} × fewer"),
+    shown = [
+        ("MACs", f"{first.macs / max(last.macs, 1):.2f} × fewer", ""),
+        ("parameters", f"{first.parameters / max(last.parameters, 1):.2f} × fewer", ""),
     ]
     if first.accuracy is not None and last.accuracy is not None:
-        cards.append(("accuracy", f"{first.accuracy:.2f} → {last.accuracy:.2f} %"))
-    shown = "".join(f'<div class="card"><span>{k}</span><b>{escape(v)}</b></div>' for k, v in cards)
+        shown.append(("accuracy", f"{first.accuracy:.2f} → {last.accuracy:.2f} %", ""))
     head = "".join(f"<th>{t}</th>" for t in TITLES)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows(result)
     )
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}'
-        f"</title><style>{STYLE}{LOOK}</style></head>\n<body>\n<h1>{escape(title)}, compressed</h1>"
-        f'<div class="cards">{shown}</div><h2>Steps</h2><table><tr>{head}</tr>{body}</table>'
-        f"{_layers(result)}\n</body></html>\n"
+    parts = (
+        f"<h1>{escape(title)}, compressed</h1>",
+        cards(shown),
+        f"<h2>Steps</h2><table><tr>{head}</tr>{body}</table>",
+        _layers(result),
     )
+    return document(title, parts, LOOK)
 
 
 def _layers(result: Result) -> str:

@@ -27,7 +27,7 @@ const shapes = [...view.querySelectorAll('.node')], lines = [...view.querySelect
 // ---- colours ----
 const most = key => nodes.reduce((m, n) => Math.max(m, n[key] ?? 0), 1e-30);
 const scales = {  // mode -> function of a node and the largest value
-  error: (n, top) => n.error == null ? null : Math.sqrt(n.error / Math.max(top.error, 1e-3)),
+  error: (n, top) => n.error == null ? null : n.error / Math.max(top.error, 1e-3),
   time: (n, top) => n.us == null ? null : Math.sqrt(n.us / top.us),
   memory: (n, top) => n.live == null ? null : n.live / top.live,
   work: (n, top) => n.macs ? Math.sqrt(n.macs / top.macs) : null,
@@ -150,7 +150,16 @@ const go = i => { if (i >= 0) choose(i); };
 const haystack = nodes.map(n => `${n.name} ${n.op} ${n.facts.result ?? ''} ${n.unit} ${n.facts.tensor ?? ''}`.toLowerCase());
 const table = $('rows'), rowOf = table ? [...table.tBodies[0].rows] : [];
 let hits = [];
+function freeze() {  // columns keep their widths, so that rows are hidden without a new layout of all
+  if (!table || table.style.tableLayout) return;
+  const titles = [...table.tHead.rows[0].cells], widths = titles.map(c => c.offsetWidth);
+  table.style.width = table.offsetWidth + 'px';
+  titles.forEach((c, i) => { c.style.width = widths[i] + 'px'; c.style.boxSizing = 'border-box'; });
+  table.style.tableLayout = 'fixed';
+}
+addEventListener('resize', () => { if (table) { table.style.tableLayout = table.style.width = ''; } });
 function filter(words) {
+  freeze();
   const all = words.toLowerCase().split(/\s+/).filter(Boolean);
   const found = haystack.map(h => all.every(w => h.includes(w)));
   shapes.forEach((g, i) => g.classList.toggle('dim', !found[i]));
@@ -207,4 +216,5 @@ if (grid) {
 }
 function refresh() { start(); colour($('colour').value); }
 refresh();
+if (data.guilty >= 0) choose(data.guilty);  // the layer that the verdict names
 if (location.hash.startsWith('#node=')) choose(nodes.findIndex(n => n.name === decodeURIComponent(location.hash.slice(6))));

@@ -83,8 +83,8 @@ class ModelReport:
             )
             how = "predicted" if self.performance is not None else "measured on one thread"
             found.append(("time", f"{self.milliseconds:.3f} ms, {how}; slowest: {slow}"))
-            hints = dict.fromkeys(n.advice for n in self.slowest() if n.advice)
-            found += [("speed-up", words) for words in hints]
+            advised = [n for n in self.slowest() if n.advice]
+            found += [("speed-up", f"'{n.name}': {n.advice}") for n in advised]
         found += [("memory", words) for words in self.memory_advice()]
         if self.partition is not None and self.partition.on_cpu:
             row = max(self.partition.on_cpu, key=lambda r: r.share)

@@ -61,7 +61,10 @@ def page_data(r: ModelReport) -> dict[str, Any]:
         {"from": a, "to": b, "path": [(round(x, 1), round(y, 1)) for x, y in path]}
         for (a, b), path in zip(edges, placed.paths, strict=True)
     ]
-    return {"nodes": nodes, "edges": paths, "size": [round(placed.width), round(placed.height)]}
+    bad = r.comparison.guilty if r.comparison is not None else None
+    guilty = next((i for i, n in enumerate(r.nodes) if any(row is bad for row in n.rows)), -1)
+    size = [round(placed.width), round(placed.height)]
+    return {"nodes": nodes, "edges": paths, "size": size, "guilty": guilty}
 
 
 def _width(n: ReportNode) -> float:
@@ -73,7 +76,8 @@ def _subtitle(r: ModelReport) -> str:
     said = [f"{sum(bool(n.unit) for n in r.nodes)} steps"]
     if r.comparison is not None:
         c = r.comparison
-        said.append(f"golden: {c.golden}, {c.samples} sample{'s' * (c.samples != 1)}")
+        golden = c.golden.replace("the first model", "the float model")
+        said.append(f"compared with {golden} on {c.samples} sample{'s' * (c.samples != 1)}")
     if r.performance is not None:
         said.append("times are predicted, not measured")
     elif r.profile is not None:
