@@ -69,8 +69,7 @@ static int read_settings(rk_machine *m, layer *l) {
   if (!l->stride_x || !l->stride_y || !l->kernel_x || !l->kernel_y || !l->width || !l->rows ||
       !l->stored || !l->kernels || l->channels > rk_round_up(l->stored, RK_ATOM))
     return rk_fail(m, RK_BAD, "a size or stride is 0, or channels are more than are stored");
-  if ((mode & 15) && !l->depthwise)
-    return rk_fail(m, RK_UNSUPPORTED, "CONV_MODE is %u", mode & 15);
+  if ((mode & 15) && !l->depthwise) return rk_fail(m, RK_UNSUPPORTED, "CONV_MODE is %u", mode & 15);
 
   const int64_t data = buffer & 15, held = buffer >> 4 & 15;
   if (!data || !held || data + held > RK_BANKS)
@@ -86,7 +85,8 @@ static int read_settings(rk_machine *m, layer *l) {
   if (needed > data * RK_BANK_BYTES)
     return rk_fail(m, RK_BAD, "%d rows need %lld bytes; %d banks are less", (int)l->rows,
                    (long long)needed, (int)data);
-  if (atomics != l->height * l->columns || core != (uint32_t)((l->height - 1) << 16 | (l->columns - 1)))
+  if (atomics != l->height * l->columns ||
+      core != (uint32_t)((l->height - 1) << 16 | (l->columns - 1)))
     return rk_fail(m, RK_BAD, "the sizes of the output differ: %d x %d", (int)l->height,
                    (int)l->columns);
   const int64_t taps = l->kernel_x * l->kernel_y;
@@ -114,12 +114,14 @@ static int load_input(rk_machine *m, layer *l) {
   l->wide = span_x > l->left + l->width ? span_x : l->left + l->width;
   const int64_t plane = l->high * l->wide;
   l->planes = malloc((size_t)(l->channels * plane) * sizeof *l->planes);
-  if (!l->planes) return rk_fail(m, RK_BAD, "no memory for %lld inputs", (long long)(l->channels * plane));
+  if (!l->planes)
+    return rk_fail(m, RK_BAD, "no memory for %lld inputs", (long long)(l->channels * plane));
   for (int64_t i = 0; i < l->channels * plane; i++) l->planes[i] = (int16_t)l->pad;
   const int64_t atom = l->picture ? l->channels : RK_ATOM;
   const int64_t row = l->picture ? l->line * l->channels : l->line / 4 * RK_ATOM;
   if (row < l->width * atom)
-    return rk_fail(m, RK_BAD, "rows of %d pixels lie %lld bytes apart", (int)l->width, (long long)row);
+    return rk_fail(m, RK_BAD, "rows of %d pixels lie %lld bytes apart", (int)l->width,
+                   (long long)row);
   for (int64_t first = 0; first < l->channels; first += atom) {
     const uint64_t base = l->input + (uint64_t)(first / atom * l->surface * RK_ATOM);
     const uint64_t size = (uint64_t)((l->rows - 1) * row + l->width * atom);
