@@ -19,6 +19,7 @@ typedef struct layer {
   int64_t dilation_x, top, left, outputs, height, columns, line, surface, kernels, kernel_bytes;
   uint64_t input, weights, table;
   int depthwise, picture, pad, use;
+  int single_lines;    // of a map: lines are not read in groups of four
   int64_t high, wide;  // of the padded input
   int16_t *planes;     // [channels][high][wide]
   int16_t *taps;       // of 16 outputs: [16][inputs][kernel_y][kernel_x]
@@ -57,7 +58,9 @@ static int read_settings(rk_machine *m, layer *l) {
   l->outputs = (cube >> 16 & 0x1FFF) + 1;
   l->columns = (GET(0x4030) & 0x1FFF) + 1, l->height = (GET(0x4034) & 0x1FFF) + 1;
   l->line = GET(0x107C) & 0xFFFFFFF;
-  l->surface = ((GET(0x1080) & 0xFFFFFFF) + l->line) & 0xFFFFFFF;
+  l->single_lines = mode >> 29 & 1;
+  const int64_t first = l->single_lines && !l->picture ? l->width : l->line;
+  l->surface = ((GET(0x1080) & 0xFFFFFFF) + first) & 0xFFFFFFF;
   l->input = GET(0x1070), l->weights = GET(0x1110), l->table = GET(0x5020);
   const uint32_t buffer = GET(0x1040), row = GET(0x1044), atomics = GET(0x102C) & 0x3FFFFF;
   const uint32_t core = GET(0x3014), weight_bytes = GET(0x1030);
@@ -118,7 +121,8 @@ static int load_input(rk_machine *m, layer *l) {
     return rk_fail(m, RK_BAD, "no memory for %lld inputs", (long long)(l->channels * plane));
   for (int64_t i = 0; i < l->channels * plane; i++) l->planes[i] = (int16_t)l->pad;
   const int64_t atom = l->picture ? l->channels : RK_ATOM;
-  const int64_t row = l->picture ? l->line * l->channels : l->line / 4 * RK_ATOM;
+  const int64_t row =
+      l->picture ? l->line * l->channels : l->line / (l->single_lines ? 1 : 4) * RK_ATOM;
   if (row < l->width * atom)
     return rk_fail(m, RK_BAD, "rows of %d pixels lie %lld bytes apart", (int)l->width,
                    (long long)row);
