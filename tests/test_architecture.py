@@ -50,8 +50,10 @@ LAYERS = [
     ("ort",),
     ("quant",),
     ("analysis", "vision"),
-    ("matmul", "edit", "evaluation"),
-    ("compat", "serve"),
+    ("matmul", "edit", "evaluation", "split"),
+    ("compress",),
+    ("compat", "serve", "ui"),
+    ("client", "oci"),
     ("cli",),
     ("__main__", "__init__"),
 ]

@@ -80,9 +80,11 @@ static itg_words check_product(const checker *c) {
   NEED(p->sparse <= (deep && w == ITG_I8 ? 3 : 0),
        "its weights are packed in form %u, which is not known", p->sparse);
   const itg_npu_form form = itg_npu_form_of(p);
-  NEED(!p->sparse || ((form.outputs ? p->out_atom : p->in_atom) % form.of == 0 &&
-                      p->out_atom * p->in_atom % 8 == 0),
-       "its atoms of %u inputs and %u outputs hold no whole groups", p->in_atom, p->out_atom);
+  const bool whole = form.block ? p->out_atom % 4 == 0 && p->in_atom % 4 == 0
+                                : (form.outputs ? p->out_atom : p->in_atom) % form.of == 0 &&
+                                      p->out_atom * p->in_atom % 8 == 0;
+  NEED(!p->sparse || whole, "its atoms of %u inputs and %u outputs hold no whole groups",
+       p->in_atom, p->out_atom);
   uint64_t bytes = (uint64_t)p->kernel[0] * p->kernel[1];
   if (p->sparse) {
     bytes = itg_npu_times(bytes, (p->dst.channels - 1) / p->out_atom + 1);

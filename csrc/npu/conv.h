@@ -33,7 +33,7 @@ static void pack_sparse(const machine *m, const itg_npu_product *p, const itg_np
   const int64_t taps = (int64_t)p->kernel[0] * p->kernel[1], oa = p->out_atom, ia = p->in_atom;
   const int64_t ins = p->src.channels, outs = p->dst.channels, deeper = itg_npu_div_up(ins, ia);
   const itg_npu_form f = itg_npu_form_of(p);
-  const int64_t values = oa * ia / f.of * f.many, wide = f.outputs ? oa : ia;
+  const int64_t values = oa * ia / f.of * f.many;
   const int8_t *from = (const int8_t *)m->sram[p->head.core] + p->weights;
   memset(to, 0, (size_t)(plan->groups * taps * plan->depth * 64));
   for (int64_t o = 0; o < outs; o += oa)
@@ -41,9 +41,9 @@ static void pack_sparse(const machine *m, const itg_npu_product *p, const itg_np
       for (int64_t i = 0; i < deeper * ia; i += ia, from += values + values * f.bits / 8) {
         const uint8_t *places = (const uint8_t *)from + values;
         for (int64_t k = 0; k < values; k++) {
-          const int64_t place = places[k * f.bits / 8] >> k * f.bits % 8 & ((1 << f.bits) - 1);
-          const int64_t at = k / f.many * f.of + place, line = at / wide, along = at % wide;
-          const int64_t oc = o + (f.outputs ? along : line), ic = i + (f.outputs ? line : along);
+          int64_t oc, ic;
+          itg_npu_sparse_place(&f, places, k, oa, ia, &oc, &ic);
+          oc += o, ic += i;
           if (oc < outs && ic < ins)
             to[((oc / LANES * taps + tap) * plan->depth + ic / 4) * 64 + oc % LANES * 4 + ic % 4] =
                 from[k];

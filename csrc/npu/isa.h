@@ -86,7 +86,7 @@ typedef struct itg_npu_product {
   uint32_t table;         // in SRAM
   uint32_t entries;       // 0: none
   int32_t base;
-  uint32_t sparse;        // 0 dense, 1: 2 of 4 input channels, 2: 2 of 4 outputs, 3: 4 of 16
+  uint32_t sparse;        // 0 dense, 1: 2 of 4 input channels, 2: 2 of 4 outputs, 3: 16:4
   uint32_t weight_type;   // enum itg_dtype
   uint32_t one_scale;     // 1: all channels share a scale, which is stored once
 } itg_npu_product;

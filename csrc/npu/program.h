@@ -54,16 +54,34 @@ static inline int64_t itg_npu_div_up(int64_t n, int64_t by) { return (n + by - 1
 
 // Form of sparse weights: of every `of` weights along the inputs (or outputs) of an atom, `many`
 // are stored, line by line. After them follows the index of each in its group, with `bits` bits. An
-// atom has out_atom times in_atom weights.
+// atom has out_atom times in_atom weights. In a `block` form a group is 4 outputs and 4 inputs, of
+// which 2 rows and 2 columns are stored, with one byte for these after the values.
 typedef struct itg_npu_form {
   int64_t many, of, bits;
-  bool outputs;
+  bool outputs, block;
 } itg_npu_form;
 
 static inline itg_npu_form itg_npu_form_of(const itg_npu_product *p) {
-  static const itg_npu_form forms[] = {
-      {1, 1, 0, false}, {2, 4, 2, false}, {2, 4, 2, true}, {4, 16, 4, false}};
+  static const itg_npu_form forms[] = {{1, 1, 0, false, false},
+                                       {2, 4, 2, false, false},
+                                       {2, 4, 2, true, false},
+                                       {4, 16, 2, false, true}};
   return forms[p->sparse];
+}
+
+// Where value `k` of an atom lies in it: its output and its input.
+static inline void itg_npu_sparse_place(const itg_npu_form *f, const uint8_t *places, int64_t k,
+                                        int64_t oa, int64_t ia, int64_t *oc, int64_t *ic) {
+  if (f->block) {
+    const int64_t block = k / 4, wide = ia / 4, at = places[block];
+    *oc = block / wide * 4 + (at >> k % 4 / 2 * 2 & 3);
+    *ic = block % wide * 4 + (at >> (4 + k % 2 * 2) & 3);
+    return;
+  }
+  const int64_t place = places[k * f->bits / 8] >> k * f->bits % 8 & ((1 << f->bits) - 1);
+  const int64_t at = k / f->many * f->of + place, side = f->outputs ? oa : ia;
+  *oc = f->outputs ? at % side : at / side;
+  *ic = f->outputs ? at / side : at % side;
 }
 
 // Bytes of the parameters: one scale, or one per channel, then one bias per channel.

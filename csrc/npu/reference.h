@@ -38,14 +38,16 @@ static inline void load_params(const machine *m, const itg_npu_product *p, int64
 static inline int32_t sparse_weight(const itg_npu_product *p, const int8_t *at, int64_t o,
                                     int64_t i) {
   const itg_npu_form f = itg_npu_form_of(p);
-  const int64_t line = f.outputs ? i : o, along = f.outputs ? o : i,
-                wide = f.outputs ? p->out_atom : p->in_atom;
-  const int64_t first = (line * wide + along) / f.of * f.many;
-  const uint8_t *places = (const uint8_t *)at + (int64_t)p->out_atom * p->in_atom / f.of * f.many;
+  const int64_t oa = p->out_atom, ia = p->in_atom;
+  const int64_t line = f.outputs ? i : o, along = f.outputs ? o : i, wide = f.outputs ? oa : ia;
+  const int64_t group = f.block ? o / 4 * (ia / 4) + i / 4 : (line * wide + along) / f.of;
+  const uint8_t *places = (const uint8_t *)at + oa * ia / f.of * f.many;
   int8_t found = 0;
-  for (int64_t k = first; k < first + f.many; k++)
-    if ((places[k * f.bits / 8] >> k * f.bits % 8 & ((1 << f.bits) - 1)) == along % f.of)
-      found = at[k];
+  for (int64_t k = group * f.many; k < (group + 1) * f.many; k++) {
+    int64_t oc, ic;
+    itg_npu_sparse_place(&f, places, k, oa, ia, &oc, &ic);
+    if (oc == o && ic == i) found = at[k];
+  }
   return found;
 }
 

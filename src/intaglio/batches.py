@@ -70,8 +70,11 @@ def _bound(inputs: ModelInputs, batch: int | str) -> Graph:
     return inputs.load(dims=dims, **({"shapes": shapes} if shapes else {}))
 
 
-def rebatched(graph: Graph, batch: int) -> Graph:
-    """The graph of one image for `batch` images; Unsupported names the layer that mixes images."""
+def rebatched(graph: Graph, batch: int, now: dict[Value, Value] | None = None) -> Graph:
+    """The graph of one image for `batch` images; Unsupported names the layer that mixes images.
+
+    A dict given as `now` receives the value of the result for every value of `graph`.
+    """
     for v in graph.inputs:
         if not v.shape or v.shape[0] != 1:
             raise BadInput(
@@ -84,7 +87,8 @@ def rebatched(graph: Graph, batch: int) -> Graph:
             f"the model carries the state '{next(iter(graph.state))}' from run to run, which would "
             "mix the images of a batch; run it once for each"
         )
-    now = {v: Value(v.type.but(shape=(batch, *v.shape[1:])), v.name) for v in graph.inputs}
+    now = {} if now is None else now
+    now |= {v: Value(v.type.but(shape=(batch, *v.shape[1:])), v.name) for v in graph.inputs}
     places = dict.fromkeys(graph.inputs, 0)
     for node in graph.nodes():
         _add(node, batch, now, places)

@@ -12,7 +12,7 @@ from intaglio.ir import Type, constant
 from intaglio.npu.ops import f16_arithmetic
 from intaglio.npu.own.isa import QUEUES, Feature, Instruction, Port, Program
 from intaglio.npu.simulate.run import npu_run
-from intaglio.npu.sparse_weights import FORMS, compress
+from intaglio.npu.sparse_weights import FORMS, best_mask, compress
 from intaglio.npu.weight_packing import Atoms
 from intaglio.npu.weight_packing import packed as pack
 from intaglio.ops.registry import evaluate_node
@@ -181,6 +181,10 @@ class Builder:
     def thinned(self, atoms: np.ndarray, form: int) -> np.ndarray:
         """Some weights of each group made 0, so that the form can store the rest."""
         f = FORMS[form]
+        if f.block:
+            made = compress(atoms * best_mask(self.random.random(atoms.shape[1:]), f), form)
+            assert made is not None
+            return made
         lines = atoms.swapaxes(1, 2) if f.outputs else atoms
         some = np.tile(np.arange(f.of) < f.many, (lines.size // f.of, 1))
         keep = self.random.permuted(some, axis=1)

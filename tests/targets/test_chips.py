@@ -92,7 +92,7 @@ def test_figures_that_the_sources_state():
     assert big.units["conv"].out_atom["i8"] == 2 * small.units["conv"].out_atom["i8"] == 32
     assert chip.load("k230").sram == chip.load("k230").shared == 2 << 20
     lanes = chip.load("bm1684x")
-    assert chip.load("rk3576").sparse == ("2:4 in", "2:4 out", "4:16")
+    assert chip.load("rk3576").sparse == ("2:4 in", "2:4 out", "16:4")
     assert chip.load("rk3568").compatible == small.compatible != big.compatible
     assert (lanes.sram, lanes.c2["i8"], lanes.align) == (64 * 256 * 1024, 64, 64 * 64)
 

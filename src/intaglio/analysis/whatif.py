@@ -20,14 +20,14 @@ from intaglio.npu.lowering.target import npu_target
 from intaglio.npu.memory import Memory
 from intaglio.npu.predict import vendor
 from intaglio.npu.predict.element_types import as_bytes, dtype_of, size_of
-from intaglio.npu.sparse_weights import FORMS
+from intaglio.npu.sparse_weights import BY_NAME as SPARSE
+from intaglio.npu.sparse_weights import best_mask
 from intaglio.ops.registry import REGISTRY
 from intaglio.package import Package
 from intaglio.plan import Tensor
 from intaglio.targets import chip as chips
 from intaglio.targets.chip import Chip
 
-SPARSE = {f.name: f for f in FORMS.values()}
 PRODUCTS = ("conv", "matmul", "gemm", "qlinear_conv", "qlinear_matmul")
 THROUGH = (
     "dequantize_linear",
@@ -47,7 +47,7 @@ class WhatIf:
     cores: int = 1
     batch: int | None = None
     dtype: str | None = None  # int8, int16, fp16, ...: the type of the products
-    sparse: str | None = None  # "2:4 in", "2:4 out", "4:16": prune the weights to this form
+    sparse: str | None = None  # "2:4 in", "2:4 out", "16:4": prune the weights to this form
     core_mask: str | None = None  # the cores that run it: "0,1"
 
     @property
@@ -111,6 +111,7 @@ class Model:
                 target=npu_target(chip),
                 cores=what.cores,
                 by_layer=self._is_serial(chip) or self.by_layer,
+                npu_code="own",
             )
             self._made[key] = result, chip
         return self._made[key]
@@ -162,6 +163,7 @@ class Model:
 
     def memory(self, target: str, what: WhatIf) -> Report:
         found, dtype = memory_of(self.compiled(target, what)[0]), dtype_of(what.dtype or "int8")
+        assert isinstance(found, Report)  # of a chip
         if (size := size_of(dtype)) != 1:
             plan = self.compiled(target, what)[0].plan
             steps = [s for s in plan.steps if s.op == "npu.run"]
@@ -299,18 +301,11 @@ def pruned(graph: Graph, form: str, chip: Chip) -> Graph:
 
 
 def _prune(w: Array, zero: Array | None, inputs: int, form: str) -> Array:
-    f = SPARSE[form]
-    axis = 1 - inputs if f.outputs else inputs
-    moved = np.moveaxis(w, axis, -1)
-    if moved.shape[-1] % f.of:
-        return w
     channels = 1 - inputs  # zero points are per output channel
     real = not np.issubdtype(w.dtype, np.integer)  # a weight that the graph quantises at run time
     off = np.zeros((), w.dtype) if zero is None or real else zero
     if off.size > 1:
         off = off.reshape([-1 if i == channels else 1 for i in range(w.ndim)])
-    far = np.moveaxis(np.abs(w.astype(np.float32) - off.astype(np.float32)), axis, -1)
-    groups = far.reshape(*far.shape[:-1], -1, f.of)
-    order = np.argsort(-groups, axis=-1, kind="stable").argsort(-1)
-    keep = (order < f.many).reshape(moved.shape)
-    return np.ascontiguousarray(np.where(np.moveaxis(keep, -1, axis), w, off.astype(w.dtype)))
+    far = np.abs(w.astype(np.float32) - off.astype(np.float32))
+    keep = best_mask(far, SPARSE[form]) if inputs == 1 else best_mask(far.T, SPARSE[form]).T
+    return np.ascontiguousarray(np.where(keep, w, off.astype(w.dtype)))

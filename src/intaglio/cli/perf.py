@@ -56,7 +56,7 @@ GROUPS = {  # of --help
 @runs_on.core_mask
 @click.option("--batch", type=int, metavar="N", help="Assume a batch of N samples.")
 @click.option("--dtype", metavar="TYPE", help="Assume products in int8, int16, fp16, ...")
-@click.option("--sparse", metavar="FORM", help="Assume pruned weights: 2:4 in, 4:16, ...")
+@click.option("--sparse", metavar="FORM", help="Assume pruned weights: 2:4 in, 16:4, ...")
 @click.option("--by-layer", is_flag=True, help="Compile each layer into its own program.")
 @click.option(
     "--as-vendor",

@@ -91,7 +91,7 @@ class Chip:
     file: str = ""  # the vendor's model file that Intaglio writes: kmodel, bmodel, cvimodel, rkjob
     estimate: bool = False  # all figures are estimates; for single ones see `estimates`
     packed: bool = False  # rows of a map are contiguous; only its planes are aligned
-    sparse: tuple[str, ...] = ()  # "2:4 in", "2:4 out", "4:16"
+    sparse: tuple[str, ...] = ()  # "2:4 in", "2:4 out", "16:4"
     timing: Mapping[str, float] = field(default_factory=dict)  # constants of the performance model
     matmul: Products | None = None  # None: its runtime has no standalone matrix products
     sources: Mapping[str, str] = field(default_factory=dict)  # the source of each figure

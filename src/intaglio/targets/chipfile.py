@@ -38,7 +38,7 @@ LIMITS = (
     "entries",
     "factor",
 )
-SPARSE = ("2:4 in", "2:4 out", "4:16")
+SPARSE = ("2:4 in", "2:4 out", "16:4")
 _HEAD = {
     "title": str,
     "family": str,

@@ -9,6 +9,7 @@ from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Value
 from intaglio.npu.lowering.builder import integer, is_npu, scale_of
 from intaglio.ops.registry import REGISTRY
+from intaglio.passes.partition_report import CONSEQUENCES, IN_A_PACKAGE
 from intaglio.targets import Target
 
 MOST_NAMED = 8  # ops that an error names
@@ -40,7 +41,7 @@ class FilePart:
 def file_part(graph: Graph, target: Target) -> FilePart:
     """The NPU ops of a lowered graph; Unsupported names ops in the way."""
     before, chosen, after = _parts(list(graph.nodes()))
-    if not chosen or any(REGISTRY[n.op].macs(n) for n in after):
+    if not chosen or any(REGISTRY[n.op].macs(n) for n in (*before, *after)):
         _refuse(target, before, chosen, after)
     read, results = _boundary(graph, chosen)
     names = dict(zip(graph.outputs, graph.output_names, strict=True))
@@ -85,10 +86,13 @@ def _refuse(target: Target, before: list[Node], chosen: list[Node], after: list[
         for n in reversed(after):
             if n in needed or REGISTRY[n.op].macs(n):
                 needed.update(v.producer for v in n.inputs if v is not None and v.producer)
-        stay = [n for n in after if not is_npu(n) and (n in needed or REGISTRY[n.op].macs(n))]
+        stay = [n for n in before if REGISTRY[n.op].macs(n)]
+        stay += [n for n in after if not is_npu(n) and (n in needed or REGISTRY[n.op].macs(n))]
         what = "these ops before or among its convolutions stay on the CPU"
-    named = [f"{n.origin or n.outputs[0].name} ({n.op}): {_why(target, n)}" for n in stay]
+    causes = [n for n in stay if n.op not in CONSEQUENCES] or stay
+    named = [f"{n.origin or n.outputs[0].name or n.op} ({n.op}): {_why(target, n)}" for n in causes]
     rest = f"; and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    rest += f"; {IN_A_PACKAGE}" if chosen else ""
     raise Unsupported(f"{target.name}: {what}: {'; '.join(named[:MOST_NAMED]) or 'none'}{rest}")
 
 

@@ -103,7 +103,7 @@ _PRODUCT = [
     ("r_factor", "<f4"),
     *_ROUND,
     *_TABLE,
-    ("sparse", "<u4"),  # 0 dense, 1: 2 of 4 input channels, 2: 2 of 4 outputs, 3: 4 of 16
+    ("sparse", "<u4"),  # 0 dense, 1: 2 of 4 input channels, 2: 2 of 4 outputs, 3: 16:4
     ("weight_type", "<u4"),  # code of an element type
     ("one_scale", "<u4"),  # 1: all channels share one scale, which is stored once
 ]

@@ -15,6 +15,7 @@ from intaglio import passes
 from intaglio.ir import Graph, Node, Value, constant
 from intaglio.npu.chips.cv18xx import average, limits, ops
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution, of_sum
+from intaglio.npu.chips.cv18xx.large_scales import split_large_scales
 from intaglio.npu.chips.cv18xx.phases import fill_lanes, split_depthwise_phases
 from intaglio.npu.chips.cv18xx.product import of_product
 from intaglio.npu.chips.cv18xx.repeat_channel import repeat_single_channels
@@ -47,6 +48,7 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     target = npu_target(replace(chip, sram=MOST_PARTS * chip.sram), also=limits.why_not)
     passes.run(graph, passes.neutral(), level)
     split_depthwise_phases(graph)
+    split_large_scales(graph)
     passes.run(graph, passes.offload(target)[:1], level)
     graph.tidy()
     part = file_part(graph, target)

@@ -1,0 +1,97 @@
+"""`intaglio compress`: recipes, their mistakes, the report, going on after an end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.compress.small_nets import build, labelled, with_softmax
+
+import intaglio
+from intaglio.cli import main
+
+torch = pytest.importorskip("torch", reason="needs torch: pip install .[train]")
+torch.set_num_threads(1)
+
+STEPS = """
+model: net.onnx
+steps:
+  - train: {epochs: 8, batch: 16, rate: 0.01}
+  - prune: {macs: 0.6, criterion: taylor, round_to: 4}
+  - train: {epochs: 4, batch: 16, rate: 0.005, teacher: self}
+  - sparsify: "2:4 in"
+  - train: {epochs: 6, batch: 16, rate: 0.005}
+  - quantize: {weights: 4, fast: true}
+  - train: {epochs: 2, batch: 16}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    intaglio.save_onnx(with_softmax(build("residual")), tmp_path / "net.onnx")
+    for name, seed in (("train.npz", 0), ("test.npz", 1)):
+        x, y = labelled(192, seed)
+        np.savez(tmp_path / name, x=x, y=y)
+    (tmp_path / "recipe.yaml").write_text(STEPS)
+    return tmp_path
+
+
+ARGS = ["compress", "recipe.yaml", "--data", "train.npz", "--test", "test.npz"]
+
+
+def test_a_recipe_runs_and_goes_on(folder: Path, capsys: pytest.CaptureFixture[str]):
+    more = ["--checkpoints", "kept", "--html", "report.html", "--json"]
+    main([*ARGS, "-o", "small.itg", *more])
+    first = json.loads(capsys.readouterr().out)
+    stages = first["stages"]
+    assert [s["name"].split()[-1] for s in stages] == [
+        "start", "train", "prune", "train", "sparsify", "train", "quantize", "train"
+    ]  # fmt: skip
+    assert stages[-1]["accuracy"] > 60 > stages[0]["accuracy"]
+    assert stages[3]["macs"] <= 0.61 * stages[0]["macs"]
+    assert sorted(p.name for p in Path("kept").iterdir()) == [
+        "01-train.pt", "03-train.pt", "05-train.pt", "07-train.pt"
+    ]  # fmt: skip
+    page = Path("report.html").read_text()
+    assert "Channels kept" in page
+    assert "fewer" in page
+    with intaglio.open("small.itg") as session:
+        x = np.load("test.npz")["x"][:1]
+        assert session.run({"input": x})["scores"].shape == (1, 10)
+    main([*ARGS, "-o", "again.onnx", *more])  # every training is done: nothing is trained again
+    again = json.loads(capsys.readouterr().out)
+    assert [s["accuracy"] for s in again["stages"]] == [s["accuracy"] for s in stages]
+    loaded = intaglio.load("again.onnx")
+    with intaglio.open(intaglio.compile(loaded)) as session, intaglio.open("small.itg") as other:
+        assert np.allclose(
+            session.run({"input": x})["scores"], other.run({"input": x})["scores"], atol=1e-6
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("steps: []", "'model' is missing"),
+        (
+            "model: net.onnx\nsteps:\n  - prone: {macs: 0.5}",
+            "no key is called 'prone'; did you mean",
+        ),
+        ("model: net.onnx\nsteps:\n  - prune: {mac: 0.5}", "prune: no key is called 'mac'"),
+        ("model: net.onnx\nsteps:\n  - prune", "write one step"),
+        ("model: net.onnx\nsteps:\n  - train: {epochs: -1}", "epochs is -1"),
+        ("model: [", "no YAML"),
+        ("model: net.onnx\ntarget: k210\nsteps:\n  - quantize: {weights: 4}", "fewer than 8 bits"),
+    ],
+)
+def test_mistakes_are_one_line(folder: Path, capsys, text: str, words: str):
+    (folder / "recipe.yaml").write_text(text)
+    with pytest.raises(SystemExit) as e:
+        main([*ARGS, "-o", "small.itg"])
+    told = capsys.readouterr().err
+    assert e.value.code == 2
+    assert words in told
+    assert told.count("\n") == 1
+    assert not Path("small.itg").exists()

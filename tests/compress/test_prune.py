@@ -1,0 +1,161 @@
+"""Structured pruning: the pruned graph computes what the masked one computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.compress.small_nets import NETS, build
+
+import intaglio
+from intaglio import catalogue
+from intaglio.compress import prune, sensitivity
+from intaglio.compress.pruning import predicted, pruned_steps
+from intaglio.compress.pruning.groups import find_coupling, label
+from intaglio.compress.pruning.masks import zero_channels
+from intaglio.errors import BadInput, Unsupported
+from intaglio.ir import Graph
+from intaglio.quant.prepare import prepare
+
+
+def equal(a: Graph, b: Graph) -> bool:
+    rng = np.random.default_rng(3)
+    feeds = {v.name: rng.standard_normal(v.shape).astype(np.float32) for v in a.inputs}
+    one, two = intaglio.interpret(a, feeds), intaglio.interpret(b, feeds)
+    return all(
+        np.allclose(one[k], two[k], rtol=1e-4, atol=1e-4 * np.abs(one[k]).max()) for k in one
+    )
+
+
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("spread", ["uniform", "global"])
+def test_half_the_work_without_settings(name: str, spread: str):
+    result = prune(build(name), macs=0.5, round_to=4, spread=spread)
+    assert result.after.macs <= 0.51 * result.before.macs
+    assert result.after.parameters < result.before.parameters
+    assert equal(result.masked, result.graph)
+    assert any(after < before for before, after in result.layers.values())
+
+
+@pytest.mark.parametrize("criterion", ["l1", "l2", "fpgm", "random"])
+def test_criteria(criterion: str):
+    result = prune(build("residual"), parameters=0.6, criterion=criterion, round_to=8)
+    assert result.after.parameters <= 0.62 * result.before.parameters
+    assert equal(result.masked, result.graph)
+
+
+def test_the_lowest_norms_go():
+    graph = build("plain")
+    first = next(n for n in graph.nodes() if n.op == "conv")
+    small = [1, 5, 6, 9, 11, 12, 13, 15]
+    first.inputs[1].data[small] *= 1e-3
+    result = prune(graph, macs=0.6, only=["conv1"], round_to=8)
+    w = next(n for n in result.masked.nodes() if n.op == "conv").inputs[1].data
+    assert np.flatnonzero(~w.any((1, 2, 3))).tolist() == small
+    assert result.layers["conv1"] == (16, 8)
+
+
+def test_channels_of_a_sum_go_together():
+    coupling = find_coupling(prepare(build("residual")))
+    groups = [{label(n) for n in g.layers} for g in coupling.prunable()]
+    assert {"conv1", "conv3"} in groups
+    assert {"conv2"} in groups
+    kept = [g.kept for g in coupling.groups if g.kept and g.layers]
+    assert kept == ["they are part of output 'logits'"]
+
+
+def test_the_lossless_pass_removes_what_batch_norm_zeroes():
+    graph = build("residual")
+    for n in graph.nodes():
+        if n.op in ("mul", "add"):
+            for v in n.inputs:
+                if v.data is not None and v.shape[0] == 24:
+                    v.data = v.data.copy()
+                    v.data[::2] = 0
+    small = intaglio.optimize(graph, level=2)
+    convs = [n.inputs[1].shape for n in small.nodes() if n.op == "conv"]
+    assert (12, 16, 3, 3) in convs
+    assert equal(graph, small)
+
+
+def test_iterative_pruning_trains_between_steps():
+    seen: list[int] = []
+
+    def train(graph: Graph) -> Graph:
+        seen.append(sum(n.inputs[1].shape[0] for n in graph.nodes() if n.op == "conv"))
+        return graph
+
+    result = pruned_steps(build("residual"), train, 3, "cubic", macs=0.4, round_to=2)
+    assert len(seen) == 3
+    assert seen == sorted(seen, reverse=True)
+    assert result.after.macs <= 0.42 * result.before.macs
+
+
+def test_sensitivity_names_layers():
+    graph = build("residual")
+    found = sensitivity(
+        graph,
+        lambda g: float(sum((v.data == 0).sum() for v in g.values() if v.data is not None)),
+        (0.25, 0.75),
+    )
+    assert set(found) == {"conv1", "conv2", "conv4"}
+    assert all(of[0.25] < of[0.75] for of in found.values())
+
+
+def test_a_goal_in_milliseconds():
+    graph = build("plain")
+    goal = 0.95 * predicted(prepare(graph), "rk3588")
+    result = prune(graph, ms=goal, target="rk3588", round_to=8)
+    assert result.milliseconds[1] <= goal < result.milliseconds[0]
+    assert equal(result.masked, result.graph)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "0 goals are given"),
+        ({"macs": 0.5, "ms": 1.0}, "2 goals are given"),
+        ({"macs": 1.5}, "macs is 1.5; give a number above 0"),
+        ({"macs": 0.5, "criterion": "l3"}, "criterion is 'l3'"),
+        ({"macs": 0.5, "criterion": "taylor"}, "needs gradients"),
+        ({"macs": 0.5, "criterion": "bn"}, "has no batch norm behind it"),
+        ({"macs": 0.5, "only": ["conv9"]}, "no layer is called 'conv9'; the model has conv1"),
+        ({"macs": 0.5, "only": ["linear5"]}, "cannot be pruned: they are part of output"),
+        ({"macs": 0.01}, "cannot be met"),
+        ({"ms": 1.0}, "is a prediction for a chip"),
+        ({"macs": 0.5, "spread": "even"}, "spread is 'even'"),
+    ],
+)
+def test_mistakes_are_one_line(options: dict, words: str):
+    with pytest.raises((BadInput, Unsupported)) as e:
+        prune(build("residual"), **options)
+    assert words in str(e.value)
+    assert "\n" not in str(e.value)
+
+
+def test_zeroed_classes_are_removed_wherever_they_lie():
+    rng = np.random.default_rng(5)
+    for name in NETS:
+        graph = prepare(build(name))
+        coupling = find_coupling(graph)
+        chosen = [
+            (g, int(c)) for g in coupling.prunable() for c in rng.permutation(len(g))[: len(g) // 4]
+        ]
+        zero_channels(coupling.axes, chosen)
+        small = intaglio.optimize(graph, level=2)
+        assert find_coupling(small).layers[0].weights < coupling.layers[0].weights, name
+        assert equal(graph, small), name
+
+
+NETWORKS = (
+    "resnet18", "resnet50", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "googlenet",
+    "efficientnet_b0", "efficientnet_lite0", "ghostnet", "squeezenet1_1", "shufflenet_v1_g3",
+    "shufflenet_v2_x1_0", "densenet121", "peleenet", "mobilevit_xxs", "resnext50_32x4d",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_of_the_catalogue_at_half_the_work(name: str):
+    result = prune(catalogue.build(name, "random", 64), macs=0.5)
+    assert result.after.macs <= 0.505 * result.before.macs
+    assert equal(result.masked, result.graph)
