@@ -19,6 +19,7 @@ typedef struct layer {
   int64_t dilation_x, top, left, outputs, height, columns, line, surface, kernels, kernel_bytes;
   uint64_t input, weights, table;
   int depthwise, picture, pad, use;
+  int single_lines;    // of a map: lines are not read in groups of four
   int64_t high, wide;  // of the padded input
   int16_t *planes;     // [channels][high][wide]
   int16_t *taps;       // of 16 outputs: [16][inputs][kernel_y][kernel_x]
@@ -57,7 +58,9 @@ static int read_settings(rk_machine *m, layer *l) {
   l->outputs = (cube >> 16 & 0x1FFF) + 1;
   l->columns = (GET(0x4030) & 0x1FFF) + 1, l->height = (GET(0x4034) & 0x1FFF) + 1;
   l->line = GET(0x107C) & 0xFFFFFFF;
-  l->surface = ((GET(0x1080) & 0xFFFFFFF) + l->line) & 0xFFFFFFF;
+  l->single_lines = mode >> 29 & 1;
+  const int64_t first = l->single_lines && !l->picture ? l->width : l->line;
+  l->surface = ((GET(0x1080) & 0xFFFFFFF) + first) & 0xFFFFFFF;
   l->input = GET(0x1070), l->weights = GET(0x1110), l->table = GET(0x5020);
   const uint32_t buffer = GET(0x1040), row = GET(0x1044), atomics = GET(0x102C) & 0x3FFFFF;
   const uint32_t core = GET(0x3014), weight_bytes = GET(0x1030);
@@ -69,8 +72,7 @@ static int read_settings(rk_machine *m, layer *l) {
   if (!l->stride_x || !l->stride_y || !l->kernel_x || !l->kernel_y || !l->width || !l->rows ||
       !l->stored || !l->kernels || l->channels > rk_round_up(l->stored, RK_ATOM))
     return rk_fail(m, RK_BAD, "a size or stride is 0, or channels are more than are stored");
-  if ((mode & 15) && !l->depthwise)
-    return rk_fail(m, RK_UNSUPPORTED, "CONV_MODE is %u", mode & 15);
+  if ((mode & 15) && !l->depthwise) return rk_fail(m, RK_UNSUPPORTED, "CONV_MODE is %u", mode & 15);
 
   const int64_t data = buffer & 15, held = buffer >> 4 & 15;
   if (!data || !held || data + held > RK_BANKS)
@@ -86,7 +88,8 @@ static int read_settings(rk_machine *m, layer *l) {
   if (needed > data * RK_BANK_BYTES)
     return rk_fail(m, RK_BAD, "%d rows need %lld bytes; %d banks are less", (int)l->rows,
                    (long long)needed, (int)data);
-  if (atomics != l->height * l->columns || core != (uint32_t)((l->height - 1) << 16 | (l->columns - 1)))
+  if (atomics != l->height * l->columns ||
+      core != (uint32_t)((l->height - 1) << 16 | (l->columns - 1)))
     return rk_fail(m, RK_BAD, "the sizes of the output differ: %d x %d", (int)l->height,
                    (int)l->columns);
   const int64_t taps = l->kernel_x * l->kernel_y;
@@ -114,12 +117,15 @@ static int load_input(rk_machine *m, layer *l) {
   l->wide = span_x > l->left + l->width ? span_x : l->left + l->width;
   const int64_t plane = l->high * l->wide;
   l->planes = malloc((size_t)(l->channels * plane) * sizeof *l->planes);
-  if (!l->planes) return rk_fail(m, RK_BAD, "no memory for %lld inputs", (long long)(l->channels * plane));
+  if (!l->planes)
+    return rk_fail(m, RK_BAD, "no memory for %lld inputs", (long long)(l->channels * plane));
   for (int64_t i = 0; i < l->channels * plane; i++) l->planes[i] = (int16_t)l->pad;
   const int64_t atom = l->picture ? l->channels : RK_ATOM;
-  const int64_t row = l->picture ? l->line * l->channels : l->line / 4 * RK_ATOM;
+  const int64_t row =
+      l->picture ? l->line * l->channels : l->line / (l->single_lines ? 1 : 4) * RK_ATOM;
   if (row < l->width * atom)
-    return rk_fail(m, RK_BAD, "rows of %d pixels lie %lld bytes apart", (int)l->width, (long long)row);
+    return rk_fail(m, RK_BAD, "rows of %d pixels lie %lld bytes apart", (int)l->width,
+                   (long long)row);
   for (int64_t first = 0; first < l->channels; first += atom) {
     const uint64_t base = l->input + (uint64_t)(first / atom * l->surface * RK_ATOM);
     const uint64_t size = (uint64_t)((l->rows - 1) * row + l->width * atom);

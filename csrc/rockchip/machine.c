@@ -105,7 +105,7 @@ static uint8_t *in_flat(void *context, uint64_t address, uint64_t size) {
 }
 
 int itg_rk_simulate(rk_machine *m, uint8_t *bytes, uint64_t size, const uint64_t *words,
-               const uint64_t *first, const uint64_t *counts, uint64_t tasks) {
+                    const uint64_t *first, const uint64_t *counts, uint64_t tasks) {
   flat memory = {bytes, size};
   m->memory = in_flat;
   m->context = &memory;

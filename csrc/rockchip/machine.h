@@ -43,10 +43,11 @@ ITG_API void itg_rk_start(rk_machine *m, rk_memory memory, void *context);
 ITG_API int itg_rk_task(rk_machine *m, const uint64_t *words, uint64_t count);
 // The same for `tasks` tasks of one memory [0, size): their first words and counts.
 ITG_API int itg_rk_simulate(rk_machine *m, uint8_t *bytes, uint64_t size, const uint64_t *words,
-                       const uint64_t *first, const uint64_t *counts, uint64_t tasks);
+                            const uint64_t *first, const uint64_t *counts, uint64_t tasks);
 ITG_API const char *itg_rk_message(const rk_machine *m);
 
-// ---- for the blocks ------------------------------------------------------------------------------
+// ---- for the blocks
+// ------------------------------------------------------------------------------
 int rk_fail(rk_machine *m, rk_result result, const char *form, ...)
     __attribute__((format(printf, 3, 4)));
 uint32_t rk_get(rk_machine *m, uint32_t address, int *missing);

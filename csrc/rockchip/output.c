@@ -91,7 +91,8 @@ int rk_output_of(rk_machine *m, rk_output *out) {
   out->width = (GET(0x4030) & 0x1FFF) + 1, out->height = (GET(0x4034) & 0x1FFF) + 1;
   out->written = (GET(0x4058) & 0x1FFF) + 1;
   if (out->written < out->channels)
-    return rk_fail(m, RK_BAD, "%d of %d channels are written", (int)out->written, (int)out->channels);
+    return rk_fail(m, RK_BAD, "%d of %d channels are written", (int)out->written,
+                   (int)out->channels);
   out->base = GET(0x4020), out->surface = GET(0x4024);
   out->skipped = (int64_t)(notch & 0x1FFF) * RK_ATOM;
   out->scale = (int16_t)(GET(0x4084) & 0xFFFF), out->shift = GET(0x4088) & 0xFFF;
@@ -124,7 +125,8 @@ int rk_output_of(rk_machine *m, rk_output *out) {
 }
 
 // BS adds first; BN multiplies first, adds, and shifts at the end.
-static void run_stage(const rk_stage *s, int64_t *v, int64_t count, int64_t addend, int64_t factor) {
+static void run_stage(const rk_stage *s, int64_t *v, int64_t count, int64_t addend,
+                      int64_t factor) {
   if (s->adds && !s->multiplies_first)
     for (int64_t i = 0; i < count; i++) v[i] += addend;
   if (s->multiplies)
@@ -169,8 +171,7 @@ static int look_up(rk_machine *m, int64_t *v, int64_t count) {
                    (int)lo, (int)lo_end);
   for (int64_t i = 0; i < count; i++) {
     const int64_t x = v[i];
-    if (x < le)
-      v[i] = beyond(m->table[0][0], x - le, le_slope & 0xFFFF, le_shift & 31);
+    if (x < le) v[i] = beyond(m->table[0][0], x - le, le_slope & 0xFFFF, le_shift & 31);
     else if (x < le_end) v[i] = between(m->table[0], x, le, le_bits);
     else if (x < lo_end) v[i] = between(m->table[1], x < lo ? lo : x, lo, lo_bits);
     else
@@ -185,8 +186,8 @@ static int second_map(rk_machine *m, const rk_output *out, int64_t block, int64_
   const rk_reader *r = &out->second;
   const int64_t pixels = out->height * out->width;
   const uint64_t size = (uint64_t)(r->broadcasts ? 1 : pixels) * RK_ATOM;
-  const uint64_t at = r->base[block % r->readers] +
-                      (uint64_t)(block / r->readers) * r->step[block % r->readers];
+  const uint64_t at =
+      r->base[block % r->readers] + (uint64_t)(block / r->readers) * r->step[block % r->readers];
   const int8_t *from = (const int8_t *)m->memory(m->context, at, size);
   if (!from)
     return rk_fail(m, RK_BAD, "%llu bytes of a second map at %#llx are not in the memory",
@@ -203,7 +204,8 @@ static int second_map(rk_machine *m, const rk_output *out, int64_t block, int64_
 
 // Channels that fill up a block are written, too, with numbers that nobody may use.
 static void poison(uint8_t *to, int64_t row, const rk_output *out) {
-  for (int64_t y = 0; y < out->height; y++) memset(to + y * row, POISON, (size_t)(out->width * RK_ATOM));
+  for (int64_t y = 0; y < out->height; y++)
+    memset(to + y * row, POISON, (size_t)(out->width * RK_ATOM));
 }
 
 static uint8_t *target(rk_machine *m, const rk_output *out, int64_t block, int64_t row) {
@@ -218,7 +220,8 @@ static uint8_t *target(rk_machine *m, const rk_output *out, int64_t block, int64
 
 int rk_fill_blocks(rk_machine *m, const rk_output *out) {
   const int64_t row = out->width * RK_ATOM + out->skipped;
-  for (int64_t block = (out->channels + RK_ATOM - 1) / RK_ATOM; block * RK_ATOM < out->written; block++) {
+  for (int64_t block = (out->channels + RK_ATOM - 1) / RK_ATOM; block * RK_ATOM < out->written;
+       block++) {
     uint8_t *to = target(m, out, block, row);
     if (!to) return RK_BAD;
     poison(to, row, out);

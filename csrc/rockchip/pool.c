@@ -25,18 +25,21 @@ int rk_pool(rk_machine *m) {
     return rk_fail(m, RK_UNSUPPORTED, "OPERATION_MODE_CFG is %#x, DATA_FORMAT %#x", mode, format);
   if (channels != outputs || read_width + 1 != width || read_height + 1 != height)
     return rk_fail(m, RK_BAD, "the PPU and its reader have different sizes");
-  if ((columns - 1) * sx + kx > left + width + right || (rows - 1) * sy + ky > top + height + bottom)
+  if ((columns - 1) * sx + kx > left + width + right ||
+      (rows - 1) * sy + ky > top + height + bottom)
     return rk_fail(m, RK_BAD, "windows reach beyond %d x %d pixels and their padding", (int)height,
                    (int)width);
   if (line < width * RK_ATOM) return rk_fail(m, RK_BAD, "rows lie %d bytes apart", (int)line);
   const uint64_t in_size = (uint64_t)((height - 1) * line + width * RK_ATOM);
   const uint64_t out_size = (uint64_t)(rows * columns * RK_ATOM);
   for (int64_t block = 0; block * RK_ATOM < channels; block++) {
-    const int8_t *in = (const int8_t *)m->memory(
-        m->context, from + (uint64_t)(block * surface), in_size);
+    const int8_t *in =
+        (const int8_t *)m->memory(m->context, from + (uint64_t)(block * surface), in_size);
     int8_t *out = (int8_t *)m->memory(m->context, to + (uint64_t)block * to_surface, out_size);
-    if (!in || !out) return rk_fail(m, RK_BAD, "block %d of a map is not in the memory", (int)block);
-    const int64_t many = channels - block * RK_ATOM < RK_ATOM ? channels - block * RK_ATOM : RK_ATOM;
+    if (!in || !out)
+      return rk_fail(m, RK_BAD, "block %d of a map is not in the memory", (int)block);
+    const int64_t many =
+        channels - block * RK_ATOM < RK_ATOM ? channels - block * RK_ATOM : RK_ATOM;
     for (int64_t y = 0; y < rows; y++)
       for (int64_t x = 0; x < columns; x++)
         for (int64_t c = 0; c < many; c++) {

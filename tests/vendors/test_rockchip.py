@@ -295,7 +295,7 @@ def of_operator(operator, tensors, task):
     window = operator.window
     scale, shift = numbers[0x4084], numbers[0x4088]
     added = None
-    if operator.kind == "ConvAdd":
+    if operator.kind in ("ConvAdd", "ConvAddRelu"):
         other = tensors[operator.inputs[3]]
         added = Added(other.zero, *scaling.mantissa(other.scale / y.scale / (scale / 2**shift)))
     return Convolution(
@@ -311,6 +311,8 @@ def of_operator(operator, tensors, task):
         scale=scale,
         shift=shift,
         limit=numbers[0x406C],
+        relu=operator.kind == "ConvRelu",
+        relu_after=operator.kind == "ConvAddRelu",
         added=added,
         in_surface=0 if x.kind == "input" else surface_pixels(*x.shape[2:]),
     )

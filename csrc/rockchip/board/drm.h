@@ -20,7 +20,8 @@ struct drm_close {
   uint32_t handle, pad;
 };
 
-// ---- rocket (include/uapi/drm/rocket_accel.h of Linux 6.18) --------------------------------------
+// ---- rocket (include/uapi/drm/rocket_accel.h of Linux 6.18)
+// --------------------------------------
 struct rocket_create {
   uint32_t size, handle;
   uint64_t dma_address, offset;
@@ -45,7 +46,8 @@ struct rocket_submit {
   uint64_t reserved;
 };
 
-// ---- rknpu 0.9 (drivers/rknpu/include/rknpu_ioctl.h of Rockchip's 5.10 and 6.1 kernels) ----------
+// ---- rknpu 0.9 (drivers/rknpu/include/rknpu_ioctl.h of Rockchip's 5.10 and 6.1 kernels)
+// ----------
 struct rknpu_action {
   uint32_t what, value;
 };

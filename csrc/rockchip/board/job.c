@@ -76,9 +76,11 @@ static int check_tasks(const rkj_job *job, itg_rk_error *error) {
 
 int rkj_read(rkj_job *job, const void *file, size_t size, itg_rk_error *error) {
   const rkj_header *h = file;
-  if ((uintptr_t)file % 8) return rk_error(error, "rkjob: its bytes do not begin at a multiple of 8");
+  if ((uintptr_t)file % 8)
+    return rk_error(error, "rkjob: its bytes do not begin at a multiple of 8");
   if (size < sizeof *h || memcmp(h->magic, "RKJ1", 4))
-    return rk_error(error, "rkjob: the file does not begin with RKJ1; write it with intaglio compile");
+    return rk_error(error,
+                    "rkjob: the file does not begin with RKJ1; write it with intaglio compile");
   if (h->version != RKJ_VERSION)
     return rk_error(error, "rkjob: version %u; version %d is known", h->version, RKJ_VERSION);
   const uint8_t *bytes = file;
@@ -87,7 +89,8 @@ int rkj_read(rkj_job *job, const void *file, size_t size, itg_rk_error *error) {
   uint64_t at = sizeof *h;
   job->header = h;
   job->tasks = (const void *)part(bytes, size, &at, (uint64_t)h->tasks * sizeof(rkj_task));
-  job->addresses = (const void *)part(bytes, size, &at, (uint64_t)h->addresses * sizeof(rkj_address));
+  job->addresses =
+      (const void *)part(bytes, size, &at, (uint64_t)h->addresses * sizeof(rkj_address));
   job->ports = (const void *)part(bytes, size, &at, (uint64_t)h->ports * sizeof(rkj_port));
   job->names = (const void *)part(bytes, size, &at, h->names);
   job->words = part(bytes, size, &at, (uint64_t)h->words * 8);

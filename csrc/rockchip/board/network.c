@@ -33,7 +33,8 @@ int rk_map(int fd, rk_buffer *b, uint64_t offset, itg_rk_error *error) {
                   strerror(errno));
 }
 
-// ---- devices -------------------------------------------------------------------------------------
+// ---- devices
+// -------------------------------------------------------------------------------------
 static const rk_driver *driver_of(int fd) {
   char name[NAME] = {0};
   struct drm_name given = {.name_len = NAME - 1, .name = name};
@@ -43,7 +44,8 @@ static const rk_driver *driver_of(int fd) {
 
 static int open_at(itg_rk_device **device, const char *path, itg_rk_error *error) {
   const int fd = open(path, O_RDWR | O_CLOEXEC);
-  if (fd < 0) return rk_error(error, "%s: %s; is your user in the group of the file?", path, strerror(errno));
+  if (fd < 0)
+    return rk_error(error, "%s: %s; is your user in the group of the file?", path, strerror(errno));
   const rk_driver *driver = driver_of(fd);
   if (!driver || driver->check(fd, error)) {
     if (!driver) rk_error(error, "%s: its driver is neither rocket nor rknpu", path);
@@ -64,7 +66,8 @@ static int open_at(itg_rk_device **device, const char *path, itg_rk_error *error
 int itg_rk_open(itg_rk_device **device, const char *path, itg_rk_error *error) {
   *device = NULL;
   if (path) return open_at(device, path, error) ? -1 : 0;
-  static const char *const forms[] = {"/dev/accel/accel%d", "/dev/dri/card%d", "/dev/dri/renderD%d"};
+  static const char *const forms[] = {"/dev/accel/accel%d", "/dev/dri/card%d",
+                                      "/dev/dri/renderD%d"};
   for (int form = 0; form < 3; form++)
     for (int i = 0; i < MOST_NODES; i++) {
       char at[64];
@@ -73,8 +76,9 @@ int itg_rk_open(itg_rk_device **device, const char *path, itg_rk_error *error) {
       const int result = open_at(device, at, error);
       if (result != -1) return result ? -1 : 0;  // found, or its version is not known
     }
-  return rk_error(error, "no NPU: neither /dev/accel/accelN of rocket nor /dev/dri/cardN of rknpu "
-                         "opens; load the driver, and join the groups render and video");
+  return rk_error(error,
+                  "no NPU: neither /dev/accel/accelN of rocket nor /dev/dri/cardN of rknpu "
+                  "opens; load the driver, and join the groups render and video");
 }
 
 const char *itg_rk_driver(const itg_rk_device *device) { return device->driver->name; }
@@ -87,7 +91,8 @@ void itg_rk_close(itg_rk_device *device) {
   free(device);
 }
 
-// ---- networks ------------------------------------------------------------------------------------
+// ---- networks
+// ------------------------------------------------------------------------------------
 struct itg_rk_network {
   itg_rk_device *device;
   rk_buffer commands, weights, internal, table;
@@ -162,7 +167,8 @@ static int copy_ports(itg_rk_network *n, const rkj_job *job, itg_rk_error *error
 static int make_buffers(itg_rk_network *n, const rkj_job *job, itg_rk_error *error) {
   const rk_driver *d = n->device->driver;
   const rkj_header *h = job->header;
-  const uint64_t sizes[] = {8 * (uint64_t)h->words, h->weights, h->internal, d->table_bytes(h->tasks)};
+  const uint64_t sizes[] = {8 * (uint64_t)h->words, h->weights, h->internal,
+                            d->table_bytes(h->tasks)};
   rk_buffer *buffers[] = {&n->commands, &n->weights, &n->internal, &n->table};
   for (int i = 0; i < 4; i++) {
     const uint64_t size = (sizes[i] + PAGE - 1) / PAGE * PAGE;
@@ -215,8 +221,7 @@ static void walk(const rkj_port *p, uint8_t *memory, uint8_t *array, int to_memo
       uint8_t *at = memory + (p->is_picture ? i * channels + c : block);
       uint8_t *of = array + c * pixels + i;
       if (to_memory) *at = *of ^ turn;
-      else
-        *of = *at ^ turn;
+      else *of = *at ^ turn;
     }
 }
 

@@ -27,7 +27,8 @@ static int create(int fd, rk_buffer *b, uint64_t size, int kernel_reads, itg_rk_
   struct rknpu_create made = {.flags = RKNPU_MEMORY | (kernel_reads ? RKNPU_KERNEL_READS : 0)};
   made.size = size;
   if (rk_ioctl(fd, RKNPU_CREATE, &made, BUSY_MS))
-    return rk_error(error, "rknpu: no buffer of %llu bytes: %s; the NPU's memory is full or limited",
+    return rk_error(error,
+                    "rknpu: no buffer of %llu bytes: %s; the NPU's memory is full or limited",
                     (unsigned long long)size, strerror(errno));
   *b = (rk_buffer){made.handle, made.dma_address, made.object, size, NULL};
   struct rknpu_map map = {.handle = made.handle};
@@ -88,7 +89,8 @@ static int run(int fd, const rk_work *w, itg_rk_error *error) {
       given.of_core[core] = (struct rknpu_range){first, count};
     if (rk_ioctl(fd, RKNPU_SUBMIT, &given, w->timeout_ms)) {
       if (errno == ETIMEDOUT)
-        return rk_error(error, "rknpu: the NPU did not finish in %d ms; see dmesg, or give more time",
+        return rk_error(error,
+                        "rknpu: the NPU did not finish in %d ms; see dmesg, or give more time",
                         w->timeout_ms);
       return rk_error(error, "rknpu: the job is refused: %s", strerror(errno));
     }

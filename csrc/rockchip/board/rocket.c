@@ -20,7 +20,8 @@ static int create(int fd, rk_buffer *b, uint64_t size, int kernel_reads, itg_rk_
   (void)kernel_reads;
   struct rocket_create made = {.size = (uint32_t)size};
   if (rk_ioctl(fd, ROCKET_CREATE, &made, BUSY_MS))
-    return rk_error(error, "rocket: no buffer of %llu bytes: %s; the NPU's memory is full or limited",
+    return rk_error(error,
+                    "rocket: no buffer of %llu bytes: %s; the NPU's memory is full or limited",
                     (unsigned long long)size, strerror(errno));
   *b = (rk_buffer){.handle = made.handle, .address = made.dma_address, .size = size};
   if (made.dma_address + size > UINT32_MAX) {
@@ -90,12 +91,13 @@ static int run(int fd, const rk_work *w, itg_rk_error *error) {
   if (result) return rk_error(error, "rocket: the job is refused: %s", strerror(why));
   if (wait_for(fd, w->internal->handle, w->timeout_ms)) {
     if (errno == ETIMEDOUT || errno == EBUSY)
-      return rk_error(error, "rocket: the NPU did not finish in %d ms; see dmesg, or give more time",
+      return rk_error(error,
+                      "rocket: the NPU did not finish in %d ms; see dmesg, or give more time",
                       w->timeout_ms);
     return rk_error(error, "rocket: waiting for the NPU failed: %s", strerror(errno));
   }
   return 0;
 }
 
-const rk_driver rk_rocket = {"rocket",    check,       create,  destroy, to_device,
-                             from_device, table_bytes, NULL, run};
+const rk_driver rk_rocket = {"rocket",    check,       create, destroy, to_device,
+                             from_device, table_bytes, NULL,   run};

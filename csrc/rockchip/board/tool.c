@@ -77,7 +77,8 @@ static const char *file_of(const char *const *list, int count, const char *name)
   return NULL;
 }
 
-static int check_names(const itg_rk_network *network, const char *const *list, int count, int is_output) {
+static int check_names(const itg_rk_network *network, const char *const *list, int count,
+                       int is_output) {
   for (int i = 0; i < count; i++) {
     int found = 0;
     for (uint32_t k = 0; k < itg_rk_ports(network); k++) {
@@ -133,8 +134,9 @@ static int give_outputs(const given *g, itg_rk_network *network) {
       uint64_t wrong = 0;
       for (uint64_t i = 0; want && size == p->bytes && i < size; i++) wrong += bytes[i] != want[i];
       const int fits = want && size == p->bytes;
-      if (fits) printf("%s: %llu of %llu bytes differ\n", p->name, (unsigned long long)wrong,
-                       (unsigned long long)p->bytes);
+      if (fits)
+        printf("%s: %llu of %llu bytes differ\n", p->name, (unsigned long long)wrong,
+               (unsigned long long)p->bytes);
       else
         fprintf(stderr, "intaglio-rk: %s: not %llu bytes that can be read\n", path,
                 (unsigned long long)p->bytes);
@@ -218,9 +220,9 @@ static int run(const given *g, itg_rk_device *device) {
   if (!result && !strcmp(g->command, "ports")) {
     for (uint32_t k = 0; k < itg_rk_ports(workers[0].network); k++) {
       const itg_rk_port *p = itg_rk_port_at(workers[0].network, k);
-      printf("%-6s %s %s [%u, %u, %u, %u], real = %g * (byte - %d)\n", p->is_output ? "output" : "input",
-             p->name, p->is_unsigned ? "u8" : "i8", p->shape[0], p->shape[1], p->shape[2], p->shape[3],
-             (double)p->scale, p->zero);
+      printf("%-6s %s %s [%u, %u, %u, %u], real = %g * (byte - %d)\n",
+             p->is_output ? "output" : "input", p->name, p->is_unsigned ? "u8" : "i8", p->shape[0],
+             p->shape[1], p->shape[2], p->shape[3], (double)p->scale, p->zero);
     }
   } else if (!result) {
     result = run_all(g, workers);
@@ -250,7 +252,8 @@ static int option(given *g, const char *name, const char *value) {
   else if (!strcmp(name, "--cores")) return number(value, 1, ITG_RK_CORES, &g->cores);
   else if (!strcmp(name, "--timeout")) return number(value, 1, 3600000, &g->timeout);
   else if (!strcmp(name, "--input") && g->n_inputs < MOST_FILES) g->inputs[g->n_inputs++] = value;
-  else if (!strcmp(name, "--expect") && g->n_expected < MOST_FILES) g->expected[g->n_expected++] = value;
+  else if (!strcmp(name, "--expect") && g->n_expected < MOST_FILES)
+    g->expected[g->n_expected++] = value;
   else {
     fprintf(stderr, "intaglio-rk: %s is unknown; see intaglio-rk --help\n", name);
     return 2;
@@ -297,8 +300,7 @@ int main(int argc, char **argv) {
   if (itg_rk_open(&device, g.device, &error)) return fail(error.text);
   if (!strcmp(g.command, "info"))
     printf("%s: driver %s\n", itg_rk_path(device), itg_rk_driver(device));
-  else
-    result = run(&g, device);
+  else result = run(&g, device);
   itg_rk_close(device);
   return result;
 }

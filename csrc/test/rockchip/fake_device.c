@@ -65,12 +65,14 @@ static int create(uint64_t size, uint32_t *handle, uint64_t *address) {
     if (b->used) continue;
     b->file = memfd_create("buffer", 0);
     if (b->file < 0 || ftruncate(b->file, (off_t)size)) return refuse(ENOMEM);
-    b->bytes = (void *)syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, b->file, 0);
+    b->bytes =
+        (void *)syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, b->file, 0);
     b->size = size, b->used = 1, b->late = 0;
     uint64_t from = FIRST_ADDRESS;  // the lowest place beside the others
     for (int k = 0; k < BUFFERS; k++) {
       const buffer *o = &buffers[k];
-      if (o == b || !o->used || from + size + GAP <= o->address || o->address + o->size + GAP <= from)
+      if (o == b || !o->used || from + size + GAP <= o->address ||
+          o->address + o->size + GAP <= from)
         continue;
       from = o->address + o->size + GAP, k = -1;
     }
@@ -209,12 +211,14 @@ static int answer(unsigned long request, void *at) {
   return refuse(ENOTTY);
 }
 
-// ---- what the program calls ----------------------------------------------------------------------
+// ---- what the program calls
+// ----------------------------------------------------------------------
 #pragma GCC visibility push(default)
 static const char *node(void) { return is_rocket() ? "/dev/accel/accel0" : "/dev/dri/card1"; }
 
 int access(const char *path, int mode) {
-  if (getenv("INTAGLIO_RK_FAKE") && !strncmp(path, "/dev/", 5)) return strcmp(path, node()) ? refuse(ENOENT) : 0;
+  if (getenv("INTAGLIO_RK_FAKE") && !strncmp(path, "/dev/", 5))
+    return strcmp(path, node()) ? refuse(ENOENT) : 0;
   return faccessat(AT_FDCWD, path, mode, 0);
 }
 
@@ -245,7 +249,8 @@ int ioctl(int fd, unsigned long request, ...) {
 }
 
 void *mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset) {
-  if (fd < 0 || fd != device) return (void *)syscall(SYS_mmap, at, size, protection, flags, fd, offset);
+  if (fd < 0 || fd != device)
+    return (void *)syscall(SYS_mmap, at, size, protection, flags, fd, offset);
   const uint64_t handle = (uint64_t)offset >> 32;
   if (fault("map", 13) || !handle || handle > BUFFERS || !buffers[handle - 1].used) {
     errno = ENOMEM;
