@@ -6,6 +6,7 @@
 #                then all fuzzers with new seeds for an hour (FUZZ_MINUTES=60)
 # make test-vendors  files for real chips in the vendors' own simulators, which it installs apart from ours: those of
 #                Sophgo and Canaan need Python 3.10 (PYTHON310=path); skipped with the reason where that is not there
+# make test-triton  the backend in the real Triton server, of the wheel nvidia-pytriton, which it installs apart from ours
 # make bench     speed, start-up and memory, beside the peers (which it installs, apart from ours): 45 minutes,
 #                and half an hour more the first time; BENCH="--quick" for a few models only: 10 minutes, and 5;
 #                BENCH="--float" without int8, BENCH="--accuracy" with what int8 costs: hours
@@ -28,7 +29,7 @@ TOOLS  := $(if $(and $(CMAKE),$(NINJA)),,$(VENV)/tools)
 MAKEFLAGS += -j2  # the compiler works while pip waits for the network
 unexport MAKEFLAGS  # Ninja takes as many cores as there are
 
-.PHONY: demo test test-sanitized test-all test-vendors bench lint wheel docs site build install clean
+.PHONY: demo test test-sanitized test-all test-vendors test-triton bench lint wheel docs site build install clean
 
 demo: TARGETS := intaglio intaglio_compiler
 # A build that is there keeps its instruction sets.
@@ -40,6 +41,7 @@ demo: $(VENV)/base build
 test test-sanitized test-all: ISAS := all  # tests compare the kernels of all instruction sets
 
 test: $(VENV)/dev build
+	@$(BIN)/python -m tests.emulated
 	$(BIN)/python -m pytest -n 2 -m "not slow and not sanitized"
 
 test-sanitized: $(VENV)/dev build
@@ -61,6 +63,17 @@ test-vendors: $(VENV)/dev $(ROCKCHIP)/rknn build
 	  { test -e $(VENDORS)/tpu_mlir || { $(VENDORS)/bin/python tests/vendors/install_sophgo.py && touch $(VENDORS)/tpu_mlir; }; }; \
 	fi
 	$(BIN)/python -m pytest tests/vendors
+
+TRITON := .venv-triton
+
+test-triton: $(VENV)/dev build $(TRITON)/server
+	@$(or $(CMAKE),$(BIN)/cmake) --build build --target triton_intaglio >> build.log 2>&1 || { cat build.log; exit 1; }
+	$(BIN)/python -m pytest tests/serve/test_triton.py
+
+$(TRITON)/server:
+	$(PYTHON) -m venv $(TRITON)
+	$(TRITON)/bin/pip install -q --disable-pip-version-check --no-deps "nvidia-pytriton==0.7.0"
+	@touch $@
 
 $(ROCKCHIP)/rknn:
 	$(PYTHON) -m venv $(ROCKCHIP)

@@ -2,7 +2,8 @@
 
 The runtime is built by a cross compiler into a folder of its own; its test program run_cases stays
 open, takes packages and inputs and gives outputs. `machines()` says which machines can be emulated
-here, and `why_not(name)` what is missing for one.
+here, and `why_not(name)` what is missing for one. `python -m tests.emulated` prints the packages
+to install for all cross-compiled tests.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pathlib import Path
 
 import numpy as np
 from tests.fuzz_package import build
+
+from intaglio.export.deploy import board as boards
 
 ROOT = Path(__file__).parents[1]
 REFUSED = (1 << 64) - 1
@@ -67,6 +70,19 @@ MACHINES = {
 }
 
 
+def missing_packages() -> list[str]:
+    """Debian packages without which cross-compiled tests are skipped."""
+    needed: dict[str, None] = {}
+    for name, machine in MACHINES.items():
+        if why_not(name):
+            needed |= dict.fromkeys(machine.packages.split())
+    for board in map(boards.load, boards.names()):
+        if not (shutil.which(board.compiler) and shutil.which(board.qemu)):
+            packages = f"{board.compiler_packages} {board.qemu_packages}"
+            needed |= dict.fromkeys(packages.split())
+    return list(needed)
+
+
 def why_not(name: str) -> str | None:
     """What keeps a machine from being emulated here; None if nothing does."""
     absent = [tool for tool in MACHINES[name].needs if not shutil.which(tool)]
@@ -108,3 +124,8 @@ def run(name: str, package: bytes, inputs: Sequence[np.ndarray], outputs: int = 
             raise RuntimeError(process.stdout.read(size).decode())
         found.append(process.stdout.read(size))
     return found
+
+
+if __name__ == "__main__":
+    if absent := missing_packages():
+        print("some cross-compiled tests are skipped; for all of them: apt-get install", *absent)

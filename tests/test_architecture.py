@@ -50,9 +50,10 @@ LAYERS = [
     ("ort",),
     ("quant",),
     ("analysis", "vision"),
-    ("matmul", "edit", "evaluation"),
+    ("matmul", "edit", "evaluation", "split"),
     ("compress",),
-    ("compat", "serve"),
+    ("compat", "serve", "ui"),
+    ("client", "oci"),
     ("cli",),
     ("__main__", "__init__"),
 ]

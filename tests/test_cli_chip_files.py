@@ -36,8 +36,7 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def package(model):
     path = model.with_name("m.itg")
-    options = ("--target", "cv181x", "--npu-code", "chip")
-    done = command_line("compile", model, *options, "-o", path)
+    done = command_line("compile", model, "--target", "cv181x", "-o", path)
     assert done.returncode == 0, done.stderr
     assert "2 NPU programs" in done.stdout
     assert f"next: intaglio run {path}" in done.stdout
@@ -63,6 +62,15 @@ def test_extract_writes_the_files(package, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_perf_and_memory_read_the_files(package):
+    done = command_line("perf", package)
+    assert done.returncode == 0, done.stderr
+    assert "times come from the commands of the cvimodel" in done.stdout
+    done = command_line("memory", package)
+    assert done.returncode == 0, done.stderr
+    assert "npu1" in done.stdout
+
+
 def test_run_simulates_the_chip(package):
     done = command_line("run", package, "--fill", "random")
     assert done.returncode == 0, done.stderr
@@ -80,7 +88,7 @@ def test_run_simulates_the_chip(package):
         ),
         (("inspect", "{model}", "--extract", "files"), "--extract is for packages"),
         (("inspect", "{package}", "--asm"), "take the chip's files out with --extract"),
-        (("perf", "{package}"), "speed is predicted from programs of Intaglio's own"),
+        (("perf", "{package}", "--core-mask", "0"), "is for programs of Intaglio's own"),
         (("--plugin", "missing.so", "run", "{package}"), "there is no such file"),
     ],
 )

@@ -52,8 +52,8 @@ def test_help_fits_80_columns(name: str):
     assert not [line for text in texts for line in text.splitlines() if len(line) > WIDTH]
 
 
-def test_fourteen_commands_read_models():
-    assert len(MODEL_COMMANDS) == 14
+def test_sixteen_commands_read_models():
+    assert len(MODEL_COMMANDS) == 16
 
 
 @pytest.mark.parametrize("name", MODEL_COMMANDS)

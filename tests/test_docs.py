@@ -150,6 +150,9 @@ NOT_RUN = {
     "docs/custom-operators.md": 1,  # tables of the example, quoted; tests/custom builds it
     "docs/frontends.md": 1,  # a live module: needs PyTorch
     "docs/predict.md": 2,  # reports of networks that torch exports
+    "docs/serving/oci.md": 1,  # needs a registry; tests/oci has one
+    "docs/serving/scale-out.md": 1,  # starts a cluster; tests/serve/test_ray.py does
+    "docs/serving/triton.md": 1,  # needs Triton's server; tests/serve/test_triton.py has it
     "docs/tutorials/c.md": 5,  # digits.c, quoted; tests/test_cmake.py builds the rest
 }
 

@@ -231,11 +231,24 @@ static int take_metadata(const char *function, rk_model *m) {
                  "metadata 'rknn' of the package is damaged; export it again");
 }
 
+// The file of the key that export_encrypted_rknn_model makes if it is given none; NULL if absent.
+static char *key_beside(const char *path) {
+  const size_t size = path ? strlen(path) + sizeof ".key" : 0;
+  char *name = path ? malloc(size) : NULL;
+  if (!name) return NULL;
+  snprintf(name, size, "%s.key", path);
+  FILE *file = fopen(name, "rb");
+  if (file) return fclose(file), name;
+  free(name);
+  return NULL;
+}
+
 // ---- models -------------------------------------------------------------------------------------
 static int open_model(const char *function, rk_model *m, const void *model, uint32_t size,
                       uint32_t flag, const rknn_init_extend *extend) {
   itg_open_options options = {0};
   void *head = NULL;
+  char *beside = NULL;
   size_t got = size;
   int code = RKNN_SUCC;
   const bool part = !size && extend && extend->real_model_size;
@@ -252,8 +265,9 @@ static int open_model(const char *function, rk_model *m, const void *model, uint
   if (!code) {
     uint32_t flags;  // bit 0 of the fourth word: encrypted
     memcpy(&flags, (const uint8_t *)(size ? model : head) + 12, 4);
-    const char *file = getenv("INTAGLIO_KEY_FILE");
     if (flags & 1) {
+      const char *file = getenv("INTAGLIO_KEY_FILE"), *text = getenv("INTAGLIO_KEY");
+      if (!(file && *file) && !(text && *text)) file = beside = key_beside(m->path);
       options.key_from = file && *file ? itg_key_from_file : itg_key_from_env;
       options.key_context = file && *file ? (void *)file : (void *)"INTAGLIO_KEY";
     }
@@ -272,6 +286,7 @@ static int open_model(const char *function, rk_model *m, const void *model, uint
   const void *data = m->copy ? m->copy : size ? model : NULL;
   if (!code) code = open_bytes(function, m, data, got, &options);
   free(weights);
+  free(beside);
   if (!part) free(head);
   return code;
 }

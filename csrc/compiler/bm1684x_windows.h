@@ -43,7 +43,7 @@ INLINE int64_t tap_of(const itg_bm_job *j, const planes *p, int64_t y, int64_t x
 
 // Copies a channel into planes; outside is the value of padding.
 #define COPY_PLANES(name, number, byte)                                                     \
-  INLINE void name(const itg_bm_job *s, const planes *p, const uint8_t *x, number *to,      \
+  SHARED void name(const itg_bm_job *s, const planes *p, const uint8_t *x, number *to,      \
                    number fill) {                                                           \
     for (int64_t py = 0; py < s->stride[0]; py++) {                                         \
       for (int64_t px = 0; px < s->stride[1]; px++) {                                       \
@@ -72,7 +72,7 @@ COPY_PLANES(copy_signed, int16_t, int8_t)
 COPY_PLANES(copy_unsigned, int16_t, uint8_t)
 
 // Interleaves n bytes of four streams.
-INLINE void interleave(const uint8_t *const from[4], int64_t n, uint8_t *to, uint8_t flip) {
+SHARED void interleave(const uint8_t *const from[4], int64_t n, uint8_t *to, uint8_t flip) {
   const uint8_t *a = from[0], *b = from[1], *c = from[2], *d = from[3];
   for (int64_t i = 0; i < n; i++) {
     to[4 * i] = a[i] ^ flip;
@@ -133,7 +133,7 @@ INLINE void add_products(const products *g, int64_t p, int32_t *sums, int64_t ru
 }
 
 // ---- results ------------------------------------------------------------------------------------
-INLINE void store_sums(uint8_t *restrict to, const int32_t *restrict from, int64_t count,
+SHARED void store_sums(uint8_t *restrict to, const int32_t *restrict from, int64_t count,
                        int32_t bias, int32_t least) {
   for (int64_t i = 0; i < count; i++) {
     const int32_t sum = from[i] + bias, v = sum < least ? least : sum;
@@ -142,7 +142,7 @@ INLINE void store_sums(uint8_t *restrict to, const int32_t *restrict from, int64
 }
 
 // Stores the sums of a channel: with its bias and the former result, rounded.
-INLINE void finish(const itg_bm_job *j, int64_t n, int64_t c, const int32_t *sums, int64_t pitch,
+SHARED void finish(const itg_bm_job *j, int64_t n, int64_t c, const int32_t *sums, int64_t pitch,
                    int32_t more) {
   const int before = j->b.type != ITG_BM_NONE;
   int64_t bias = more;

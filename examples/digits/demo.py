@@ -47,6 +47,7 @@ def main() -> None:
     print("\n" + draw(some[:, 0]))
     print("   ".join(f"it is a {g}".center(16) for g in guesses))
     print("\nWhat to try next")
+    print("  make build    adds kernels for the other instruction sets of this CPU (int8, bf16)")
     print("  .venv/bin/intaglio inspect examples/digits/digits.onnx --dim batch=1")
     print("  .venv/bin/intaglio compile examples/digits/digits.onnx --dim batch=1 -o digits.itg")
     print("  .venv/bin/intaglio bench digits.itg --layers")

@@ -21,6 +21,7 @@ from intaglio.interpret import interpret as interpret  # noqa: E402
 
 if TYPE_CHECKING:
     from intaglio.analysis.compare import compare as compare
+    from intaglio.analysis.report import report as report
     from intaglio.analysis.stats import stats as stats
     from intaglio.compile_options import CompileOptions as CompileOptions
     from intaglio.compiler import compile as compile
@@ -58,6 +59,7 @@ _LAZY = {
     "deploy": "intaglio.export.deploy",
     "compare": "intaglio.analysis.compare",
     "stats": "intaglio.analysis.stats",
+    "report": "intaglio.analysis.report",
     "evaluate": "intaglio.evaluation.evaluate",
     "to_onnx": "intaglio.export.onnx",
     "save_onnx": "intaglio.export.onnx",

@@ -16,7 +16,7 @@ from intaglio.targets import known_precision
 if TYPE_CHECKING:
     from intaglio.tune import Tuning
 
-NPU_CODES = ("own", "chip")
+NPU_CODES = ("auto", "chip", "own")
 LEVELS = {0: "none", 1: "exact", 2: "may reassociate floats", 3: "for the target"}
 
 Progress = Callable[[str], None]  # called with the name of each stage as it starts
@@ -46,9 +46,10 @@ class CompileOptions:
     cores: int = 1
     # Whether each layer becomes an NPU program of its own.
     by_layer: bool = False
-    # What NPU parts become: "own", programs of Intaglio's instruction set, which are simulated and
-    # from which speed is predicted; or "chip", files of the chip, which also run on the chip.
-    npu_code: str = "own"
+    # What NPU parts become: "chip", files of the chip (cv181x, cv180x, bm1684x, bm1688), which the
+    # chip and our simulators run; "own", programs of Intaglio's instruction set, which only our
+    # simulator runs; "auto", "chip" for these four unless `cores` or `by_layer` are given.
+    npu_code: str = "auto"
     # Whether to leave names of internal tensors and reports out of the package.
     strip: bool = False
     # Folder that receives the graph as text after every pass.

@@ -144,6 +144,7 @@ def _traced(
 ) -> Compiled:
     chip = targets.find(target, options.isa, options.precision)
     _refuse_npu_options(chip, options)
+    options = replace(options, npu_code=_npu_code(chip, options))
     if options.npu_code == "chip":
         from intaglio.npu.chips.packaged import target_of
 
@@ -285,10 +286,11 @@ def _metadata(
         meta["choices"] = [d.to_dict() for d in decisions]
     if "partition" in found:
         meta["partition"] = found["partition"].to_dict()
-    if "partition" in found and options.npu_code == "own":
+    if "partition" in found:
         from intaglio.npu.metadata import describe
 
-        meta["npu"] = [describe(program) for program in found["programs"]]
+        of_chip = options.npu_code == "chip"
+        meta["npu"] = [p.about if of_chip else describe(p) for p in found["programs"]]
     return meta
 
 
@@ -311,7 +313,8 @@ def _offload(target: targets.Target, options: CompileOptions) -> list[passes.Pas
             kind = options.precision
             floats = partial(packaged.lower_floats, target=target, precision=kind)
             program = passes.Pass("program", lambda graph, _: work(graph), finds="programs")
-            return [passes.Pass("lower floats", lambda graph, _: floats(graph)), program]
+            lower = passes.Pass("lower floats", lambda graph, _: floats(graph), finds="partition")
+            return [lower, program]
     else:
         from intaglio.npu.compile import compile_programs  # a CPU does not need it
 
@@ -319,6 +322,16 @@ def _offload(target: targets.Target, options: CompileOptions) -> list[passes.Pas
         work = partial(compile_programs, chip=chip, grouped=grouped, cores=options.cores)
     program = passes.Pass("program", lambda graph, _: work(graph), finds="programs")
     return [*passes.offload(target), program]
+
+
+def _npu_code(target: targets.Target, options: CompileOptions) -> str:
+    """What NPU parts become: what the options say, or files of the chip if there are such."""
+    if options.npu_code != "auto" or target.chip is None:
+        return options.npu_code
+    from intaglio.npu.chips.packaged import has_files
+
+    wants_own = options.by_layer or options.cores > 1
+    return "chip" if has_files(target.chip) and not wants_own else "own"
 
 
 def _refuse_npu_options(target: targets.Target, options: CompileOptions) -> None:

@@ -27,7 +27,7 @@ def test_names_in_the_page_are_text():
             ],
         },
     }
-    shown = page(facts)
+    shown = page(facts).rpartition("<script>")[0]  # before the page's own
     for raw in ("<script>", "<svg>", "<b>' is", "<svg onload"):
         assert raw not in shown
     assert "&lt;svg&gt;" in shown

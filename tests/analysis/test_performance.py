@@ -126,8 +126,14 @@ def test_packages_of_the_cpu_have_no_prediction(graph: Graph):
     package = intaglio.compile(graph)
     with pytest.raises(BadInput, match="for the CPU"):
         package.performance()
-    with pytest.raises(BadInput, match="no NPU module"):
-        package.memory()
+    assert package.memory().internal == package.plan.arena
+
+
+def test_notebooks_show_tables(package):
+    for found in (package.performance(), package.memory()):
+        html = found._repr_html_()
+        assert "<table>" in html
+        assert "<svg" in html
 
 
 def test_commands(package, graph: Graph, tmp_path: Path, capsys):
@@ -165,8 +171,7 @@ def test_commands(package, graph: Graph, tmp_path: Path, capsys):
         (["perf", "{onnx}", "--target", "rk3589"], "no chip is called 'rk3589'"),
         (["perf", "{onnx}", "--chips", "rk3588", "--target", "k230"], "leave out --target"),
         (["memory", "none.itg"], "none.itg: no such file"),
-        (["memory", "{cpu}"], "no NPU module"),
-        (["memory", "{onnx}"], "no chip is given"),
+        (["memory", "{onnx}", "--batch", "2"], "assumptions are about a chip"),
         (["memory", "{itg}", "--target", "rk3588"], "leave out --target"),
         (["memory", "{itg}", "--batch", "2"], "compiled already"),
         (["perf", "{itg}", "--sram", "1000"], "compiled already"),
@@ -174,7 +179,6 @@ def test_commands(package, graph: Graph, tmp_path: Path, capsys):
         (["perf", "{onnx}"], "no chip is given"),
         (["perf", "{onnx}", "--target", "rk3588", "--sweep", "colour=1"], "not colour=1"),
         (["perf", "{onnx}", "--chips", "rk3588", "--html", "x.html"], "for one prediction"),
-        (["memory", "{onnx}", "--target", "cpu"], "intaglio inspect"),
     ],
 )
 def test_mistakes_are_one_line(package, graph, tmp_path: Path, capsys, args, words):

@@ -101,8 +101,6 @@ def test_encryption(folder: Path, int8: RKNN, picture: np.ndarray, monkeypatch, 
     pytest.importorskip("cryptography")
     int8.export_rknn("m.rknn")
     rknn = RKNN()
-    assert rknn.export_encrypted_rknn_model("m.rknn") == -1
-    assert "set INTAGLIO_KEY_FILE=model.key" in capsys.readouterr().err
     monkeypatch.setenv("INTAGLIO_KEY", "ab" * 32)
     assert rknn.export_encrypted_rknn_model("m.rknn", "e.rknn", 4) == -1
     for level in (1, 2, 3):
@@ -114,6 +112,26 @@ def test_encryption(folder: Path, int8: RKNN, picture: np.ndarray, monkeypatch, 
     assert Path("m.crypt.rknn").exists()
     monkeypatch.delenv("INTAGLIO_KEY")
     assert rknn.load_rknn("e.rknn") == -1
+    assert "key" in capsys.readouterr().err
+
+
+def test_encryption_without_a_key_makes_one(folder: Path, int8: RKNN, capsys):
+    pytest.importorskip("cryptography")
+    int8.export_rknn("m.rknn")
+    rknn = RKNN()
+    assert rknn.export_encrypted_rknn_model("m.rknn", None, 3) == 0
+    words = "".join(capsys.readouterr())
+    assert "a new one is in 'm.crypt.rknn.key'" in words
+    assert "INTAGLIO_KEY_FILE" in words
+    made = Path("m.crypt.rknn.key")
+    assert made.stat().st_mode & 0o777 == 0o600
+    before = made.read_text()
+    assert rknn.load_rknn("m.crypt.rknn") == 0
+    assert rknn.export_encrypted_rknn_model("m.rknn", None, 1) == 0  # again, with the same key
+    assert made.read_text() == before
+    assert rknn.load_rknn("m.crypt.rknn") == 0
+    made.unlink()
+    assert rknn.load_rknn("m.crypt.rknn") == -1
     assert "key" in capsys.readouterr().err
 
 

@@ -160,6 +160,19 @@ IN_PLACE = [
 ]
 
 
+def test_a_tensor_written_in_place_has_its_name_once(tmp_path: Path):
+    text = INPUT + layer("AbsVal", "", "data", "a", "first")
+    text += layer("Power", "power_param { shift: 1 }", "a", "a", "a") + layer("TanH", "", "a", "y")
+    graph = intaglio.load(model(tmp_path, text, {"l": [np.zeros(1, np.float32)]}))
+    names = [v.name for n in graph.nodes() for v in n.outputs]
+    assert names.count("a") == 1
+    assert "first" in names
+    kept: dict[str, np.ndarray] = {}
+    data = np.full((1, 6, 9, 11), -3, np.float32)
+    intaglio.interpret(graph, {"data": data}, kept)
+    assert kept["a"].max() == 4  # what the last layer writes
+
+
 @pytest.mark.parametrize("end", ["", layer("TanH")])
 @pytest.mark.parametrize("declared", [True, False])
 def test_layers_in_place_on_the_input(tmp_path: Path, declared: bool, end: str):

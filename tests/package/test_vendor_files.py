@@ -30,7 +30,7 @@ def test_a_stripped_package_has_them_too():
 
 
 def test_a_package_without_files(tmp_path):
-    package = intaglio.compile(mixed_networks.cpu_in_the_middle(), "cv181x")
+    package = intaglio.compile(mixed_networks.cpu_in_the_middle(), "cv181x", npu_code="own")
     assert package.vendor_files() == {}
     with pytest.raises(BadInput, match="the package has no files of a chip"):
         extract(package.plans, tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -166,6 +167,53 @@ def die_before(name: str, count: int, package, repository) -> int:
         os._exit(0)
     except BaseException:
         os._exit(1)
+
+
+def test_requests_in_flight_are_answered_at_the_end(repository):
+    """`stop` while a request runs and another waits: both get their answers."""
+    with running(repository) as server:
+        model = server.repository.find("m")
+        model.batcher.inline = False
+        instance, go, entered = (
+            model.batcher._idle[0].instance,
+            threading.Event(),
+            threading.Event(),
+        )
+        run, got, port = instance.run, [], server.server.http_port
+
+        def wait(jobs, size):
+            entered.set()
+            assert go.wait(20)
+            return run(jobs, size)
+
+        instance.run = wait
+        threads = [threading.Thread(target=lambda: got.append(answer(server))) for _ in range(2)]
+        threads[0].start()
+        assert entered.wait(20)
+        threads[1].start()
+        until(lambda: model.batcher.waiting == 1)
+        server.loop.call_soon_threadsafe(server.server.stop)
+        until(lambda: not server.server.ready)
+        until(lambda: not listens(port))
+        go.set()
+        for thread in threads:
+            thread.join(20)
+        assert got == [3.0, 3.0]
+
+
+def until(done) -> None:
+    end = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_the_command_ends_in_order(repository):

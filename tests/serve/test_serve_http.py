@@ -11,9 +11,11 @@ import time
 
 import numpy as np
 import pytest
+from tests.frontends.onnx_text import model
 from tests.serve.models import rows, rows_model
 from tests.serve.running import running, tensor
 
+import intaglio
 from intaglio.errors import BadInput
 from intaglio.serve.server import tls_context
 from intaglio.serve.settings import ServeSettings
@@ -244,3 +246,30 @@ def self_signed(folder) -> tuple[str, str]:
         with open(path, "wb") as f:
             f.write(data)
     return paths
+
+
+def test_large_bodies_are_not_copied_again():
+    """A body of many pieces; the binary part behind any length of JSON is aligned."""
+    proto = "(float[1,3,300,300] x) => (float[1,3,300,300] y) <float[1] k = {2}> { y = Mul(x, k) }"
+    x = np.random.default_rng(0).standard_normal((1, 3, 300, 300), np.float32)
+    with running(intaglio.compile(model(proto))) as server:
+        instance = server.repository.find("m").batcher._instances[0]
+        run, aligned = instance.run, []
+
+        def watch(jobs, size):
+            aligned.append(jobs[0].inputs["x"].flags.aligned)
+            return run(jobs, size)
+
+        instance.run = watch
+        for i in range(4):
+            body, headers = binary(x, id="a" * i, parameters={"binary_data_output": True})
+            status, raw, found = server.request("POST", INFER, body, headers)
+            assert status == 200
+            got = np.frombuffer(raw[int(found[HEAD.lower()]) :], np.float32)
+            assert np.array_equal(got, 2 * x.ravel())
+        packed = gzip.compress(body, 1)
+        both = headers | {"Content-Encoding": "gzip"}
+        assert server.request("POST", INFER, packed, both)[0] == 200
+        listed = {"inputs": [tensor("x", x)]}
+        assert server.request("POST", INFER, listed)[0] == 200
+        assert all(aligned[:4])

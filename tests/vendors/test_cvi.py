@@ -17,6 +17,7 @@ from tests.npu.chips.cv18xx.padded_means import random_padded_mean
 from tests.npu.chips.cv18xx.paired_layers import random_product
 from tests.npu.chips.cv18xx.quantized_layers import random_layer, random_network
 from tests.npu.chips.cv18xx.unsigned_layers import random_unsigned
+from tests.npu.chips.cv18xx.unusual_scales import random_scales
 from tests.npu.chips.cv18xx.upsampling_layers import random_upsampling
 from tests.shared_models import SHARED
 
@@ -30,7 +31,7 @@ RUNNER = Path(__file__).with_name("cvi_runner.py")
 CHIPS = ("cv181x", "cv180x")
 LAYERS = 300
 RANDOM_NETWORKS = 50
-LATER = [random_product, random_upsampling, random_unsigned, random_padded_mean]
+LATER = [random_product, random_upsampling, random_unsigned, random_padded_mean, random_scales]
 OF_EACH = 60
 
 

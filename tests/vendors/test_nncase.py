@@ -15,12 +15,14 @@ import pytest
 from tests.npu.chips.k210 import mobilenets
 from tests.npu.chips.k210.quantized_cnn import (
     Cnn,
+    byte_weights,
     grouped,
     joined_outputs,
     large_linear,
     odd_sizes,
     random_cnn,
     upsampling,
+    wide_expansion,
 )
 
 import intaglio
@@ -116,6 +118,11 @@ def test_large_linear_layers_and_groups_are_equal(tmp_path):
 def test_odd_sizes_and_upsampling_are_equal(tmp_path):
     graphs = {f"odd{seed}": odd_sizes(seed) for seed in range(30)}
     compare(graphs | {f"up{seed}": upsampling(seed) for seed in range(20)}, tmp_path, 1)
+
+
+def test_weights_with_zero_points_and_wide_expansions_are_equal(tmp_path):
+    graphs = {f"bytes{zero}": byte_weights(zero) for zero in (0, 90, 121, 128, 150, 255)}
+    compare(graphs | {"wide": wide_expansion()}, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v1", "mobilenet_v2", "tiny_yolo"])

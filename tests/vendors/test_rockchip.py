@@ -23,10 +23,10 @@ from intaglio.npu.chips.rockchip.geometry import (
     round_up,
     surface_pixels,
 )
+from intaglio.npu.chips.rockchip.native_machine import Machine, placed
 from intaglio.npu.chips.rockchip.rknn_file import read
-from intaglio.npu.chips.rockchip.simulate import Machine, placed
 
-PYTHON = os.environ.get("INTAGLIO_RKNN") or ".venv-rknn/bin/python"
+PYTHON = str(Path(os.environ.get("INTAGLIO_RKNN") or ".venv-rknn/bin/python").absolute())
 RUNNER = Path(__file__).parent / "rockchip_runner.py"
 SECONDS = 1800
 COUNT = 25  # of each kind
@@ -221,13 +221,13 @@ def test_vendors_commands_in_our_simulator(compiled):
             "x": picture if conv.picture else layers.block(values),
             "w": file.tensor("w").data,
             "b": file.tensor("b").data,
-            "y": bytes(round_up(conv.outputs, ATOM) * surface),
+            "y": bytes(round_up(conv.outputs, conv.out_block) * surface),
         }
         starts, memory = {}, b""
         for name, content in parts.items():
             starts[name] = len(memory)
             memory += content + bytes(-len(content) % 64)
-        machine = Machine(np.frombuffer(bytearray(memory), np.int8))
+        machine = Machine(np.frombuffer(bytearray(memory), np.uint8))
         found = {w: (r.tensor, offset) for r in file.relocations for offset, w in r.places}
         for task in one_core(file):
             places = {}
@@ -235,8 +235,10 @@ def test_vendors_commands_in_our_simulator(compiled):
                 tensor, offset = found.get(task.offset // 8 + i, ("", 0))
                 if tensor in starts:
                     places[i] = starts[tensor] + offset
-            machine.run(placed(task.words, places))
-        out = machine.memory[starts["y"] :][: len(parts["y"])].reshape(-1, surface, ATOM)
+            machine.run([placed(task.words, places)])
+        out = machine.memory.view(np.int8)[starts["y"] :][: len(parts["y"])].reshape(
+            -1, surface, ATOM
+        )
         height, width = conv.out_height, conv.out_width
         pixels = out[:, : height * width].transpose(0, 2, 1).reshape(-1, height, width)
         real = np.load(made.folder / f"{made.name}.out.npy")[0]
@@ -327,7 +329,7 @@ def whole(file, data):
     values = np.clip(np.rint(data / x.scale) + x.zero, -128, 127).astype(np.int8)[0]
     picture = values.transpose(1, 2, 0).tobytes()
     memory[starts[x.name] : starts[x.name] + len(picture)] = picture
-    machine = Machine(np.frombuffer(memory, np.int8))
+    machine = Machine(np.frombuffer(memory, np.uint8))
     found = {w: (r.tensor, offset) for r in file.relocations for offset, w in r.places}
     for task in one_core(file):
         first = task.offset // 8
@@ -336,7 +338,7 @@ def whole(file, data):
             for i in range(len(task.words))
             if first + i in found
         }
-        machine.run(placed(task.words, places))
+        machine.run([placed(task.words, places)])
     name = [o for o in file.operators if o.on_npu][-1].outputs[0]
     last = file.tensor(name)
-    return machine.memory[starts[name] :][: last.shape[1]].astype(int), last
+    return machine.memory.view(np.int8)[starts[name] :][: last.shape[1]].astype(int), last

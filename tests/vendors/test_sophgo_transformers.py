@@ -60,6 +60,27 @@ def test_small_transformers_are_equal(chip, tmp_path):
     assert not differences(files, tmp_path, chip, pictures=10 if chip == CHIP else 2)
 
 
+@pytest.mark.parametrize("chip", CHIPS)
+def test_masks_shared_heads_and_tables_of_floats_are_equal(chip, tmp_path):
+    of = targets.find(chip).chip
+    files = {
+        f"{mask.replace(' ', '_')}{shared}": compile_bmodel(
+            transformers.masked_attention(mask, shared, 4, 20, 70),
+            of,
+            firmware=FIRMWARE.get(chip),
+            dtype="f32",
+        )
+        for mask in transformers.MASKS
+        for shared in (1, 2)
+    }
+    for dtype in ("i8", "u8"):
+        graph = transformers.table_of_floats(dtype)
+        files[f"table_{dtype}"] = compile_bmodel(
+            graph, of, firmware=FIRMWARE.get(chip), dtype="f32"
+        )
+    assert not differences(files, tmp_path, chip)
+
+
 @pytest.mark.parametrize("name", ["deit_tiny", "minilm"])
 def test_whole_transformers_are_equal(name, tmp_path):
     made = {

@@ -1,4 +1,4 @@
-// The register tile of 8-bit products for 64-bit ARM: M rows by one panel, of which N vectors of
+// The register tile of 8-bit products for ARM: M rows by one panel, of which N vectors of
 // four columns have any. Products are of signed bytes (qvec_neon.h). Included by qtile.c.
 //
 //   i8mm      sum[pair][v]: two rows by two columns, of which smmla adds products of eight bytes
@@ -8,8 +8,12 @@
 // In every form 16 bytes of each row and four rows of weights are loaded at a time.
 #pragma once
 
-#if defined(ISA_dotprod)
+#if defined(ISA_i8mm)
 enum { MOST_ROWS = 6 };
+#elif defined(ISA_dotprod)
+enum { MOST_ROWS = 5 };  // 20 sums, 5 inputs and 4 weights: six rows spilled
+#elif defined(ISA_armv7)
+enum { MOST_ROWS = 1 };  // of 16 registers, 8 are sums
 #else
 enum { MOST_ROWS = 2 };
 #endif
@@ -183,11 +187,14 @@ INLINE void finish(const int M, const int N, const itg_qproduct *p, const span *
   }
   uint8_t *out = (uint8_t *)p->out + s->column;
   const vq_end end = s->end;
+  const int64_t columns = s->columns;
+  vf by[4], y[4];  // loaded once: stores of bytes may change *s, as far as the compiler knows
+  FOR_UNROLLED (4, int v = 0; v < N; v++) by[v] = vload(s->scale + 4 * v);
   FOR_UNROLLED (6, int r = 0; r < M; r++) {
-    vf y[4];
-    scaled(N, s, sum[r], y);
+    FOR_UNROLLED (4, int v = 0; v < N; v++) y[v] = vmul(vcvtq_f32_s32(sum[r][v]), by[v]);
+    FOR_UNROLLED (4, int v = N; v < 4; v++) y[v] = y[0];
     const uint8x16_t bytes = vq_bytes(y, end);
-    if (r < m) vq_put_some(out + rows[r].out, bytes, N == 4 && s->columns == 16 ? 16 : s->columns);
+    if (r < m) vq_put_some(out + rows[r].out, bytes, N == 4 && columns == 16 ? 16 : columns);
   }
 }
 
@@ -219,11 +226,10 @@ typedef void (*tile_fn)(const itg_qproduct *p, const span *s, const itg_qrow *ro
     sum_taps(M, N, FLIP, p, s, row, sum);                                   \
     finish(M, N, p, s, rows, sum, M);                                       \
   }
-#if defined(ISA_i8mm)  // the other numbers of rows are multiplied in pairs
+#if defined(ISA_i8mm) || defined(ISA_armv7)  // i8mm multiplies other numbers of rows in pairs
 #define EACH(T, N, FLIP) T(1, N, FLIP)
 #elif defined(ISA_dotprod)
-#define EACH(T, N, FLIP) \
-  T(1, N, FLIP) T(2, N, FLIP) T(3, N, FLIP) T(4, N, FLIP) T(5, N, FLIP) T(6, N, FLIP)
+#define EACH(T, N, FLIP) T(1, N, FLIP) T(2, N, FLIP) T(3, N, FLIP) T(4, N, FLIP) T(5, N, FLIP)
 #else
 #define EACH(T, N, FLIP) T(1, N, FLIP) T(2, N, FLIP)
 #endif

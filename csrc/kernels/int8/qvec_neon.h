@@ -1,7 +1,10 @@
-// The vectors of qvec.h for 64-bit ARM: QL = 4 lanes of 32 bits. Products are of signed bytes, so
+// The vectors of qvec.h for ARM: QL = 4 lanes of 32 bits. Products are of signed bytes, so
 // inputs are i8: as u8 they are VQ_LESS more, and the sums miss VQ_LESS times those of the weights.
 // vq_dot is sdot, or without it products of 16 bits whose pairs are added.
 #pragma once
+#if defined(ISA_armv7)
+#include "neon32.h"
+#endif
 typedef vi vq;
 enum { QL = 4, QBYTES = 16, VQ_LESS = 128 };
 #define vq_load(p) vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)(p)))

@@ -12,6 +12,9 @@ static inline void itg_copy_run(char *to, const char *from, int64_t n) {
   } else if (n >= 8) {
     memcpy(to, from, 8);
     memcpy(to + n - 8, from + n - 8, 8);
+  } else if (n >= 4) {
+    memcpy(to, from, 4);
+    memcpy(to + n - 4, from + n - 4, 4);
   } else {
     for (int64_t i = 0; i < n; i++) to[i] = from[i];
   }

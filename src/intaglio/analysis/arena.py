@@ -77,7 +77,12 @@ LEFT, RIGHT, TOP, LOW, GAP = 76, 24, 36, 70, 30  # pixels beside, above and belo
 
 
 def svg(
-    spans: Sequence[Span], arena: int, steps: int, title: str, size: tuple[int, int] = (960, 320)
+    spans: Sequence[Span],
+    arena: int,
+    steps: int,
+    title: str,
+    size: tuple[int, int] = (960, 320),
+    unit: str = "layer",
 ) -> str:
     """The arena over time as SVG: a box per tensor, and below it the live bytes."""
     wide, high = size
@@ -89,9 +94,9 @@ def svg(
     ]
     if not spans or not arena or not steps:
         return "".join([*parts, "</svg>"])
-    column, (name, unit) = wide / steps, ("MB", 1e6) if arena >= 2e6 else ("kB", 1e3)
-    for t in (t for t in round_steps(arena / unit) if t * unit <= arena):
-        y = TOP + high - t * unit / arena * high
+    column, (name, scale) = wide / steps, ("MB", 1e6) if arena >= 2e6 else ("kB", 1e3)
+    for t in (t for t in round_steps(arena / scale) if t * scale <= arena):
+        y = TOP + high - t * scale / arena * high
         parts.append(
             f'<polyline class="grid" points="{LEFT},{y:.1f} {LEFT + wide},{y:.1f}"/>'
             + _words(LEFT - 8, y + 4, f"{t:g}", "end")
@@ -103,7 +108,7 @@ def svg(
             + _words(x, base + 17, str(t), "middle")
         )
     parts += [
-        _box(s, i, column, high / arena, high)
+        _box(s, i, column, high / arena, high, unit)
         for i, s in enumerate(sorted(spans, key=lambda s: (s.first, s.offset)))
     ]
     live = live_bytes(spans, steps)
@@ -123,26 +128,26 @@ def svg(
     ends = when * column > wide / 2
     parts += [
         _words(LEFT - 8, TOP - 12, name, "end"),
-        _words(LEFT - 8, base - LOW + 9, f"{most / unit:.3g}", "end"),
+        _words(LEFT - 8, base - LOW + 9, f"{most / scale:.3g}", "end"),
         _words(LEFT - 8, base - LOW / 2 + 4, "live", "end"),
         _words(LEFT - 8, base, "0", "end"),
         _words(
             LEFT + (when + ends) * column,
             base - LOW - 6,
-            f"most: {most:,} bytes at layer {when}",
+            f"most: {most:,} bytes at {unit} {when}",
             "end" if ends else "start",
             "ink",
         ),
-        _words(LEFT + wide / 2, base + 36, "layer", "middle"),
+        _words(LEFT + wide / 2, base + 36, unit, "middle"),
     ]
     return "".join([*parts, "</svg>"])
 
 
-def _box(s: Span, number: int, column: float, scale: float, high: float) -> str:
+def _box(s: Span, number: int, column: float, scale: float, high: float, unit: str) -> str:
     """A tensor from its first layer to its last, with as much of its name as fits."""
     x, width = LEFT + s.first * column, (s.last - s.first + 1) * column
     y, height = TOP + high - (s.offset + s.size) * scale, s.size * scale
-    told = f"{s.name}: {s.size:,} bytes at {s.offset:,}, layers {s.first} to {s.last}"
+    told = f"{s.name}: {s.size:,} bytes at {s.offset:,}, {unit}s {s.first} to {s.last}"
     result = (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width - 0.6, 0.5):.1f}" '
         f'height="{max(height - 0.6, 0.5):.1f}" fill="{SHADES[number % len(SHADES)]}">'
@@ -152,7 +157,9 @@ def _box(s: Span, number: int, column: float, scale: float, high: float) -> str:
     if height < 15 or letters < 6:
         return result
     shown = s.name if len(s.name) <= letters else "…" + s.name[1 - letters :]
-    return f'{result}<text x="{x + 4:.1f}" y="{y + 12:.1f}" fill="#fff">{escape(shown)}</text>'
+    return (
+        f'{result}<text x="{x + 4:.1f}" y="{y + 12:.1f}" style="fill: #fff">{escape(shown)}</text>'
+    )
 
 
 def _words(x: float, y: float, words: str, anchor: str, kind: str = "soft") -> str:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from intaglio import catalogue
-from intaglio.analysis.charts import COLOURS, head
 from intaglio.analysis.stats import stats
 from intaglio.text_table import aligned
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 900, 560, 70, 50, 40  # of the plot
-MARGIN = 1.3  # between the extreme points and the frame
 
 
 @dataclass(frozen=True)
@@ -92,43 +86,12 @@ class CatalogueTable:
 
         return html_table("catalogue", self.titles(), [self.cells(r) for r in self.rows])
 
-    def svg(self, chip: str) -> str:
-        """A plot of all networks: multiply-accumulates against frames per second on a chip."""
-        points = [(r.macs / 1e9, 1e3 / r.least_ms[chip], r) for r in self.rows]
-        xs, ys = [math.log10(p[0]) for p in points], [math.log10(p[1]) for p in points]
-        edge = math.log10(MARGIN)
-        x0, x1, y0, y1 = min(xs) - edge, max(xs) + edge, min(ys) - edge, max(ys) + edge
+    def svg(self, chip: str = "") -> str:
+        """A plot: of one chip frames per second by MACs, of several a grid of frames per second."""
+        from intaglio.analysis.catalogue_plot import grid, scatter
 
-        def at(x: float, y: float) -> tuple[float, float]:
-            across = (x - x0) / (x1 - x0) * (WIDTH - LEFT - 130)
-            return LEFT + across, TOP + (y1 - y) / (y1 - y0) * (HEIGHT - TOP - BOTTOM)
-
-        title = f"Which network fits {chip}: at most so many frames per second, int8, one core"
-        parts = [
-            head(WIDTH, HEIGHT),
-            f'<text class="ink" x="{LEFT}" y="22" font-size="14">{escape(title)}</text>',
-            f'<text class="soft" x="{LEFT}" y="{HEIGHT - 10}">10⁹ MACs (logarithmic); '
-            "circle: parameters</text>",
-        ]
-        for log in range(math.floor(y0), math.ceil(y1) + 1):
-            for step in (1, 2, 5):
-                y = log + math.log10(step)
-                if y0 <= y <= y1:
-                    _, py = at(x0, y)
-                    parts.append(
-                        f'<path class="grid" d="M{LEFT} {py:.1f}H{WIDTH - 20}"/><text class="soft" '
-                        f'x="{LEFT - 8}" y="{py + 4:.1f}" text-anchor="end">{10**y:g} fps</text>'
-                    )
-        for (macs, fps, r), x, y in zip(points, xs, ys, strict=True):
-            px, py = at(x, y)
-            radius = 2 + math.sqrt(r.parameters / 1e6)
-            tip = f"{r.name}: {macs:.3f} GMACs, {r.parameters / 1e6:.2f} M, {fps:.0f} fps"
-            parts.append(
-                f'<g><title>{escape(tip)}</title><circle cx="{px:.1f}" cy="{py:.1f}" '
-                f'r="{radius:.1f}" fill="{COLOURS[0]}" fill-opacity="0.45"/><text class="ink" '
-                f'x="{px + radius + 2:.1f}" y="{py + 4:.1f}" font-size="9">{r.name}</text></g>'
-            )
-        return "\n".join([*parts, "</svg>", ""])
+        one = chip or (self.chips[0] if len(self.chips) == 1 else "")
+        return scatter(self.rows, one) if one else grid(self.rows, self.chips)
 
 
 def catalogue_table(chips: Sequence[str] = (), networks: Sequence[str] = ()) -> CatalogueTable:

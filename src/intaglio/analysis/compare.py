@@ -17,13 +17,13 @@ from intaglio.analysis.golden import is_quantized, limits_of, without_rounding
 from intaglio.analysis.joining import Joined, feeds_for, join, real_outputs, turned
 from intaglio.analysis.package_tensors import PackageTensors
 from intaglio.analysis.snapshot import Snapshot
-from intaglio.analysis.tensor_error import Range, TensorError
+from intaglio.analysis.tensor_error import TensorError
 from intaglio.errors import BadInput, did_you_mean, option
 from intaglio.interpret import interpret
 from intaglio.ir import Array, Graph, Value, detach
 from intaglio.package import Package
 from intaglio.quant.prepare import name_tensors
-from intaglio.quant.ranges.observe import groups_by_bytes
+from intaglio.quant.ranges.observe import Observation, groups_by_bytes
 from intaglio.quant.samples.dataset import samples as read_samples
 
 INTERPRETER, NATIVE = "interpreter", "native"
@@ -43,6 +43,7 @@ def compare(
     seed: int = 0,
     snapshot: str | Path | None = None,
     reading: Mapping[str, Any] | None = None,
+    histograms: bool = False,
     **load: Any,
 ) -> Comparison:
     """Compare `other` with `model`, whose float values are golden, on samples.
@@ -51,8 +52,8 @@ def compare(
     native code with the interpreter. `runs` are "interpreter" and "native"; `target` adds the
     simulator of that chip. `data` are samples for `model` from any source that `quantize` reads,
     by default random; `reading` has `mean`, `std`, `color`, `resize` for pictures. `tensors` limits
-    the comparison. `snapshot` is a folder that receives the tensors as .npy files. Other keywords
-    are for `intaglio.load`.
+    the comparison. `snapshot` is a folder that receives the tensors as .npy files. `histograms`
+    keeps one of the golden values of each tensor. Other keywords are for `intaglio.load`.
     """
     golden, words, graph, package = _sides(model, other, load)
     name_tensors(golden)
@@ -76,10 +77,20 @@ def compare(
     _limit(joined, tensors)
     outputs = set(golden.outputs)
     rows = {
-        v: Row(v.name, v.producer.op if v.producer else "input", joined.how[v], output=v in outputs)
-        for v in joined.pairs
+        v: Row(
+            v.name,
+            v.producer.op if v.producer else "input",
+            joined.how[v],
+            output=v in outputs,
+            origin=v.producer.origin if v.producer else "",
+            other=w.name,
+            stored=_integers(w),
+        )
+        for v, w in joined.pairs.items()
     }
     saved = Snapshot(snapshot) if snapshot else None
+    for v, row in rows.items() if histograms else ():
+        row.range.observed = Observation(v.name)
     if package is not None:
         columns = ["package"]
         _compare_package(golden, package, feeds, rows, saved)
@@ -99,6 +110,7 @@ def compare(
         joined.golden_only,
         joined.other_only if package is None else [],
         joined.shapes_differ,
+        {v.name: [w.name for n in v.uses for w in n.outputs] for v in golden.values()},
     )
 
 
@@ -168,6 +180,14 @@ def _limit(joined: Joined, names: Sequence[str]) -> None:
         joined.pairs = {known[n]: joined.pairs[known[n]] for n in dict.fromkeys(names)}
 
 
+def _integers(v: Value) -> tuple[str, str]:
+    """Name and origin of the integers that a real tensor is made from; empty if there are none."""
+    stored = v.producer.inputs[0] if v.producer and v.producer.op == "dequantize_linear" else None
+    if stored is None:
+        return "", ""
+    return stored.name, stored.producer.origin if stored.producer else ""
+
+
 def _of_package(golden: Graph) -> Joined:
     from intaglio.analysis.joining import tensors
 
@@ -199,7 +219,11 @@ class _Compiled:
         names = [f"t{i}" for i in range(len(self.tensors))]
         whole = Graph(graph.inputs, self.tensors, names, graph.name)
         try:
-            self.session = intaglio.open(intaglio.compile(whole.copy(), target=target or "cpu"))
+            code = (
+                {"npu_code": "own"} if target not in (None, "cpu") else {}
+            )  # the integers' meaning
+            made = intaglio.compile(whole.copy(), target=target or "cpu", **code)  # type: ignore[arg-type]
+            self.session = intaglio.open(made)
         finally:
             detach(whole.result)
 
@@ -224,7 +248,7 @@ def _compare_graphs(
     if other is not golden and INTERPRETER in columns:
         alone, single = with_layers(golden, layers, counterparts)
     for v, w in joined.pairs.items():
-        rows[v].range = Range(limits=limits_of(w))
+        rows[v].range.limits = limits_of(w)
     groups = groups_by_bytes(list(joined.pairs), LIMIT)
     for part, group in enumerate(groups):
         theirs = [joined.pairs[v] for v in group]
@@ -286,6 +310,7 @@ def _compare_package(
             for v, result in runner.run(_fitting(runner, sample, golden), exact).items():
                 result = turned(result, v.shape)
                 rows[v].entire.setdefault("package", TensorError()).add(exact[v], result)
+                rows[v].range.limits = runner.limits.get(v)
                 rows[v].range.add(exact[v])
                 rows[v].fitted = v in runner.fitted
                 if saved:

@@ -28,6 +28,9 @@ class Row:
     single: TensorError | None = None
     fitted: bool = False  # the scale of its integers was fitted, not read
     output: bool = False
+    origin: str = ""  # the golden tensor's place in its model file
+    other: str = ""  # the name of the tensor that it is compared with
+    stored: tuple[str, str] = ("", "")  # name and origin of the integers of that tensor
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -53,6 +56,8 @@ class Comparison:
     golden_only: list[str] = field(default_factory=list)
     other_only: list[str] = field(default_factory=list)
     shapes_differ: list[str] = field(default_factory=list)
+    # golden tensors that are computed directly from each golden tensor
+    readers: dict[str, list[str]] = field(default_factory=dict, repr=False)
 
     @property
     def outputs(self) -> list[Row]:

@@ -1,4 +1,4 @@
-"""The memory report of a package for an NPU: per module and per feature map."""
+"""The memory report of a package: on an NPU per module and feature map, on a CPU per tensor."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from intaglio.analysis.arena import Span, draw, live_bytes, svg
+from intaglio.analysis.cpu_memory import CpuMemory, cpu_memory
 from intaglio.errors import BadInput
 from intaglio.npu.memory import MapRow, Memory, table
 from intaglio.package import Package
@@ -53,6 +54,18 @@ class Report:
             lines += ["", *(f"  {line}" for line in advice(found, spans))]
         return wrapped("\n".join(lines))
 
+    def _repr_html_(self) -> str:
+        from intaglio.analysis.html_table import html_table
+
+        kinds = ("weights", "internal", "inputs", "outputs", "commands", "peak")
+        rows = [
+            [f"npu{k}", *(f"{getattr(m, x):,}" for x in kinds)] for k, m in enumerate(self.modules)
+        ]
+        titles = ("program", *kinds)
+        return html_table(f"{self.target}: {self.total:,} bytes of DDR", titles, rows) + picture(
+            self
+        )
+
 
 def advice(m: Memory, spans: list[Span]) -> list[str]:
     """What takes the most memory, what is live at the peak, and what would lower it."""
@@ -99,8 +112,10 @@ def peak(spans: list[Span]) -> dict[str, Any]:
     return {"layer": when, "bytes": max(live), "layers": len(live), "maps": maps}
 
 
-def picture(report: Report) -> str:
-    """The internal memory of the largest module over its layers, as SVG."""
+def picture(report: Report | CpuMemory) -> str:
+    """The internal memory over time as SVG; on an NPU that of the largest module."""
+    if isinstance(report, CpuMemory):
+        return report.svg()
     number = max(range(len(report.modules)), key=lambda i: report.modules[i].internal, default=-1)
     if number < 0 or not report.lives[number]:
         return svg([], 0, 0, f"{report.target}: no feature map leaves the core's memory")
@@ -109,18 +124,21 @@ def picture(report: Report) -> str:
     return svg(spans, module.internal, report.layers[number], title)
 
 
-def memory(package: Package) -> Report:
-    """The memory report of a package for an NPU."""
+def memory(package: Package) -> Report | CpuMemory:
+    """The memory report of a package, for the NPU or the CPU that it was compiled for."""
     meta = package.meta
     if "npu" not in meta:
+        if meta.get("target", "cpu") == "cpu":
+            return cpu_memory(package)
         raise BadInput(
-            "this package has no NPU module in Intaglio's own code, or is stripped; "
+            "this package has no NPU module, or is stripped; "
             "`intaglio inspect` shows the memory of the CPU's"
         )
     modules = [_module(m["memory"]) for m in meta["npu"]]
     plan = package.plans[-1]  # the largest: the metadata is of it
     held = {id(t): t for t in plan.tensors() if t.memory == "const" and t.data is not None}
-    programs = sum(m.weights for m in modules)
+    files = package.vendor_files()  # hold weights and commands
+    programs = sum(map(len, files.values())) or sum(m.weights for m in modules)
     weights = sum(t.size for t in held.values()) - programs
     report = Report(meta["target"], len(package.bytes), max(weights, 0), plan.arena, modules)
     report.lives = [lives(m) for m in modules]

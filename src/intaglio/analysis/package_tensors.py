@@ -9,13 +9,13 @@ import numpy as np
 import intaglio
 from intaglio import dtypes
 from intaglio.analysis.joining import rounded, same_axes, turned
+from intaglio.analysis.step_names import tensor_name
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Value
 from intaglio.ops.registry import REGISTRY
 from intaglio.package import Package
 from intaglio.plan import Plan, Step, Tensor
 
-SUFFIXES = ("_stored", "_exact", "_dequantized")  # of names that the quantiser gives
 COPY = "bitcast"  # to the same type
 MOST_FUSED = 8  # elementwise operations that a step may hold after its node
 
@@ -35,6 +35,7 @@ class PackageTensors:
         self.session = intaglio.open(Package.build([exposed], isa=package.contents.isa))
         self.places = {name: found for name, s in steps.items() if (found := _places(s, golden))}
         self.fitted: set[Value] = set()  # tensors whose scale the package does not hold
+        self.limits: dict[Value, tuple[float, float]] = {}  # real values that integers reach
 
     def run(self, feeds: Mapping[str, Array], golden: Mapping[Value, Array]) -> dict[Value, Array]:
         """The golden graph's tensors that the package has, as real numbers.
@@ -50,6 +51,8 @@ class PackageTensors:
                 found.setdefault(best[0], best[1])
                 if results[name].dtype.kind in "iu":
                     self.fitted.add(best[0])
+                if best[2] is not None:
+                    self.limits[best[0]] = best[2]
         for name, v in self.outputs.items():
             if name in results and v in golden:
                 found[v] = _real(results[name], self.scales.get(name))
@@ -79,9 +82,7 @@ def _exposed(plan: Plan) -> tuple[Plan, dict[str, Step]]:
 
 def _places(step: Step, golden: Graph) -> list[Value]:
     """The golden tensors that the result of a step may be: by its name, else by its node."""
-    named = step.outputs[0].name.rpartition(":")[0] or step.outputs[0].name
-    for suffix in SUFFIXES:
-        named = named.removesuffix(suffix)
+    named = tensor_name(step.outputs[0].name)
     shape = step.outputs[0].type.shape
     for v in golden.values():
         if v.name == named and named and v.producer and same_axes(v.shape, shape) is not None:
@@ -104,30 +105,33 @@ def _places(step: Step, golden: Graph) -> list[Value]:
     return found
 
 
-def _nearest(
-    result: Array, places: list[Value], golden: Mapping[Value, Array]
-) -> tuple[Value, Array] | None:
-    """The golden tensor that a result is nearest to, and the result with that tensor's axes."""
-    best: tuple[float, Value, Array] | None = None
+Nearest = tuple[Value, Array, tuple[float, float] | None]
+
+
+def _nearest(result: Array, places: list[Value], golden: Mapping[Value, Array]) -> Nearest | None:
+    """The golden tensor that a result is nearest to, the result with that tensor's axes, and the
+    real values that its integers reach."""
+    best: tuple[float, Nearest] | None = None
     for v in places:
         y = turned(result, v.shape).astype(np.float64)
         x = golden[v].astype(np.float64)
+        limits = None
         if result.dtype.kind in "iu":
-            y = _fitted(y, x)
+            scale, shift = _fit(y, x)
+            kind = np.iinfo(result.dtype)
+            ends = sorted(((kind.min - 0.5) * scale + shift, (kind.max + 0.5) * scale + shift))
+            y, limits = y * scale + shift, (ends[0], ends[1]) if scale else None
         off = float(((x - y) ** 2).sum())
         if best is None or off < best[0]:
-            best = (off, v, y)
-    return None if best is None else (best[1], best[2].astype(np.float32))
+            best = (off, (v, y.astype(np.float32), limits))
+    return None if best is None else best[1]
 
 
-def _fitted(y: Array, x: Array) -> Array:
-    """`y` scaled and shifted, so that it is nearest to `x`."""
+def _fit(y: Array, x: Array) -> tuple[float, float]:
+    """The scale and shift that bring `y` nearest to `x`."""
     spread = float(y.var())
-    if spread == 0:
-        return np.full_like(y, x.mean())
-    scale = float(((y - y.mean()) * (x - x.mean())).mean()) / spread
-    result: Array = (y - y.mean()) * scale + x.mean()
-    return result
+    scale = float(((y - y.mean()) * (x - x.mean())).mean()) / spread if spread else 0.0
+    return scale, float(x.mean()) - scale * float(y.mean())
 
 
 def _real(a: Array, quant: object) -> Array:

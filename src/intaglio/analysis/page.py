@@ -8,29 +8,11 @@ from html import escape
 from typing import Any
 
 from intaglio.analysis.quantized import promoted_words
+from intaglio.analysis.web_page import cards, document
 
 LEAST = 1e-5  # the error of an empty bar
 BAR = 150  # width in pixels of an error of 1
 CURVE = (560, 220)  # width and height of the trade-off in pixels
-STYLE = """
-:root { --back: #fff; --ink: #1c2733; --soft: #5c6b7a; --line: #e1e7ed; --bad: #fdf1ea;
-        color-scheme: light dark; }
-@media (prefers-color-scheme: dark) {
-  :root { --back: #12171d; --ink: #e3e9ef; --soft: #9fb0c0; --line: #2b3540; --bad: #3a2a1f; } }
-body { font: 14px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--back);
-       margin: 2em auto; max-width: 72em; padding: 0 1em; }
-h1 { font-size: 1.5em; margin-bottom: 0; } h2 { font-size: 1.1em; margin: 2em 0 .5em; }
-.sub { color: var(--soft); margin-top: .2em; } svg text { fill: var(--ink); }
-.cards { display: flex; flex-wrap: wrap; gap: 1em; margin: 1.5em 0; }
-.card { border: 1px solid var(--line); border-radius: 6px; padding: .7em 1.1em; min-width: 9em; }
-.card b { display: block; font-size: 1.4em; } .card span { color: var(--soft); }
-table { border-collapse: collapse; width: 100%; } th { text-align: left; color: var(--soft); }
-th, td { padding: .22em .8em .22em 0; border-bottom: 1px solid var(--line);
-         vertical-align: middle; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-td.name { font-family: ui-monospace, monospace; font-size: .92em; overflow-wrap: anywhere; }
-tr.bad td { background: var(--bad); } ul { padding-left: 1.2em; }
-"""
 WHOLE, ALONE = "#3574c4", "#d06a26"  # bars: in the whole model, and the layer alone
 
 
@@ -53,11 +35,7 @@ def page(facts: Mapping[str, Any]) -> str:
         _words("Layers in floats", [f"'{n}': {why}" for n, why in facts.get("floats", {}).items()]),
         _layers(facts.get("accuracy")),
     ]
-    body = "\n".join(p for p in parts if p)
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(title)}'
-        f"</title><style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
-    )
+    return document(title, [p for p in parts if p])
 
 
 def _text(words: object) -> str:
@@ -82,25 +60,21 @@ def _promoted(facts: Mapping[str, Any]) -> list[str]:
 def _cards(facts: Mapping[str, Any]) -> str:
     """The main figures: size, speed, layers, worst output."""
     before, after = facts["parameter_bytes"]
-    cards = [("parameters", f"{after / 1e6:.2f} MB", f"{before / 1e6:.2f} MB before")]
+    shown = [("parameters", f"{after / 1e6:.2f} MB", f"{before / 1e6:.2f} MB before")]
     if "milliseconds" in facts:
         slow, fast = facts["milliseconds"]
         words = f"{slow:.3f} ms before: {slow / fast:.2f} times as fast, one thread of this CPU"
-        cards.append(("measured speed", f"{fast:.3f} ms", words))
+        shown.append(("measured speed", f"{fast:.3f} ms", words))
     if "predicted" in facts:
         words = "products relative to f32, by the target's costs"
-        cards.append(("predicted speed", f"{facts['predicted']:.2f} times", words))
+        shown.append(("predicted speed", f"{facts['predicted']:.2f} times", words))
     layers = ", ".join(f"{n} {precision}" for precision, n in facts["layers"].items())
-    cards.append(("layers", str(sum(facts["layers"].values())), layers))
+    shown.append(("layers", str(sum(facts["layers"].values())), layers))
     outputs = facts.get("accuracy", {}).get("outputs", [])
     if outputs:
         worst = min(outputs, key=lambda o: o["cosine"])
-        cards.append(("worst output", f"{worst['cosine']:.5f}", f"cosine of {worst['output']}"))
-    result = "".join(
-        f'<div class="card"><span>{_text(a)}</span><b>{_text(b)}</b><span>{_text(c)}</span></div>'
-        for a, b, c in cards
-    )
-    return f'<div class="cards">{result}</div>'
+        shown.append(("worst output", f"{worst['cosine']:.5f}", f"cosine of {worst['output']}"))
+    return cards(shown)
 
 
 def _outputs(accuracy: Mapping[str, Any] | None) -> str:

@@ -180,6 +180,11 @@ class Performance:
 
         return text(self)
 
+    def _repr_html_(self) -> str:
+        from intaglio.analysis.performance_text import html
+
+        return html(self)
+
 
 def performance(
     package: Package,
@@ -198,12 +203,9 @@ def performance(
     that of `intaglio.open` does.
     """
     meta = package.meta
+    if package.vendor_files():
+        return _of_chip_files(package, chip, clock, ddr, serial, core_mask)
     if "npu" not in meta or "partition" not in meta:
-        if package.vendor_files():
-            raise BadInput(
-                "this package has files of the chip; speed is predicted from programs of "
-                "Intaglio's own, which `intaglio compile` writes without its option npu-code"
-            )
         what = "stripped" if meta.get("target") not in (None, "cpu") else "for the CPU"
         raise BadInput(
             f"this package is {what}, so it has no NPU program to predict from; "
@@ -259,6 +261,28 @@ def performance(
     result.layers = [replace(r, id=i) for i, r in enumerate(result.layers)]
     result.milliseconds = result.npu_milliseconds + result.cpu_milliseconds
     return result
+
+
+def _of_chip_files(
+    package: Package,
+    chip: str | Chip | None,
+    clock: float | None,
+    ddr: float | None,
+    serial: bool,
+    core_mask: CoreMask | None,
+) -> Performance:
+    """The prediction of a package with files of the chip, whose commands are fixed."""
+    from intaglio.analysis import chip_package  # reads this module
+
+    given = {"chip": chip, "serial": serial or None, "core_mask": core_mask}
+    for what, value in given.items():
+        if value is not None:
+            raise BadInput(
+                f"{option(what, value)} is for programs of Intaglio's own instruction set; this "
+                f"package has files of the chip, which only {option('clock')} and "
+                f"{option('ddr')} change"
+            )
+    return chip_package.performance(package, clock, ddr)
 
 
 def _row(

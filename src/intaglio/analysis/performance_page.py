@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from intaglio.analysis.charts import COLOURS, head, round_steps
-from intaglio.analysis.page import STYLE
 from intaglio.analysis.performance import LayerRow, Part, Performance
 from intaglio.analysis.performance_text import COLUMNS, NUMBERS, advice, cells, summary
+from intaglio.analysis.web_page import cards, document
 from intaglio.npu.own import isa
 
 LEFT, RIGHT, LANE = 110, 24, 24  # pixels left and right of the lanes, and height of a lane
@@ -18,24 +18,10 @@ BOUND |= {"dependency": "#8e5ea2", "CPU": OF["CPU"]}
 LOOK = """
 body { max-width: 100em; } .wide { overflow-x: auto; }
 .wide svg { min-width: 52em; width: 100%; height: auto; }
-.stack { display: flex; height: 1.5em; border-radius: 4px; overflow: hidden; margin: .6em 0; }
-.stack span { color: #fff; font-size: .85em; padding: .15em .5em; overflow: hidden;
-              white-space: nowrap; box-sizing: border-box; }
-.dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .4em; }
 table.layers { font-size: .92em; } .layers td, .layers th { white-space: nowrap; }
-.layers thead th { position: sticky; top: 0; background: var(--back); cursor: pointer; }
 .layers td.long { max-width: 22em; overflow: hidden; text-overflow: ellipsis; }
 table.kinds { max-width: 44em; }
 .bar { display: inline-block; height: .6em; border-radius: 2px; vertical-align: middle; }
-"""
-SORT = """
-document.querySelectorAll('.layers th').forEach((th, i) => th.addEventListener('click', () => {
-  const body = th.closest('table').tBodies[0], up = th.dataset.up !== '1';
-  const of = r => r.cells[i].dataset.v ?? r.cells[i].textContent;
-  const rows = [...body.rows].sort((a, b) => {
-    const x = of(a), y = of(b), d = x - y;
-    return (isNaN(d) ? x.localeCompare(y) : d) * (up ? -1 : 1); });
-  th.dataset.up = up ? '1' : '0'; body.append(...rows); }));
 """
 
 
@@ -142,23 +128,17 @@ def page(p: Performance, difference: str = "") -> str:
         _cards(p),
         "".join(f'<p class="sub">{escape(words)}</p>' for words in said),
         f'<h2>Timeline</h2><div class="wide">{picture(p)}</div>',
-        f"<h2>Bottlenecks</h2>{_bounds(p)}",
+        f"<h2>Bottlenecks</h2>{bounds(p)}",
         f"<h2>Advice</h2>{_advice(p)}" if advice(p) else "",
         f"<h2>By kind of op</h2>{_kinds(p)}",
         f'<h2>Layers</h2><p class="sub">Click a column title to sort.</p>{_layers(p)}',
     ]
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}'
-        '</title><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{STYLE}{LOOK}</style></head>\n<body>"
-        + "\n".join(body)
-        + f"<script>{SORT}</script></body></html>\n"
-    )
+    return document(title, body, LOOK)
 
 
 def _cards(p: Performance) -> str:
     batch = f" for {p.batch} samples" if p.batch > 1 else " a frame"
-    cards = [
+    shown = [
         ("speed", f"{p.fps:.1f}", "frames a second"),
         (
             "time",
@@ -174,16 +154,11 @@ def _cards(p: Performance) -> str:
     ]
     if p.chip_cores > p.cores:
         words = f"with all {p.chip_cores} cores, at most"
-        cards.append(("more cores", f"x{p.all_cores:.2f}", words))
-    result = (
-        f'<div class="card"><span>{escape(a)}</span><b>{escape(b)}</b><span>{escape(c)}</span>'
-        "</div>"
-        for a, b, c in cards
-    )
-    return f'<div class="cards">{"".join(result)}</div>'
+        shown.append(("more cores", f"x{p.all_cores:.2f}", words))
+    return cards(shown)
 
 
-def _bounds(p: Performance) -> str:
+def bounds(p: Performance) -> str:
     result = "".join(
         f'<span style="width:{100 * v:.2f}%;background:{BOUND[k]}" title="{k} {v:.1%}">'
         f"{f'{k} {v:.0%}' if v > 0.08 else ''}</span>"
@@ -206,7 +181,7 @@ def _advice(p: Performance) -> str:
         for h in advice(p)
     ]
     table = _table(
-        ("us", "layers", "op", "advice", "layers of this kind"), range(2), rows, "layers"
+        ("us", "layers", "op", "advice", "layers of this kind"), range(2), rows, "layers sort"
     )
     return f'<div class="wide">{table}</div>'
 
@@ -217,7 +192,7 @@ def _kinds(p: Performance) -> str:
         f'<td class="n">{s:.1%}</td><td>{_bar(s, OF["compute"])}</td></tr>'
         for op, n, t, s in p.ranking()
     ]
-    return _table(("op", "layers", "us", "share", ""), range(1, 4), rows, "kinds")
+    return _table(("op", "layers", "us", "share", ""), range(1, 4), rows, "kinds sort")
 
 
 def _layers(p: Performance) -> str:
@@ -240,7 +215,7 @@ def _layers(p: Performance) -> str:
         )
         rows.append(f"<tr>{each}</tr>")
     titles = (*(COLUMNS[i] for i in shown), "bound by", "name", "advice")
-    return f'<div class="wide">{_table(titles, NUMBERS, rows, "layers")}</div>'
+    return f'<div class="wide">{_table(titles, NUMBERS, rows, "layers sort")}</div>'
 
 
 US = COLUMNS.index("us")

@@ -129,3 +129,11 @@ def summary(p: Performance) -> list[str]:
     if p.chip_cores > p.cores and p.commands is None:
         lines.append(f"with all {p.chip_cores} cores: at most {p.all_cores:.2f} times as fast")
     return lines
+
+
+def html(p: Performance) -> str:
+    """The layers and the timeline, for notebooks."""
+    from intaglio.analysis.html_table import html_table
+    from intaglio.analysis.performance_page import picture
+
+    return html_table("; ".join(summary(p)), COLUMNS, map(cells, p.layers)) + picture(p)

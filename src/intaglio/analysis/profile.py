@@ -106,6 +106,11 @@ class Profile:
             table.add_row(*row)
         return table
 
+    def _repr_html_(self) -> str:
+        from intaglio.analysis.html_table import html_table
+
+        return html_table(f"{self.milliseconds:.3f} ms", TITLES, self.rows())
+
     def trace(self) -> str:
         """One run as events for chrome://tracing and Perfetto."""
         now, events = 0.0, []

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from intaglio.ir import Array
-from intaglio.quant.ranges.observe import F16_MOST
+from intaglio.quant.ranges.observe import F16_MOST, Observation
+
+BLOCK = 8192  # values of a tensor that are summed at a time
 
 
 @dataclass
@@ -25,17 +27,19 @@ class TensorError:
 
     def add(self, golden: Array, other: Array) -> None:
         """Add one sample."""
-        x, y = golden.astype(np.float64).ravel(), other.astype(np.float64).ravel()
-        finite = np.isfinite(x) & np.isfinite(y)
-        if not finite.all():
+        x, y = golden.ravel(), other.ravel()
+        with np.errstate(invalid="ignore", over="ignore"):
+            found = _sums(x, y)
+        if not all(map(math.isfinite, found)):
+            finite = np.isfinite(x) & np.isfinite(y)
             self.wrong += int((np.isfinite(x) & ~np.isfinite(y)).sum())
-            x, y = x[finite], y[finite]
-        d = x - y
-        self.dot += float(x @ y)
-        self.own += float(x @ x)
-        self.other += float(y @ y)
-        self.off += float(d @ d)
-        self.max_error = max(self.max_error, float(np.abs(d).max(initial=0.0)))
+            found = _sums(x[finite], y[finite])
+        dot, own, theirs, off, largest = found
+        self.dot += dot
+        self.own += own
+        self.other += theirs
+        self.off += off
+        self.max_error = max(self.max_error, largest)
 
     @property
     def cosine(self) -> float:
@@ -80,6 +84,18 @@ class TensorError:
         return plain | ({"not_finite": self.wrong} if self.wrong else {})
 
 
+def _sums(x: Array, y: Array) -> tuple[float, float, float, float, float]:
+    """x @ y, x @ x, y @ y, d @ d and max |d| of d = x - y, in blocks that stay in the cache."""
+    dot = own = other = off = largest = 0.0
+    for i in range(0, x.size, BLOCK):
+        a, b = x[i : i + BLOCK].astype(np.float64), y[i : i + BLOCK].astype(np.float64)
+        d = a - b
+        dot, own, other = dot + float(a @ b), own + float(a @ a), other + float(b @ b)
+        off += float(d @ d)
+        largest = max(largest, float(d.max()), -float(d.min()))
+    return dot, own, other, off, largest
+
+
 @dataclass
 class Range:
     """The golden range of a tensor, and how its quantised form covers it."""
@@ -89,14 +105,19 @@ class Range:
     limits: tuple[float, float] | None = None  # the real values that the integers reach
     values: int = 0
     saturated: int = 0  # values outside of the limits
+    observed: Observation | None = None  # the histogram, if it is wanted
 
     def add(self, golden: Array) -> None:
         """Add one sample."""
-        finite = golden[np.isfinite(golden)]
+        finite = golden
+        if golden.size and not (math.isfinite(golden.min()) and math.isfinite(golden.max())):
+            finite = golden[np.isfinite(golden)]
         if finite.size:
             self.low = min(self.low, float(finite.min()))
             self.high = max(self.high, float(finite.max()))
         self.values += golden.size
+        if self.observed is not None and finite.size:
+            self.observed.add(finite.astype(np.float32))
         if self.limits is not None:
             lo, hi = self.limits
             self.saturated += int(((finite < lo) | (finite > hi)).sum())

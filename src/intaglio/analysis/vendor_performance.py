@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -11,7 +10,7 @@ from intaglio.analysis.performance import LayerRow, Part, Performance
 from intaglio.ir import Graph, Node
 from intaglio.npu.metadata import describe
 from intaglio.npu.predict.cycles import constants
-from intaglio.npu.predict.engines import CPU, LayerText, Step, Timed
+from intaglio.npu.predict.engines import CPU, LayerText, Step, Timed, described, in_a_row
 from intaglio.targets import chip as chips
 from intaglio.targets.chip import Chip
 from intaglio.targets.host import nanoseconds
@@ -42,6 +41,13 @@ def of_kmodel(data: bytes, clock: float | None = None, ddr: float | None = None)
     return performance(timed, chips.load("k210"))
 
 
+def of_rkjob(data: bytes, clock: float | None = None, ddr: float | None = None) -> Performance:
+    """Predict the speed of a job for Rockchip's NPU."""
+    job, timing = _modules("rockchip", "job", "timing")
+    made = job.read(data)
+    return performance(timing.of_job(made, clock, ddr), _chip(made.chip))
+
+
 def of_graph(
     graph: Graph, chip: Chip, clock: float | None = None, ddr: float | None = None
 ) -> Performance:
@@ -50,15 +56,15 @@ def of_graph(
     Unsupported if the file cannot hold the network. Ops before and after it run on the CPU.
     """
     made, timed = COMPILERS[chip.file](graph, chip, clock, ddr)
-    before = [n for n in made.lowered.before if isinstance(n, Node)]
-    after = [n for n, _ in made.lowered.after]
-    return performance(_around(timed, _on_cpu(before, chip), _on_cpu(after, chip)), chip)
+    before = [_on_cpu(n, chip) for n in made.lowered.before if isinstance(n, Node)]
+    after = [_on_cpu(n, chip) for n, _ in made.lowered.after]
+    return report(in_a_row([cpu(before), with_start(timed, chip), cpu(after)]), chip)
 
 
 def _bmodel(graph: Graph, chip: Chip, clock: float | None, ddr: float | None) -> tuple[Any, Timed]:
     compiler, steps, variants = _modules("bm1684x", "compile", "steps", "variants")
     made = compiler.compile_bmodel(graph, chip)
-    layers = steps.described(describe(made.program)["layers"])
+    layers = described(describe(made.program)["layers"])
     variant = variants.VARIANTS[chip.name]
     return made, steps.of_commands(made.commands, layers, variant, clock, ddr)
 
@@ -68,7 +74,7 @@ def _cvimodel(
 ) -> tuple[Any, Timed]:
     compiler, commands, steps = _modules("cv18xx", "compile", "commands", "steps")
     made = compiler.compile_cvimodel(graph, chip)
-    layers = [LayerText(x["op"], x["name"]) for x in describe(made.schedule)["layers"]]
+    layers = described(describe(made.schedule)["layers"])
     return made, steps.of_commands(made.commands, layers, commands.CHIPS[chip.name], clock, ddr)
 
 
@@ -87,13 +93,25 @@ READERS: dict[str, Callable[..., Performance]] = {
     "bmodel": of_bmodel,
     "cvimodel": of_cvimodel,
     "kmodel": of_kmodel,
+    "rkjob": of_rkjob,
 }
 
 
 def performance(timed: Timed, chip: Chip) -> Performance:
     """The report of a timeline of commands, with the time that the runtime takes to start it."""
-    start = LayerText("start", "start by the runtime", "")
-    timed, mhz = _around(timed, [(start, constants(chip)["start"])], []), timed.clock
+    return report(with_start(timed, chip), chip)
+
+
+def with_start(timed: Timed, chip: Chip) -> Timed:
+    """A timeline of commands behind the time that the runtime takes to start it."""
+    module = timed.layers[0].module.replace("npu", "cpu") if timed.layers else ""
+    start = LayerText("start", "start by the runtime", "", module=module)
+    return in_a_row([cpu([(start, constants(chip)["start"])]), timed])
+
+
+def report(timed: Timed, chip: Chip) -> Performance:
+    """The report of a timeline."""
+    mhz = timed.clock
     result = Performance(
         chip.name,
         mhz,
@@ -138,7 +156,7 @@ def _row(
     busy = max(microseconds * mhz, computes)
     return LayerRow(
         number,
-        "cpu0" if on_cpu else "npu0",
+        text.module or ("cpu0" if on_cpu else "npu0"),
         text.op,
         text.name,
         text.dtype,
@@ -158,32 +176,18 @@ def _row(
     )
 
 
-Extra = list[tuple[LayerText, float]]  # what runs on the CPU, and its microseconds
+def cpu(ops: Iterable[tuple[LayerText, float]]) -> Timed:
+    """Ops of the CPU and their microseconds as a timeline."""
+    rows = list(ops)
+    steps = [Step(CPU, text.op, i, long) for i, (text, long) in enumerate(rows)]
+    return Timed(steps, [text for text, _ in rows], "", 0.0, 0.0)
 
 
-def _on_cpu(nodes: Iterable[Node], chip: Chip) -> Extra:
-    """Ops of the CPU, with their estimated times."""
-    found = []
-    for node in nodes:
-        shape = "x".join(map(str, node.outputs[0].shape))
-        text = LayerText(node.op, node.origin or node.outputs[0].name, "", "", shape)
-        found.append((text, nanoseconds(node, chip.host) / 1e3))
-    return found
-
-
-def _around(timed: Timed, before: Extra, after: Extra) -> Timed:
-    """The timeline with steps of the CPU before and after it."""
-    layers = [*timed.layers, *(text for text, _ in (*before, *after))]
-    first, count = len(before), len(timed.layers)
-    steps = [Step(CPU, t.op, count + i, long) for i, (t, long) in enumerate(before)]
-    for s in timed.steps:
-        waits = s.waits + first if s.waits >= 0 else first - 1
-        steps.append(replace(s, waits=waits, also=tuple(k + first for k in s.also)))
-    last = max(range(len(timed.steps)), key=lambda i: timed.end[i], default=-1) + first
-    for i, (text, long) in enumerate(after):
-        steps.append(Step(CPU, text.op, count + first + i, long, 0.0, last))
-    figures = timed.source, timed.clock, timed.ddr, timed.notes
-    return Timed(steps, layers, *figures, cores=timed.cores)
+def _on_cpu(node: Node, chip: Chip) -> tuple[LayerText, float]:
+    """An op of the CPU, with its estimated time."""
+    shape = "x".join(map(str, node.outputs[0].shape))
+    text = LayerText(node.op, node.origin or node.outputs[0].name, "", "", shape)
+    return text, nanoseconds(node, chip.host) / 1e3
 
 
 def _modules(room: str, *names: str) -> list[Any]:

@@ -111,6 +111,7 @@ class Model:
                 target=npu_target(chip),
                 cores=what.cores,
                 by_layer=self._is_serial(chip) or self.by_layer,
+                npu_code="own",
             )
             self._made[key] = result, chip
         return self._made[key]
@@ -122,7 +123,8 @@ class Model:
     def performance(self, target: str, what: WhatIf) -> Performance:
         """From the commands of the vendor's file, if the chip has one that holds the network."""
         why = ""
-        if not self.own_program and what.in_commands and chips.load(target).file:
+        compilers = vendor_performance.COMPILERS
+        if not self.own_program and what.in_commands and chips.load(target).file in compilers:
             try:
                 return self._of_commands(target, what)
             except Unsupported as e:
@@ -161,6 +163,7 @@ class Model:
 
     def memory(self, target: str, what: WhatIf) -> Report:
         found, dtype = memory_of(self.compiled(target, what)[0]), dtype_of(what.dtype or "int8")
+        assert isinstance(found, Report)  # of a chip
         if (size := size_of(dtype)) != 1:
             plan = self.compiled(target, what)[0].plan
             steps = [s for s in plan.steps if s.op == "npu.run"]

@@ -19,6 +19,7 @@ ACTIVATIONS: dict[str, Callable[[Value], Value]] = {
     "hsigmoid": lambda x: ops.hard_sigmoid(x, alpha=1 / 6, beta=0.5),
     "swish": lambda x: ops.swish(x),
     "sigmoid": lambda x: ops.sigmoid(x),
+    "gelu": lambda x: ops.gelu(x),
 }
 
 
@@ -90,12 +91,20 @@ class Builder:
         result: Value = ops.add(y, self._channel(x.shape[1], 0.0))
         return result
 
+    def scale(self, x: Value) -> Value:
+        """A learnt scale of each channel."""
+        result: Value = ops.mul(x, self._channel(x.shape[1], 1.0))
+        return result
+
     def depthwise(
         self, x: Value, kernel: int = 3, stride: int = 1, act: Act = "relu", dilation: int = 1
     ) -> Value:
         return self.conv(x, x.shape[1], kernel, stride, act, x.shape[1], dilation=dilation)
 
     def act(self, x: Value, name: Act) -> Value:
+        if name == "prelu":
+            slopes: Value = ops.prelu(x, self._channel(x.shape[1], 0.25))
+            return slopes
         return x if name is None else ACTIVATIONS[name](x)
 
     def add(self, a: Value, b: Value) -> Value:
@@ -112,6 +121,14 @@ class Builder:
         result: Value = ops.slice_(
             x, start=(0, start, 0, 0), stop=(n, stop, h, w), step=(1, 1, 1, 1)
         )
+        return result
+
+    def double(self, x: Value, out: int) -> Value:
+        """A transposed convolution to twice the height and width."""
+        result: Value = ops.conv_transpose(
+            x, self.weight(x.shape[1], out, 2, 2), stride=(2, 2), pad=(0, 0, 0, 0),
+            dilation=(1, 1), groups=1, output_pad=(0, 0),
+        )  # fmt: skip
         return result
 
     def max_pool(

@@ -36,6 +36,13 @@ GHOST = (
     (5, 960, 160, 1, 1), (5, 960, 160, 0, 1), (5, 960, 160, 1, 1),
 )  # fmt: skip
 
+# repeats, kernel, stride, expansion, out
+FBNET = (
+    (1, 3, 1, 1, 16), (1, 3, 2, 6, 24), (2, 3, 1, 1, 24), (1, 5, 2, 6, 32), (1, 5, 1, 3, 32),
+    (1, 5, 1, 6, 32), (1, 3, 1, 6, 32), (1, 5, 2, 6, 64), (1, 5, 1, 3, 64), (2, 5, 1, 6, 64),
+    (3, 5, 1, 6, 112), (1, 5, 1, 3, 112), (4, 5, 2, 6, 184), (1, 3, 1, 6, 352),
+)  # fmt: skip
+
 # kernels of the first and the middle depthwise (0: none), stride, expansion, out
 V4_SMALL = (
     (5, 5, 2, 3, 96), (0, 3, 1, 2, 96), (0, 3, 1, 2, 96), (0, 3, 1, 2, 96), (0, 3, 1, 2, 96),
@@ -108,6 +115,17 @@ def mnasnet(b: Builder, x: Value, width: float) -> Value:
             out = divisible(c * width)
             x = inverted(b, x, x.shape[1] * t, out, kernel, 1 if i else stride, "relu")
     return b.classifier(b.conv(x, 1280))
+
+
+def fbnet_c(b: Builder, x: Value) -> Value:
+    x = b.conv(x, 16, 3, 2)
+    for repeats, kernel, stride, t, out in FBNET:
+        for i in range(repeats):
+            y = b.conv(x, x.shape[1] * t)  # expands even by 1
+            y = b.depthwise(y, kernel, 1 if i else stride)
+            y = b.conv(y, out, act=None)
+            x = b.add(x, y) if y.shape == x.shape else y
+    return b.classifier(b.conv(x, 1984))
 
 
 def efficientnet(b: Builder, x: Value, width: float, depth: float, lite: bool) -> Value:

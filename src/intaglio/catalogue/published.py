@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from intaglio.catalogue import classic, mobile, shuffle, transformer
+from intaglio.catalogue import classic, mobile, segmentation, shuffle, transformer
 from intaglio.catalogue.builder import Builder
 from intaglio.errors import BadInput, did_you_mean
 from intaglio.ir import Graph, Value
@@ -73,6 +73,7 @@ _ALL = [
     _lite(2, 1.1, 1.2, 6.1, 0.899, 260),
     _lite(3, 1.2, 1.4, 8.2, 1.440, 280),
     _lite(4, 1.4, 1.8, 13.0, 2.640, 300),
+    Network("fbnet_c", mobile.fbnet_c, 5.5, 0.375, "arXiv 1812.03443"),
     Network("ghostnet", mobile.ghostnet, 5.2, 0.141, "arXiv 1911.11907"),
     Network("shufflenet_v1_g3", shuffle.shufflenet_v1, None, 0.137, "arXiv 1707.01083"),
     _tv("shufflenet_v2_x0_5", 1366792, 0.04, shuffle.shufflenet_v2, "0_5"),
@@ -82,6 +83,8 @@ _ALL = [
     Network("peleenet", shuffle.peleenet, 2.8, 0.508, "arXiv 1804.06882"),
     Network("mobilevit_xxs", transformer.mobilevit_xxs, 1.3, 0.4, "arXiv 2110.02178", 256),
     Network("mobilevit_s", transformer.mobilevit_s, 5.6, 2.0, "arXiv 2110.02178", 256),
+    Network("efficientformer_l1", transformer.efficientformer_l1, 12.3, 1.3, "arXiv 2206.01191"),
+    Network("espnet", segmentation.espnet, 0.364, None, "arXiv 1803.06815", 512),
 ]
 NETWORKS = {n.name: n for n in _ALL}
 

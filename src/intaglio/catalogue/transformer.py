@@ -1,4 +1,4 @@
-"""MobileViT."""
+"""MobileViT and EfficientFormer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from intaglio.ir import Value, constant
 
 PATCH = 2  # height and width of a patch
 HEADS = 4
+FORMER = ((48, 3), (96, 2), (224, 6), (448, 4))  # EfficientFormer-L1: channels, blocks
+FORMER_HEADS, KEY, EACH = 8, 32, 128  # of its attention: heads, size of a key and of a value
 
 
 def mobilevit_s(b: Builder, x: Value) -> Value:
@@ -72,3 +74,46 @@ def _attention(b: Builder, x: Value) -> Value:
     scores = ops.softmax(ops.mul(ops.matmul(q, k), constant(np.float32(each**-0.5))))
     y = ops.transpose(ops.matmul(scores, v), perm=(0, 2, 1, 3))
     return b.linear(ops.reshape(y, shape=(n, tokens, dim)), dim)
+
+
+def efficientformer_l1(b: Builder, x: Value) -> Value:
+    """Blocks of pooling and 1x1 convolutions; the last one is attention over 7x7 tokens."""
+    x = b.conv(b.conv(x, 24, 3, 2, bias=True), 48, 3, 2, bias=True)
+    for stage, (dim, blocks) in enumerate(FORMER):
+        last = stage == len(FORMER) - 1
+        x = b.conv(x, dim, 3, 2, None, bias=True) if stage else x
+        for _ in range(blocks - last):
+            mixed = ops.sub(b.avg_pool(x, 3, 1, 1), x)
+            x = b.add(x, b.scale(mixed))
+            y = b.conv(x, 4 * dim, act="gelu", bias=True)
+            x = b.add(x, b.scale(b.conv(y, dim, act=None, bias=True)))
+    n, dim, h, w = x.shape
+    x = ops.reshape(ops.transpose(x, perm=(0, 2, 3, 1)), shape=(n, h * w, dim))
+    x = ops.add(x, _scaled(_wide_attention(b, _norm(x))))
+    y = b.linear(b.linear(_norm(x), 4 * dim, "gelu"), dim)
+    x = ops.reduce_mean(_norm(ops.add(x, _scaled(y))), axes=(1,), keepdims=False)
+    both = ops.add(b.linear(x, 1000), b.linear(x, 1000))  # the head and that of the teacher
+    result: Value = ops.mul(both, constant(np.float32(0.5)))
+    return result
+
+
+def _scaled(x: Value) -> Value:
+    """A learnt scale of each channel."""
+    result: Value = ops.mul(x, constant(np.ones(x.shape[-1], np.float32)))
+    return result
+
+
+def _wide_attention(b: Builder, x: Value) -> Value:
+    """Attention whose values are wider than its keys, with a bias for each pair of tokens."""
+    n, tokens, dim = x.shape
+    keys, values = FORMER_HEADS * KEY, FORMER_HEADS * EACH
+    parts = []
+    for width, perm in ((keys, (0, 2, 1, 3)), (keys, (0, 2, 3, 1)), (values, (0, 2, 1, 3))):
+        part = b.linear(x, width)
+        part = ops.reshape(part, shape=(n, tokens, FORMER_HEADS, width // FORMER_HEADS))
+        parts.append(ops.transpose(part, perm=perm))
+    q, k, v = parts
+    scores = ops.mul(ops.matmul(q, k), constant(np.float32(KEY**-0.5)))
+    scores = ops.softmax(ops.add(scores, b.weight(FORMER_HEADS, tokens, tokens)))
+    y = ops.transpose(ops.matmul(scores, v), perm=(0, 2, 1, 3))
+    return b.linear(ops.reshape(y, shape=(n, tokens, values)), dim)

@@ -29,17 +29,10 @@ def make(
     needs them between its other layers.
     """
     from intaglio.npu.chips.bm1684x.compile import compile_bmodel
+    from intaglio.npu.chips.quantised import is_quantised
 
     dtype = "" if precision == "f32" and is_quantised(graph) else precision
     return compile_bmodel(graph, chip, level, firmware=firmware, cores=cores, dtype=dtype)
-
-
-def is_quantised(graph: Graph) -> bool:
-    """Whether a network has quantised tensors."""
-    ops = {n.op for n in graph.nodes()}
-    return bool(ops & {"quantize_linear", "dequantize_linear"}) or any(
-        o.startswith("qlinear") for o in ops
-    )
 
 
 def facts(made: Compiled) -> dict[str, Any]:

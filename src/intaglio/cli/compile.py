@@ -48,7 +48,7 @@ GROUPS = {  # of --help
     "out",
     type=click.Path(),
     help="Package to write [default: MODEL with .itg], or a .kmodel for k210, a .bmodel for "
-    "bm1684x, a .cvimodel for cv181x and cv180x.",
+    "bm1684x, a .cvimodel for cv181x and cv180x, a .rkjob for rk3588.",
 )
 @click.option(
     "--target",
@@ -104,9 +104,10 @@ GROUPS = {  # of --help
     type=click.Choice(NPU_CODES),
     default=CompileOptions.npu_code,
     show_default=True,
-    help="What NPU parts of a package become. own: programs of Intaglio's instruction set, which "
-    "are simulated and from which speed is predicted. chip: files of the chip (cv181x, cv180x, "
-    "bm1684x, bm1688), which the board runs; layers of the CPU are around them.",
+    help="What NPU parts of a package become. chip: files of the chip (cv181x, cv180x, bm1684x, "
+    "bm1688), which the board and our simulators run. own: programs of Intaglio's instruction set, "
+    "which only our simulator runs. auto: chip for these four, unless --cores or --by-layer is "
+    "given.",
 )
 @click.option(
     "--kmodel",
@@ -190,7 +191,8 @@ def command(
     intaglio compile model.int8.onnx --target bm1684x -o m.bmodel
     intaglio compile model.onnx --target bm1684x --precision fp16 -o m.bmodel
     intaglio compile model.int8.onnx --target cv181x -o m.cvimodel
-    intaglio compile model.int8.onnx --target cv181x --npu-code chip -o m.itg
+    intaglio compile model.int8.onnx --target rk3588 -o m.rkjob
+    intaglio compile model.int8.onnx --target cv181x -o m.itg
     intaglio compile model.onnx --precision bf16         up to 1.7x as fast
     intaglio compile model.onnx --precision fp16         half the size
     intaglio compile model.onnx --tune --explain         measures implementations
@@ -223,7 +225,7 @@ def command(
             "--explain": explain,
             "--isa": settings.isa,
             "--by-layer": settings.by_layer,
-            "--npu-code": settings.npu_code != "own",
+            "--npu-code": settings.npu_code != CompileOptions.npu_code,
             "--batch": settings.batch,
             "--disable": settings.disable,
             "--dump-dir": settings.dump_dir,

@@ -61,6 +61,7 @@ def command(
     intaglio inspect model.kmodel --asm    the K210's commands and their words
     intaglio inspect model.bmodel --asm    the commands of Sophgo's BM1684X
     intaglio inspect model.cvimodel --asm  the commands of Sophgo's CV18xx
+    intaglio inspect model.rkjob --asm     the register commands of Rockchip's NPU
     intaglio inspect vendor.rknn --asm     the commands of a file of RKNN-Toolkit2
     """
     if vendor := vendor_files.find(file):

@@ -1,4 +1,4 @@
-"""`intaglio memory`: the use of a chip's memories by a model, predicted."""
+"""`intaglio memory`: the use of a CPU's or chip's memories by a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from intaglio.cli import fitted, key_options, model_files, options, progress_line
-from intaglio.cli.chip_names import CHIP
+from intaglio.cli.chip_names import TARGET
 from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable, write_atomically
 
@@ -22,7 +22,7 @@ GROUPS = {  # of --help
 
 @click.command("memory", cls=options.ModelCommand, groups=GROUPS)
 @click.argument("model", type=click.Path())
-@click.option("--target", type=CHIP, help="Chip; required unless MODEL is a package.")
+@click.option("--target", type=TARGET, help="Chip to compile MODEL for [default: this CPU].")
 @click.option(
     "--cores", type=int, default=1, show_default=True, help="Number of cores that share the work."
 )
@@ -50,10 +50,13 @@ def command(
     svg: str | None,
     **model_options: Any,
 ) -> None:
-    """Show the memory of weights, feature maps, inputs, outputs and instructions on a chip.
+    """Show the memory of weights, feature maps, inputs and outputs, on a CPU or a chip.
+
+    The last lines name the cause of the peak of internal memory, and what would lower it.
 
     \b
     intaglio memory model.itg
+    intaglio memory model.onnx --svg memory.svg            on this CPU
     intaglio memory model.onnx --target rk3588
     intaglio memory model.onnx --target rk3588 --batch 4   compared to batch 1
     """
@@ -63,19 +66,19 @@ def command(
     what, usual = WhatIf(sram=sram, cores=cores, batch=batch, dtype=dtype, sparse=sparse), None
     what.check()
     refuse_unwritable(svg)
-    if target is None:
-        if not model_files.is_package(model):
-            raise BadInput("no chip is given; add --target NAME; `intaglio targets` lists them")
+    if model_files.is_package(model):
+        if target is not None:
+            raise BadInput("a package is for one chip; leave out --target, or give the model file")
         if what != WhatIf():
             raise BadInput(
                 "a package is compiled already; assumptions need the model file and --target"
             )
         found = memory(model_files.load_package(model))
-    elif model_files.is_package(model):
-        raise BadInput("a package is for one chip; leave out --target, or give the model file")
+    elif target in (None, "cpu"):
+        if what != WhatIf():
+            raise BadInput(f"{what}: assumptions are about a chip; give --target NAME")
+        found = memory(model_files.read_package(model, model_options))
     else:
-        if target == "cpu":
-            raise BadInput("--target is cpu; `intaglio inspect` shows the memory of a CPU package")
         load = options.load_arguments(**model_options)
         with progress_line.shown():
             source = model_files.integer_model(model, load)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 GROUPS = {  # of --help
     "Samples": "--data --bgr --resize --limit --seed",
     "Method": "--mode --method --accuracy --rounding --equalize --smooth --auto --fast --resume",
-    "Types": "--target --weights --activations --symmetric --per --weight-zeros --floats --group",
+    "Types": "--target --weights --activations --symmetric --per --weight-zeros "
+    "--integer-results --floats --group",
     "Scheme": "--scheme --strict --export-scheme",
     "Output": "-o --check --layers --report --json --quiet",
 }
@@ -136,6 +137,11 @@ GROUPS = {  # of --help
     help="Weights that share a scale: an output channel or the whole tensor [default: channel].",
 )
 @click.option("--weight-zeros", is_flag=True, help="Weights have zero points too.")
+@click.option(
+    "--integer-results",
+    is_flag=True,
+    help="Results of the model are integers, too, as files of chips need them.",
+)
 @click.option(
     "--floats",
     metavar="TYPE",

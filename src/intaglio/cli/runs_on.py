@@ -35,8 +35,18 @@ def words(package: Package) -> str:
     """One line: silicon or simulation."""
     cpu = "any CPU" if package.isa == "scalar" else f"CPUs with {package.isa}"
     if chip := chip_of(package):
-        return f"{chip} is simulated on this PC, not run; steps beside the NPU are for {cpu}"
+        runs = f"{chip} is simulated on this PC, not run; steps beside the NPU are for {cpu}"
+        return f"{runs}; {instead}" if (instead := _chip_file(package, chip)) else runs
     return f"runs on the processor; for {cpu}"
+
+
+def _chip_file(package: Package, chip: str) -> str:
+    """How to write what the chip itself runs, for a package of our own instructions."""
+    from intaglio.targets import chip as chips
+
+    if package.vendor_files() or chip not in chips.names() or not chips.load(chip).file:
+        return ""
+    return f"the chip itself runs a .{chips.load(chip).file}: give -o NAME.{chips.load(chip).file}"
 
 
 def predicted_ms(package: Package, core_mask: str | None = None) -> float | None:

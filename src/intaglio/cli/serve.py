@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from intaglio.cli import fitted, model_files, options
+from intaglio.cli import fitted, model_files, options, ray_options
 from intaglio.cli.serve_options import numbers, read_token
 from intaglio.errors import BadInput
 from intaglio.extras import install_command
@@ -20,14 +20,19 @@ if TYPE_CHECKING:
 GROUPS = {
     "Network": "--host --port --grpc-port --no-grpc --token --certificate --private-key "
     "--client-ca --max-body",
-    "Models": "--name --batch --versions --control --threads --instances",
+    "Models": "--name --batch --versions --control --candidates --threads --instances --isolate",
+    "Shadow": "--shadow --shadow-percent",
+    "Observability": "--log-requests --traces",
     "Queue": "--max-queue --max-delay --preferred --deadline --sequence-idle",
+    **ray_options.GROUP,
 }
 
 OWN = {  # options that are not for reading models
     "host", "port", "grpc_port", "no_grpc", "token", "certificate", "private_key", "client_ca",
     "max_body", "name", "batch", "versions", "control", "threads", "instances", "max_queue",
     "max_delay", "preferred", "deadline", "sequence_idle", "drain", "stop", "log_requests",
+    "candidates", "isolate", "traces", "shadow", "shadow_percent",
+    *ray_options.NAMES,
 }  # fmt: skip
 
 
@@ -84,6 +89,18 @@ OWN = {  # options that are not for reading models
     help="Versions that are served: latest, latest:N, all, or numbers: 1,3.",
 )
 @click.option("--control", is_flag=True, help="Let requests load and unload models.")
+@click.option("--candidates", is_flag=True, help="Also serve candidates: a server for rollouts.")
+@click.option(
+    "--shadow", metavar="URL", help="Send copies of requests to this server, and compare."
+)
+@click.option(
+    "--shadow-percent",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Share of requests that are copied; a rollout changes it for its model.",
+)
 @click.option(
     "--threads",
     default=0,
@@ -96,6 +113,9 @@ OWN = {  # options that are not for reading models
     show_default=True,
     type=click.IntRange(1, 64),
     help="Runs of a model at the same time.",
+)
+@click.option(
+    "--isolate", is_flag=True, help="Run models in processes of their own; a crash ends only those."
 )
 @click.option(
     "--max-queue",
@@ -145,6 +165,8 @@ OWN = {  # options that are not for reading models
     help="Seconds that requests in flight get after SIGTERM.",
 )
 @click.option("--log-requests", is_flag=True, help="Log every request.")
+@click.option("--traces", metavar="URL", help="Send OpenTelemetry traces there (OTLP over HTTP).")
+@ray_options.ray_options
 @options.model_options
 def command(source: str, **given: Any) -> None:
     """Serve SOURCE over HTTP and gRPC: a repository, a package, or a model that is compiled first.
@@ -156,6 +178,7 @@ def command(source: str, **given: Any) -> None:
     intaglio serve model.itg                     http://127.0.0.1:8000
     intaglio serve model.onnx --batch 1,4,16     joins up to 16 requests
     intaglio serve repository/ --control         models are loaded by request
+    intaglio serve repository/ --ray --replicas 1..4        on a cluster
     """
     try:
         from intaglio.serve import server
@@ -166,6 +189,9 @@ def command(source: str, **given: Any) -> None:
     from intaglio.serve.settings import ServeSettings
 
     model = _model_settings(given)
+    if given["ray"]:
+        ray_options.run(source, model, given)
+        return
     settings = ServeSettings(
         host=given["host"],
         http_port=given["port"],
@@ -179,6 +205,9 @@ def command(source: str, **given: Any) -> None:
         drain_s=given["drain"],
         stop_s=given["stop"],
         log_requests=given["log_requests"],
+        traces=given["traces"],
+        shadow=given["shadow"],
+        shadow_percent=given["shadow_percent"],
         model=model,
     )
     server.tls_context(settings)
@@ -192,6 +221,7 @@ def _model_settings(given: dict[str, Any]) -> ModelSettings:
     return ModelSettings(
         versions=_versions(given["versions"]),
         instances=given["instances"],
+        isolate=given["isolate"],
         threads=given["threads"],
         max_queue=given["max_queue"],
         max_delay_us=given["max_delay"],
@@ -211,7 +241,7 @@ def _repository(source: str, settings: ModelSettings, given: dict[str, Any]) -> 
     if path.is_dir() and not (path / "saved_model.pb").exists():
         if given["name"] or given["batch"] is not None:
             raise BadInput("--name and --batch are for single models; SOURCE is a repository")
-        return Repository(path, settings)
+        return Repository(path, settings, given["candidates"])
     repository = Repository(None, settings)
     name = given["name"] or path.stem
     if model_files.starts_as_package(source):

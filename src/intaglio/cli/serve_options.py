@@ -1,4 +1,4 @@
-"""Values of the options that `serve` and `publish` share."""
+"""Values of the options that `serve`, `publish`, `gateway` and `rollout` share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from intaglio.errors import BadInput
 
 MIN_TOKEN = 8  # characters
+SOCKET = ".haproxy.sock"  # of the gateway, in the repository
 
 
 def read_token(source: str | None) -> str | None:

@@ -38,7 +38,7 @@ GROUPS = {  # of --help
     help="Write the network with random weights, for `intaglio perf`.",
 )
 @click.option(
-    "--svg", type=click.Path(), metavar="FILE", help="Plot the networks on the first chip."
+    "--svg", type=click.Path(), metavar="FILE", help="Plot the networks on one chip, or on several."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @options.model_options
@@ -89,7 +89,7 @@ def command(
     with progress_line.shown():
         found = catalogue_table(names, networks)
     if svg:
-        write_atomically(svg, found.svg(names[0]).encode())
+        write_atomically(svg, found.svg().encode())
     click.echo(json.dumps(found.to_dict(), indent=1) if as_json else str(found))
 
 

@@ -15,6 +15,7 @@ from intaglio import progress
 from intaglio.cli import fitted, progress_line
 from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable
+from intaglio.ir import Node
 
 MOST_OPS = 6  # ops after the file that are listed
 
@@ -51,6 +52,7 @@ FILES = {
             ".bmodel", "bm1684x, bm1688 or sg2260", "bmodel", b"\xee\xaa\x55\xff", "numbers"
         ),
         VendorFile(".cvimodel", "cv181x or cv180x", "cvimodel", b"CviM", "bytes"),
+        VendorFile(".rkjob", "rk3588", "rkjob", b"RKJ1", "bytes"),
     )
 }
 
@@ -149,6 +151,10 @@ def _print(made: Any, of_kind: Any, path: Path, seconds: float) -> None:
             dims = "x".join(map(str, p.shape))
             words = f"; real = {p.scale:.6g} * (byte - {p.zero})" if dtype != "f32" else ""
             fitted.echo(f"{title:7} {p.name}  {dtype} [{dims}]{words}")
+    for n in made.lowered.before:
+        if isinstance(n, Node) and n.op not in ("quantize_linear", "reshape", "transpose"):
+            name = n.origin or n.outputs[0].name
+            fitted.echo(f"not in the file: {n.op} {name}: it comes before the first layer")
     after = _after(made)
     for row in after[:MOST_OPS]:
         fitted.echo(f"not in the file: {row['op']} {row['name']}: {row['why']}")

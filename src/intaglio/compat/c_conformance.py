@@ -35,7 +35,7 @@ HEAD = (  # paragraphs, then list items
     "`E RKNN: function: what is wrong; remedy`. NULL pointers, unknown contexts and destroyed "
     "memory are errors, not crashes.",
     "- `RKNN_LOG_LEVEL=4` prints the times of all layers after each run. Encrypted models take "
-    "their key from `INTAGLIO_KEY_FILE` or `INTAGLIO_KEY`.",
+    "their key from `INTAGLIO_KEY_FILE` or `INTAGLIO_KEY`, else from `MODEL.rknn.key` beside them.",
     "- Float32 outputs are byte for byte those of `RKNN.inference`. A quantised model reports INT8 "
     "inputs and outputs with their `zp` and `scale`; rows are dense, so `w_stride` is the width.",
 )

@@ -96,6 +96,11 @@ class Evaluation:
             table.add_row(*row)
         return table
 
+    def _repr_html_(self) -> str:
+        from intaglio.analysis.html_table import html_table
+
+        return html_table(self.metric, self.titles(), self.rows())
+
 
 def evaluate(
     models: Any,

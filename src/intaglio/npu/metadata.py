@@ -14,7 +14,28 @@ def describe(made: Compiled) -> dict[str, Any]:
     """Layers and memory of a program; reports read this and the program itself."""
     groups = {k: g for g, one in enumerate(made.memory_plan.layouts) for k in one.group.numbers}
     layers = [_layer(layer) | {"group": groups[layer.number]} for layer in made.net.layers]
+    for plain, layer in zip(layers, made.net.layers, strict=True):
+        plain |= _ports(layer, made.net.layers)
     return {"layers": layers, "memory": memory(made).to_dict()}
+
+
+def _ports(layer: Layer, layers: list[Layer]) -> dict[str, Any]:
+    """`from`: the layers that it reads, -1 - slot for an input; `to`: the outputs it writes."""
+    sources: dict[int, None] = {}
+    for r in layer.reads:
+        made = [x.number for x in layers if x.dst.map is r.map and _overlap(x.dst, r)]
+        sources |= dict.fromkeys(made or [-1 - r.map.input_slot] * (r.map.input_slot >= 0))
+    ends = layer.dst.map.output_ranges
+    to = [
+        slot
+        for slot, first, n in ends
+        if _overlap(layer.dst, ChannelRange(layer.dst.map, first, n))
+    ]
+    return {"from": list(sources), **({"to": to} if to else {})}
+
+
+def _overlap(a: ChannelRange, b: ChannelRange) -> bool:
+    return a.first < b.first + b.channels and b.first < a.first + a.channels
 
 
 def _layer(layer: Layer) -> dict[str, Any]:

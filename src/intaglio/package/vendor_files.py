@@ -40,7 +40,7 @@ def extract(plans: Sequence[Plan], folder: str | Path) -> list[Path]:
     if not found:
         raise BadInput(
             "the package has no files of a chip; "
-            "`intaglio compile --target cv181x --npu-code chip` puts them in, also for other chips"
+            "`intaglio compile --target cv181x` puts them in, as for cv180x, bm1684x and bm1688"
         )
     paths = [Path(folder, name) for name in found]
     try:

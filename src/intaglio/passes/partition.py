@@ -42,6 +42,12 @@ def partition(target: Target) -> Callable[[Graph, Trace], Partition]:
     return _Partition(target, target.chip)
 
 
+def report(target: Target, stages: dict[int, list[Node]], why: dict[Node, str]) -> Partition:
+    """The report of stages that are chosen already; `why` nodes are on the CPU."""
+    assert target.chip is not None
+    return _Partition(target, target.chip)._report(stages, why)
+
+
 class _Partition:
     def __init__(self, target: Target, chip: Chip):
         self.target, self.chip = target, chip

@@ -10,6 +10,9 @@ from typing import Any
 from intaglio.ir import Node
 
 QUANTISED = ("quantize_linear", "dequantize_linear")  # present only in quantised models
+# Ops that stay on the CPU because others do.
+CONSEQUENCES = (*QUANTISED, "reshape", "result")
+IN_A_PACKAGE = "a package (NAME.itg) holds them too: its CPU computes them"
 SHOWN = 12  # modules and reasons that a summary lists
 
 

@@ -11,6 +11,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from intaglio import targets
 from intaglio.errors import BadInput, option
 from intaglio.frontends import load
 from intaglio.quant.placement.formats import PER, TYPES
@@ -41,6 +42,7 @@ STATIC = (
     "symmetric",
     "per",
     "weight_zeros",
+    "integer_results",
     "floats",
     "layers",
     "headroom",
@@ -79,6 +81,7 @@ class Options:
     symmetric: bool | None = None  # activations without zero points; None: if of 16 bits
     per: str | None = None  # weights that share a scale: an output "channel" or the whole "tensor"
     weight_zeros: bool = False  # weights have zero points
+    integer_results: bool = False  # layers without integer readers make integers, too
     floats: str | None = None  # the type of layers that are not quantised: f32, f16, bf16
     layers: Mapping[str, str] = field(default_factory=dict)  # precision by layer, fixed
 
@@ -169,6 +172,14 @@ class Options:
         limit = FAST_SAMPLES if self.limit is None else self.limit
         rounding = "squant" if self.rounding == "auto" else self.rounding
         return replace(self, limit=limit, rounding=rounding, policy=replace(self.policy, **FAST))
+
+    def load_target(self) -> Target:
+        """The target, without float results of integer layers if `integer_results` says so."""
+        found = targets.find(self.target)
+        if not self.integer_results:
+            return found
+        kinds = (p if p.is_float else replace(p, float_results=False) for p in found.precisions)
+        return replace(found, precisions=tuple(kinds))
 
     def load_scheme(self) -> Scheme | None:
         """The scheme, read from its file if a path is given."""

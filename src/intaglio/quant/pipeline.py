@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from intaglio import targets
 from intaglio.errors import BadInput, option
 from intaglio.ir import Graph
 from intaglio.progress import Progress, inside, report, to, triples
@@ -97,7 +96,7 @@ def _calibrated(
             return without_data(model, data=data, options=options, warn=warn, **load)
     options = options.with_fast()
     _refuse_no_data(data)
-    chip = targets.find(options.target)
+    chip = options.load_target()
     how = formats(
         chip,
         options.activations,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter_ns
 
 from intaglio.serve.instance import Instance, Ran
+from intaglio.serve.isolated import IsolatedInstance
 from intaglio.serve.jobs import Job, Runs
 from intaglio.serve.refusals import Refused
 from intaglio.serve.statistics import Statistics
@@ -57,7 +58,7 @@ class Batcher:
 
     def __init__(
         self,
-        instances: Sequence[Instance],
+        instances: Sequence[Instance | IsolatedInstance],
         times: Mapping[int, float],
         statistics: Statistics,
         *,
@@ -68,7 +69,8 @@ class Batcher:
     ):
         sizes = list(instances[0].signature.plans)
         self.sizes = BatchSizes(times, sizes) if sizes else None
-        self.inline = max(times.values()) <= INLINE_SECONDS
+        here = all(isinstance(i, Instance) for i in instances)
+        self.inline = here and max(times.values()) <= INLINE_SECONDS
         self.statistics = statistics
         self._max_queue, self._max_delay, self._deadline = max_queue, max_delay, deadline
         self._preferred = sorted(set(preferred))
@@ -84,6 +86,11 @@ class Batcher:
         self._idle = [Worker(i, self._loop, self._finish) for i in instances]
         self._busy = 0
         self._rows = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether no instance waits for a new process."""
+        return all(i.alive for i in self._instances)
 
     # ---- taking requests -----------------------------------------------------------------------
     def submit(self, job: Job, timeout: float = 0.0) -> None:
@@ -256,6 +263,9 @@ class Batcher:
             await self._drained
         if self._wake is not None:
             self._wake.cancel()
+        await asyncio.to_thread(self._free)
+
+    def _free(self) -> None:
         for worker in self._idle:
             worker.stop()
         for instance in self._instances:
@@ -272,7 +282,7 @@ class Worker:
 
     def __init__(
         self,
-        instance: Instance,
+        instance: Instance | IsolatedInstance,
         loop: asyncio.AbstractEventLoop,
         finished: Callable[[Worker, list[Job], Ran | BaseException], None],
     ):

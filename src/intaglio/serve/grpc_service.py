@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import numpy as np
 from google.protobuf import json_format
+from google.protobuf.message import DecodeError
 
 from intaglio.errors import BadInput
 from intaglio.ir import Array
@@ -27,6 +29,7 @@ from intaglio.serve.refusals import GRPC_CODES, Refused, bad_request
 from intaglio.serve.request_log import log
 from intaglio.serve.signature import Signature
 from intaglio.serve.tensors import TensorSpec
+from intaglio.serve.traces import Traced, Traces
 
 if TYPE_CHECKING:
     from intaglio.serve.server import Server
@@ -52,17 +55,16 @@ class GrpcService:
         return {"live": True}
 
     async def server_ready(self, _: Any) -> dict[str, Any]:
-        return {"ready": self._server.ready}
+        return {"ready": self._server.is_ready()}
 
     async def server_metadata(self, _: Any) -> dict[str, Any]:
         return self._server.metadata()
 
     async def model_ready(self, request: Any) -> dict[str, Any]:
         try:
-            self._server.repository.find(request.name, request.version)
+            return {"ready": self._server.repository.find(request.name, request.version).alive}
         except Refused:
             return {"ready": False}
-        return {"ready": True}
 
     async def model_metadata(self, request: Any) -> dict[str, Any]:
         repository = self._server.repository
@@ -85,7 +87,7 @@ class GrpcService:
                 models = [found]
         rows = [m.statistics.plain(m.name, m.version) for m in models]
         for row in rows:
-            del row["memory_usage"], row["response_stats"]
+            del row["memory_usage"], row["response_stats"], row["latency"]
         return {"model_stats": rows}
 
     # ---- repository ----------------------------------------------------------------------------
@@ -102,7 +104,7 @@ class GrpcService:
         return {}
 
     # ---- inference -----------------------------------------------------------------------------
-    async def model_infer(self, request: Any) -> Any:
+    async def model_infer(self, request: Any, traced: Traced | None = None) -> Any:
         model = self._server.repository.find(request.model_name, request.model_version)
         specs = model.signature.outputs
         try:
@@ -112,7 +114,9 @@ class GrpcService:
             model.statistics.failed(e.reason)
             raise
         parameters = parameters_of(request.parameters) if request.parameters else None
-        outputs = await model.infer(inputs, parameters)
+        outputs = await model.infer(inputs, parameters, traced=traced)
+        if traced is not None:
+            traced.ended = perf_counter_ns()
         made = CLASSES["ModelInferResponse"](
             model_name=model.name, model_version=model.version, id=request.id
         )
@@ -183,14 +187,16 @@ def _handler(server: Server, service: GrpcService, method: str) -> Any:
     words = "".join(f"_{c.lower()}" if c.isupper() else c for c in method)[1:]
     call, token = getattr(service, words), server.settings.token
     guarded = token is not None and method not in OPEN_METHODS
+    traces = server.traces if method == "ModelInfer" else None
 
-    async def answer(message: Any, context: Any) -> Any:
+    async def answer(message: bytes, context: Any) -> Any:
         try:
             if guarded:
                 assert token is not None
                 sent = dict(context.invocation_metadata() or ())
                 check_token(token, str(sent.get("authorization", "")))
-            found = await call(message)
+            given = decoded(message, request)
+            found = await (call(given) if not traces else _traced(traces, call, given, context))
             if isinstance(found, dict):
                 return json_format.ParseDict(found, response())
             return found
@@ -207,10 +213,31 @@ def _handler(server: Server, service: GrpcService, method: str) -> Any:
             await context.abort(grpc.StatusCode.INTERNAL, "internal error")
 
     return grpc.unary_unary_rpc_method_handler(
-        answer,
-        request_deserializer=request.FromString,
-        response_serializer=response.SerializeToString,
+        answer, response_serializer=response.SerializeToString
     )
+
+
+def decoded(message: bytes, kind: Any) -> Any:
+    """The message in these bytes; Refused if it is none, where grpcio would log a traceback."""
+    try:
+        return kind.FromString(message)
+    except DecodeError:
+        name = kind.DESCRIPTOR.name
+        raise bad_request(f"the message of {len(message)} bytes is no {name}") from None
+
+
+async def _traced(traces: Traces, call: Any, message: Any, context: Any) -> Any:
+    """The answer of `ModelInfer`, with a span."""
+    traced, started, status = Traced(), perf_counter_ns(), 200
+    try:
+        return await call(message, traced)
+    except Refused as e:
+        status = e.status
+        raise
+    finally:
+        if traced.model is not None:
+            sent = {k: v for k, v in context.invocation_metadata() or () if isinstance(v, str)}
+            traces.record(sent, started, status, sent.get("x-request-id", ""), traced)
 
 
 def _stream_handler(server: Server, service: GrpcService) -> Any:
@@ -226,15 +253,14 @@ def _stream_handler(server: Server, service: GrpcService) -> Any:
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(e))
         async for message in messages:
             try:
-                yield response(infer_response=await service.model_infer(message))
+                given = decoded(message, CLASSES["ModelInferRequest"])
+                yield response(infer_response=await service.model_infer(given))
             except Refused as e:
                 server.metrics.refused(e.reason)
                 yield response(error_message=str(e))
 
     return grpc.stream_stream_rpc_method_handler(
-        answers,
-        request_deserializer=CLASSES["ModelInferRequest"].FromString,
-        response_serializer=response.SerializeToString,
+        answers, response_serializer=response.SerializeToString
     )
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import hmac
 import zlib
 from collections.abc import Awaitable, Callable
+from random import getrandbits
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from intaglio.serve import infer_messages, model_metadata
+from intaglio.serve.infer_messages import HEADER_LENGTH
 from intaglio.serve.page import PAGE, live_figures
 from intaglio.serve.refusals import Refused, bad_request
 from intaglio.serve.request_log import log
+from intaglio.serve.shadow import Copied, change_share
+from intaglio.serve.traces import Traced
 
 if TYPE_CHECKING:
     from intaglio.serve.server import Server
@@ -24,7 +28,6 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 JSON_TYPE = (b"content-type", b"application/json")
 OCTETS = (b"content-type", b"application/octet-stream")
-HEADER_LENGTH = b"inference-header-content-length"
 OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")  # without the token
 MAX_REQUEST_ID = 128
 _encode = msgspec.json.Encoder().encode
@@ -37,6 +40,8 @@ class HttpApp:
         self._server = server
         self._token = server.settings.token
         self._max_body = server.settings.max_body
+        self._traces = server.traces
+        self._names_requests = server.settings.log_requests or server.traces is not None
         self._infer_paths: dict[str, tuple[str, str]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,6 +49,7 @@ class HttpApp:
             return
         started = perf_counter_ns()
         path, request_id = scope["path"], b""
+        traced = None if self._traces is None else Traced()
         try:
             size, json_size, encoding, token = -1, None, b"", b""
             for name, value in scope["headers"]:
@@ -72,16 +78,23 @@ class HttpApp:
                 body = await self._body(receive)
                 if encoding:
                     body = decompressed(body, encoding, self._max_body)
-                headers, body = await self._infer(model, body, json_size, receive)
+                headers, body = await self._infer(model, body, json_size, receive, traced)
                 status = 200
         except Refused as e:
             status, headers, body = self._refusal(e, scope)
         except Exception as e:
-            log.error("internal error", path=path, error=repr(e), request_id=request_id.decode())
+            log.error(
+                "internal error", path=path, error=repr(e), request_id=request_id.decode("latin-1")
+            )
             status, headers, body = 500, [JSON_TYPE], _encode({"error": "internal error"})
         headers.append((b"content-length", b"%d" % len(body)))
         if request_id:
             headers.append((b"x-request-id", request_id))
+        if not request_id and self._names_requests:
+            request_id = b"%016x" % getrandbits(64)
+            headers.append((b"x-request-id", request_id))
+        if traced is not None and traced.model is not None:
+            self._trace(scope, started, status, request_id, traced)
         if self._server.settings.log_requests or status >= 500:
             self._log(scope, status, started, request_id)
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -89,7 +102,12 @@ class HttpApp:
 
     # ---- inference -----------------------------------------------------------------------------
     async def _infer(
-        self, named: tuple[str, str], body: bytes, json_size: int | None, receive: Receive
+        self,
+        named: tuple[str, str],
+        body: bytes,
+        json_size: int | None,
+        receive: Receive,
+        traced: Traced | None,
     ) -> tuple[Headers, bytes]:
         server = self._server
         model = server.repository.find(*named)
@@ -101,12 +119,20 @@ class HttpApp:
         except Refused as e:
             model.statistics.failed(e.reason)
             raise
-        outputs = await model.infer(inputs, request.parameters, client_gone(receive))
+        outputs = await model.infer(inputs, request.parameters, client_gone(receive), traced)
+        if traced is not None:
+            traced.ended = perf_counter_ns()
         head, tensors = infer_messages.answer(model, request, outputs)
         if tensors is None:
-            return [JSON_TYPE], head
-        length = (HEADER_LENGTH, b"%d" % len(head))
-        return [OCTETS, length], b"".join((head, *tensors))
+            headers, made = [JSON_TYPE], head
+        else:
+            headers = [OCTETS, (HEADER_LENGTH, b"%d" % len(head))]
+            made = b"".join((head, *tensors))
+        shadow = server.shadow
+        if shadow is not None and not named[1] and shadow.wants(model):
+            size = None if tensors is None else len(head)
+            shadow.copy(model.name, Copied(bytes(body), json_size, made, size))
+        return headers, made
 
     def _remembered(self, path: str) -> tuple[str, str] | None:
         parts = path.split("/")
@@ -152,7 +178,7 @@ class HttpApp:
             case ("GET", "v2", "health", "live"):
                 return 200, [], b""
             case ("GET", "v2", "health", "ready"):
-                return (200 if server.ready else 503), [], b""
+                return (200 if server.is_ready() else 503), [], b""
             case ("GET", "metrics"):
                 kind, body = server.metrics.exposition()
                 return 200, [(b"content-type", kind)], body
@@ -171,6 +197,13 @@ class HttpApp:
                 parameters = _object(await self._body(receive)).get("parameters")
                 await server.control(action, name, parameters)
                 return _json({})
+            case ("POST", "v2", "repository", "models", name, "shadow"):
+                server.require_control()
+                return _json(
+                    change_share(
+                        server.shadow, repository, name, _object(await self._body(receive))
+                    )
+                )
             case ("GET" | "POST", "v2", *_):
                 raise Refused(404, f"there is no {path[:80]!r} here")
         raise Refused(404, f"there is no {method} {path[:80]!r} here")
@@ -182,10 +215,10 @@ class HttpApp:
         repository = self._server.repository
         if rest == ["ready"]:
             try:
-                repository.find(name, version)
+                alive = repository.find(name, version).alive
             except Refused as e:
                 return (503 if e.status == 503 else 404), [], b""
-            return 200, [], b""
+            return (200 if alive else 503), [], b""
         model = repository.find(name, version)
         match rest:
             case []:
@@ -210,6 +243,14 @@ class HttpApp:
         if e.status in (413, 499):
             headers.append((b"connection", b"close"))
         return e.status, headers, _encode({"error": str(e)})
+
+    def _trace(
+        self, scope: Scope, started: int, status: int, request_id: bytes, traced: Traced
+    ) -> None:
+        assert self._traces is not None
+        names = (b"traceparent", b"tracestate")
+        found = {n.decode(): v.decode("latin-1") for n, v in scope["headers"] if n in names}
+        self._traces.record(found, started, status, request_id.decode("latin-1"), traced)
 
     def _log(self, scope: Scope, status: int, started: int, request_id: bytes) -> None:
         log.info(

@@ -6,18 +6,22 @@ A body within the limit reaches the application in one piece, which saves copies
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
     RequestResponseCycle,
 )
 
+from intaglio.serve.infer_messages import HEADER_LENGTH
 from intaglio.serve.settings import ServeSettings
 
 MAX_HEADER_BYTES = 64 << 10
 MAX_HEADERS = 256
+LARGE = 64 << 10  # bytes of a body
+ALIGNMENT = 64
 IDLE, HEADERS, BODY = "idle", "headers", "body"  # what of a request has arrived
 TOO_LONG = b"the headers are too long"
 TOO_SLOW = b"the request took too long to arrive"
@@ -27,6 +31,14 @@ TOO_MANY = b"too many connections are open"
 class WholeAnswer(RequestResponseCycle):
     """A request whose answer is written by one system call. The application sends it in one body,
     with its length and headers of its own."""
+
+    whole: Any = None  # the body, which uvicorn would copy
+
+    async def receive(self) -> Any:
+        message: Any = await super().receive()
+        if self.whole is not None and message["type"] == "http.request":
+            message["body"], self.whole = self.whole, None
+        return message
 
     async def send(self, message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -98,21 +110,43 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._at, self._header_bytes = BODY, 0
+        self._parts: list[bytes] = []  # of the body; joined once
+        self._size = 0
         super().on_headers_complete()
         self.cycle.__class__ = WholeAnswer  # its task has not begun
 
     def on_body(self, body: bytes) -> None:
-        cycle = self.cycle
+        cycle: Any = self.cycle
         if cycle.response_complete:
             return
-        cycle.body += body
-        if len(cycle.body) > self.limits.max_body:  # the application refuses it
+        self._parts.append(body)
+        self._size += len(body)
+        if self._size > self.limits.max_body:  # the application refuses it
+            cycle.whole = b"".join(self._parts)
             self.flow.pause_reading()
             cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         self._at = IDLE
+        parts, cycle = self._parts, cast(WholeAnswer, self.cycle)
+        if parts and not cycle.response_complete:
+            cycle.whole = parts[0] if len(parts) == 1 else self._joined(parts)
+        self._parts = []
         super().on_message_complete()
+
+    def _joined(self, parts: list[bytes]) -> Any:
+        """The body. A large one lies so that its binary part is aligned, which saves a copy."""
+        if self._size < LARGE:
+            return b"".join(parts)
+        given = (v for n, v in self.headers if n == HEADER_LENGTH and v.isdigit() and len(v) < 10)
+        whole: Any = np.empty(self._size + ALIGNMENT, np.uint8)
+        at = -(whole.ctypes.data + int(next(given, b"0"))) % ALIGNMENT
+        body = memoryview(whole)[at : at + self._size]
+        at = 0
+        for part in parts:
+            body[at : at + len(part)] = part
+            at += len(part)
+        return body
 
     def _wait(self, seconds: float) -> None:
         if self._timer is None:

@@ -15,6 +15,7 @@ from intaglio.serve.served_model import ServedModel
 from intaglio.serve.signature import Signature
 from intaglio.serve.tensors import TensorSpec
 
+HEADER_LENGTH = b"inference-header-content-length"  # bytes of JSON before the binary part
 MAX_TENSORS = 256  # inputs or requested outputs of one request
 Parameters = dict[str, Any]
 

@@ -37,6 +37,8 @@ class Ran:
 class Instance:
     """Runs one batch at a time. Not for several threads at once."""
 
+    alive = True  # one in another process may not be
+
     def __init__(self, first: Session, signature: Signature):
         self.signature = signature
         internal = InternalMemory(1) if len(signature.plans) > 1 else None  # which plans share
@@ -83,7 +85,8 @@ class Instance:
             job.started = started
         first = jobs[0]
         if first.session is not None or not size:
-            times = self._alone(first, first.session or self._any)
+            own = first.session
+            times = self._alone(first, own if isinstance(own, Session) else self._any)
         elif len(jobs) == 1 and first.rows == size and _aligned(first.inputs):
             times = self._alone(first, self._sessions[size])
         else:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Protocol
 
 from intaglio.ir import Array
-from intaglio.session import Session
 
 Arrays = dict[str, Array]
+
+
+class State(Protocol):
+    """The state of a sequence: a session of its own, or one in another process."""
+
+    def reset(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Job:
@@ -46,7 +53,7 @@ class Job:
         self.error: BaseException | None = None
         self.future: asyncio.Future[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
-        self.session: Session | None = None  # of a sequence, with its state
+        self.session: State | None = None  # of a sequence
 
     def finish(self, error: BaseException | None = None) -> None:
         """Wake the caller; later calls do nothing."""

@@ -39,7 +39,7 @@ class Metrics:
     def collect(self) -> Iterator[Any]:
         models = self._server.repository.models()
         ready = GaugeMetricFamily("intaglio_ready", "1 while the server is ready")
-        ready.add_metric([], float(self._server.ready))
+        ready.add_metric([], float(self._server.is_ready()))
         yield ready
         refused = CounterMetricFamily(
             "intaglio_http_refused", "Requests refused, by reason", labels=["reason"]
@@ -79,6 +79,14 @@ class Metrics:
                 failed.add_metric([m.name, m.version, reason], n)
         yield failed
         yield waiting
+        if self._server.shadow is not None:
+            copied = CounterMetricFamily(
+                "intaglio_shadow", "Copied requests, by result", labels=["model", "result"]
+            )
+            for name, counts in sorted(self._server.shadow.counts.items()):
+                for result, n in counts.items():
+                    copied.add_metric([name, result], n)
+            yield copied
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

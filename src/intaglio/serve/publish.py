@@ -2,6 +2,9 @@
 
 The file is written below `.incoming/` and synced. One rename makes it a version. A process that is
 killed at any point leaves a repository that loads.
+
+A candidate is a version in a folder `<number>.candidate`, which only servers for candidates load.
+A rollout renames it: to its number, or to `<number>.rejected`.
 """
 
 from __future__ import annotations
@@ -11,21 +14,19 @@ import os
 import secrets
 import shutil
 import time
-import urllib.error
-import urllib.request
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-import msgspec
-
 import intaglio
 from intaglio.errors import BadInput
 from intaglio.files import open_regular
-from intaglio.serve.repository import PACKAGE, version_number
+from intaglio.serve.repository import CANDIDATE, PACKAGE, version_number
+from intaglio.serve.server_client import Declined, ask
 from intaglio.serve.settings import checked_name
 
 INCOMING = ".incoming"
+REJECTED = ".rejected"  # of a version that a rollout took back
 STALE_S = 24 * 3600  # after which a folder that a killed process left is removed
 ATTEMPTS = 100  # versions that others publish at the same time
 CHUNK = 1 << 20
@@ -33,9 +34,17 @@ LOAD_TIMEOUT_S = 300.0
 
 
 def publish(
-    source: str | Path, repository: str | Path, name: str, version: int | None = None
+    source: str | Path,
+    repository: str | Path,
+    name: str,
+    version: int | None = None,
+    *,
+    candidate: bool = False,
 ) -> Path:
-    """Make a package file the newest version of a model, or a given one; its new path."""
+    """Make a package file the newest version of a model, or a given one; its new path.
+
+    A candidate is a version that servers do not load before a rollout has tried it.
+    """
     checked_name(name)
     if version is not None and version_number(str(version)) is None:
         raise BadInput(f"version is {version}; give a number of at least 1, of at most 18 digits")
@@ -52,7 +61,7 @@ def publish(
             with open_regular(source) as file:
                 _copy(file, folder / PACKAGE)
             _sync(folder)
-            return _placed(folder, root / name, version) / PACKAGE
+            return _placed(folder, root / name, version, CANDIDATE * candidate) / PACKAGE
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     except OSError as e:
@@ -67,16 +76,20 @@ def _copy(file: BinaryIO, path: Path) -> None:
         os.fsync(out.fileno())
 
 
-def _placed(folder: Path, model: Path, version: int | None) -> Path:
-    """The version's folder; a rename either makes it whole or not at all."""
+def _placed(folder: Path, model: Path, version: int | None, kind: str) -> Path:
+    """The version's folder; a rename either makes it whole or not at all.
+
+    Numbers of candidates and rejected versions are taken.
+    """
     if not model.is_dir():
         model.mkdir(exist_ok=True)
         _sync(model.parent)
     for _ in range(ATTEMPTS):
-        found = [n for e in os.scandir(model) if (n := version_number(e.name)) is not None]
-        place = model / str(max(found, default=0) + 1 if version is None else version)
+        found = [n for e in os.scandir(model) if (n := _any_number(e.name)) is not None]
+        number = max(found, default=0) + 1 if version is None else version
+        place = model / f"{number}{kind}"
         try:
-            if not place.exists():
+            if number not in found:
                 os.rename(folder, place)
                 _sync(model)
                 return place
@@ -89,6 +102,37 @@ def _placed(folder: Path, model: Path, version: int | None) -> Path:
                 "change: publish a new one"
             )
     raise BadInput(f"others publish versions of '{model.name}' all the time; try again")
+
+
+def _any_number(name: str) -> int | None:
+    """The version in a folder's name, whatever its kind."""
+    stem = name.removesuffix(CANDIDATE).removesuffix(REJECTED)
+    return version_number(stem)
+
+
+def newest_candidate(repository: Path, name: str) -> int | None:
+    """The number of the newest candidate of a model."""
+    checked_name(name)
+    try:
+        names = os.listdir(repository / name)
+    except OSError as e:
+        raise BadInput(
+            f"{repository} has no model '{name}': {e.strerror}; publish a version first"
+        ) from None
+    stems = [n.removesuffix(CANDIDATE) for n in names if n.endswith(CANDIDATE)]
+    return max((n for stem in stems if (n := version_number(stem))), default=None)
+
+
+def decide(repository: Path, name: str, version: int, accepted: bool) -> Path:
+    """Make a candidate a version that all servers load, or one that none does; its new folder."""
+    model = repository / checked_name(name)
+    place = model / f"{version}{'' if accepted else REJECTED}"
+    try:
+        os.rename(model / f"{version}{CANDIDATE}", place)
+        _sync(model)
+    except OSError as e:
+        raise BadInput(f"cannot rename candidate {version} of '{name}': {e.strerror}") from None
+    return place
 
 
 def _sync(folder: Path) -> None:
@@ -109,27 +153,7 @@ def _remove_stale(incoming: Path) -> None:
 
 def request_load(url: str, name: str, token: str | None = None) -> None:
     """Ask a running server to load what was published."""
-    if not url.startswith(("http://", "https://")):
-        raise BadInput(f"the server is '{url}'; give a URL such as http://127.0.0.1:8000")
-    request = urllib.request.Request(
-        f"{url.rstrip('/')}/v2/repository/models/{name}/load", data=b"{}", method="POST"
-    )
-    if token is not None:
-        request.add_header("Authorization", f"Bearer {token}")
     try:
-        with urllib.request.urlopen(request, timeout=LOAD_TIMEOUT_S):
-            return
-    except urllib.error.HTTPError as e:
-        words = _error_words(e.read(4096)) or e.reason
-        raise BadInput(f"the server at {url} does not load '{name}': {words}") from None
-    except (urllib.error.URLError, OSError) as e:
-        reason = getattr(e, "reason", e)
-        raise BadInput(f"the server at {url} does not answer: {reason}") from None
-
-
-def _error_words(body: bytes) -> str:
-    with suppress(msgspec.DecodeError):
-        found = msgspec.json.decode(body)
-        if isinstance(found, dict):
-            return str(found.get("error", ""))
-    return ""
+        ask(url, "POST", f"/v2/repository/models/{name}/load", {}, token, LOAD_TIMEOUT_S)
+    except Declined as e:
+        raise BadInput(f"the server at {url} does not load '{name}': {e}") from None

@@ -20,6 +20,7 @@ from intaglio.serve.served_model import ServedModel
 from intaglio.serve.settings import MODEL_NAME, ModelSettings, checked_name, chosen_versions
 
 PACKAGE = "model.itg"
+CANDIDATE = ".candidate"  # of the folder of a version that only servers for candidates load
 MAX_VERSION_DIGITS = 18
 MAX_MODELS = 4096  # of a repository
 MAX_STAND_INS = 8  # older versions that are tried instead of ones that cannot be loaded
@@ -44,9 +45,9 @@ class Entry:
 class Repository:
     """Models by name. `root` is a folder, or None for models that are given one by one."""
 
-    def __init__(self, root: Path | None, settings: ModelSettings):
+    def __init__(self, root: Path | None, settings: ModelSettings, candidates: bool = False):
         self.root = None if root is None else root.resolve()
-        self._settings = settings
+        self._settings, self._candidates = settings, candidates
         self.entries: dict[str, Entry] = {}
         self._singles: dict[str, Path | Package] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -204,7 +205,8 @@ class Repository:
         folder = self.root / name
         found: dict[int, Path | Package] = {}
         for entry in os.scandir(folder):
-            number = version_number(entry.name)
+            stem = entry.name.removesuffix(CANDIDATE) if self._candidates else entry.name
+            number = version_number(stem)
             if number is not None and (path := self._package(folder / entry.name)):
                 found[number] = path
         return found, self._settings.of_folder(folder)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from intaglio.serve.jobs import State
 from intaglio.serve.refusals import Refused, bad_request
-from intaglio.session import Session
 
 MAX_ID = 128  # characters of a sequence id
 
@@ -16,7 +18,7 @@ MAX_ID = 128  # characters of a sequence id
 class Sequence:
     """A stream of requests, with the session that carries its state."""
 
-    session: Session
+    session: State
     used: float
     running: int = 0
 
@@ -24,9 +26,10 @@ class Sequence:
 class Sequences:
     """All sequences of one version of a model, the longest idle first."""
 
-    def __init__(self, first: Session, limit: int, idle: float):
-        self._first, self._limit, self._idle_s = first, limit, idle
+    def __init__(self, make: Callable[[], State], limit: int, idle: float):
+        self._make, self._limit, self._idle_s = make, limit, idle
         self._known: OrderedDict[str, Sequence] = OrderedDict()
+        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._known)
@@ -41,7 +44,7 @@ class Sequences:
                 raise bad_request(f"sequence {key!r} starts anew while a request of it is running")
             if found is None:
                 self._make_room()
-                found = self._known[key] = Sequence(self._first.clone(), 0.0)
+                found = self._known[key] = Sequence(self._make(), 0.0)
             found.session.reset()
         elif found is None:
             raise bad_request(
@@ -51,6 +54,7 @@ class Sequences:
         found.used = time.monotonic()
         found.running += 1
         self._known.move_to_end(key)
+        self._wait()
         return key, found
 
     def end(self, key: str, sequence: Sequence, last: bool) -> None:
@@ -71,7 +75,19 @@ class Sequences:
             del self._known[key]
             oldest.session.close()
 
+    def _wait(self) -> None:
+        """Look for idle sequences later, without a request."""
+        if self._timer is None and self._known:
+            self._timer = asyncio.get_running_loop().call_later(self._idle_s, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self.sweep()
+        self._wait()
+
     def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         for sequence in self._known.values():
             sequence.session.close()
         self._known.clear()

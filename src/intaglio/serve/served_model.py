@@ -11,12 +11,14 @@ from intaglio.errors import BadInput
 from intaglio.package import Package
 from intaglio.serve.batcher import Batcher
 from intaglio.serve.instance import Instance
+from intaglio.serve.isolated import IsolatedPackage
 from intaglio.serve.jobs import Arrays, Job
 from intaglio.serve.refusals import bad_request
 from intaglio.serve.sequences import Sequences
 from intaglio.serve.settings import ModelSettings
 from intaglio.serve.signature import Signature
 from intaglio.serve.statistics import Statistics
+from intaglio.serve.traces import Traced
 from intaglio.session import Session
 
 PLATFORM = "intaglio_itg"
@@ -27,9 +29,11 @@ DEFAULT_PRIORITY = 128
 class ServedModel:
     """A loaded and warmed version. Requests come in through `infer`."""
 
-    def __init__(self, name: str, version: str, settings: ModelSettings, opened: Opened):
+    def __init__(
+        self, name: str, version: str, settings: ModelSettings, opened: Opened | IsolatedPackage
+    ):
         self.name, self.version, self.settings = name, version, settings
-        self.signature, self.meta = opened.signature, opened.first.meta
+        self.signature = opened.signature
         self.times = opened.times
         self.statistics = Statistics()
         self._first = opened.first
@@ -43,7 +47,7 @@ class ServedModel:
             deadline=settings.deadline_ms * 1e-3,
         )
         self.sequences = (
-            Sequences(self._first, settings.max_sequences, settings.sequence_idle_s)
+            Sequences(opened.first.clone, settings.max_sequences, settings.sequence_idle_s)
             if self.signature.stateful
             else None
         )
@@ -53,17 +57,29 @@ class ServedModel:
         cls, name: str, version: str, source: Path | Package, settings: ModelSettings
     ) -> ServedModel:
         """Open and warm up in another thread; this one keeps serving."""
-        opened = await asyncio.to_thread(Opened, source, settings)
+        opened: Opened | IsolatedPackage
+        if settings.isolate:
+            opened = await asyncio.to_thread(IsolatedPackage, source, settings)
+        else:
+            opened = await asyncio.to_thread(Opened, source, settings)
         return cls(name, version, settings, opened)
+
+    @property
+    def alive(self) -> bool:
+        """Whether all processes that run the model do."""
+        return self.batcher.alive
 
     async def infer(
         self,
         inputs: Arrays,
         parameters: Mapping[str, Any] | None = None,
         gone: Callable[[], bool] | None = None,
+        traced: Traced | None = None,
     ) -> Arrays:
         """The outputs for checked inputs."""
         job = Job(inputs, self._rows(inputs), DEFAULT_PRIORITY, gone)
+        if traced is not None:
+            traced.model, traced.job = self, job
         given = parameters or {}
         if self.sequences is None and "priority" not in given and "timeout" not in given:
             self.batcher.submit(job)

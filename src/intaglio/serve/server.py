@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import signal
 import socket
 import ssl
@@ -22,10 +23,15 @@ from intaglio.serve.refusals import Refused, bad_request
 from intaglio.serve.repository import Repository
 from intaglio.serve.request_log import log
 from intaglio.serve.settings import ServeSettings
+from intaglio.serve.shadow import Shadow
+from intaglio.serve.traces import Traces
 
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "statistics"]
 EXTENSIONS += ["schedule_policy", "sequence"]
 BACKLOG = 1024
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+MAX_REUSED = 32 << 20  # bytes; the most that glibc takes
+KEPT = 64 << 20  # free bytes at the end of the heap
 POLL_S = 0.02  # while connections end
 
 
@@ -35,6 +41,12 @@ class Server:
     def __init__(self, repository: Repository, settings: ServeSettings):
         self.repository, self.settings = repository, settings
         self.metrics = Metrics(self)
+        self.shadow = (
+            None
+            if settings.shadow is None
+            else Shadow(settings.shadow, settings.shadow_percent, settings.token)
+        )
+        self.traces = None if settings.traces is None else Traces(settings.traces)
         self.ready = False
         self.http_port = self.grpc_port = 0
         self._state = ServerState()
@@ -42,22 +54,30 @@ class Server:
         self._grpc: Any = None
         self._stop = asyncio.Event()
 
+    def is_ready(self) -> bool:
+        """Whether models are loaded, none waits for a new process, and the server is not ending."""
+        return self.ready and all(m.alive for m in self.repository.models())
+
     def metadata(self) -> dict[str, Any]:
         """The answer to GET /v2."""
         return {"name": "intaglio", "version": intaglio.__version__, "extensions": EXTENSIONS}
 
     async def control(self, action: str, name: str, parameters: Any = None) -> None:
         """Load or unload a model, where requests may."""
-        if not self.settings.control:
-            raise Refused(
-                403, "models are not loaded or unloaded by requests; start the server with control"
-            )
+        self.require_control()
         if action == "load" and parameters:
             raise bad_request(
                 "a load request takes no parameters here: files and settings come from the "
                 "repository; publish the model first"
             )
         await (self.repository.load(name) if action == "load" else self.repository.unload(name))
+
+    def require_control(self) -> None:
+        """Refuse requests that change what is served, unless the server was started for them."""
+        if not self.settings.control:
+            raise Refused(
+                403, "models are not loaded or unloaded by requests; start the server with control"
+            )
 
     # ---- life ----------------------------------------------------------------------------------
     async def start(self) -> None:
@@ -137,6 +157,10 @@ class Server:
         with suppress(asyncio.TimeoutError):
             left = max(limit - asyncio.get_running_loop().time(), 1.0)
             await asyncio.wait_for(self.repository.close(), left)
+        if self.shadow is not None:
+            self.shadow.close()
+        if self.traces is not None:
+            await asyncio.to_thread(self.traces.close)
         log.info("stopped")
 
 
@@ -171,9 +195,20 @@ def tls_context(settings: ServeSettings) -> ssl.SSLContext | None:
     return context
 
 
+def keep_freed_memory() -> None:
+    """Let malloc reuse the memory of large requests; glibc would return it to the system, which
+    then clears every page anew: a third of the time of a request with a picture."""
+    with suppress(AttributeError, OSError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_THRESHOLD, MAX_REUSED)
+        mallopt(M_TRIM_THRESHOLD, KEPT)
+
+
 def run(repository: Repository, settings: ServeSettings, started: Callable[[Server], None]) -> None:
     """Serve in this thread until a signal."""
     import uvloop
+
+    keep_freed_memory()
 
     async def main() -> None:
         await Server(repository, settings).serve(started)

@@ -25,6 +25,7 @@ class ModelSettings:
 
     versions: str | Sequence[int] = "latest"  # "latest", "latest:N", "all", or their numbers
     instances: int = 1  # runs at the same time
+    isolate: bool = False  # each instance runs in a process of its own
     threads: int = 0  # of one run; 0: one per CPU
     max_queue: int = 256  # requests that may wait
     max_delay_us: int = 0  # time that a request waits for others to join its batch
@@ -89,6 +90,9 @@ class ServeSettings:
     drain_s: float = 0.0  # between "not ready" and the end of listening
     stop_s: float = 15.0  # for requests in flight after that
     log_requests: bool = False
+    traces: str | None = None  # URL that takes OpenTelemetry's traces (OTLP over HTTP)
+    shadow: str | None = None  # URL of a server that gets copies of requests
+    shadow_percent: float = 10.0  # of the requests; a rollout changes it for its model
     model: ModelSettings = field(default_factory=ModelSettings)
 
 

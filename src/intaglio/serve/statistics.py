@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-LATENCY_BUCKETS = (
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
-    10.0,
-)  # fmt: skip
+DECADE = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0)  # a bucket is 26 % wide at most
+LATENCY_BUCKETS = (*(round(m * 10.0**e, 9) for e in range(-4, 1) for m in DECADE), 10.0)
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 STEP_S = 1.0  # of the traffic that the page shows
 STEPS = 60
@@ -27,21 +27,18 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
-    @property
-    def count(self) -> int:
-        return sum(self.counts)
 
-    def quantile(self, share: float) -> float | None:
-        """The value below which `share` of all lie, interpolated within its bucket."""
-        left = share * self.count
-        if not left:
-            return None
-        low = 0.0
-        for high, n in zip(self.bounds, self.counts, strict=False):
-            if n and left <= n:
-                return low + (high - low) * left / n
-            left, low = left - n, high
-        return low
+def quantile(bounds: Sequence[float], counts: Sequence[int], share: float) -> float | None:
+    """The value below which a share of the counted values lie, interpolated within its bucket."""
+    left = share * sum(counts)
+    if not left:
+        return None
+    low = 0.0
+    for high, n in zip(bounds, counts, strict=False):
+        if n and left <= n:
+            return low + (high - low) * left / n
+        left, low = left - n, high
+    return low
 
 
 @dataclass(slots=True)
@@ -86,6 +83,7 @@ class Statistics:
         self.batch_size = Histogram(BATCH_BUCKETS)
         self.refused: dict[str, int] = {}
         self._recent: dict[int, int] = {}  # second -> rows
+        self._before: deque[tuple[int, list[int]]] = deque(maxlen=STEPS)  # latency, by second
 
     def ran(self, rows: int, size: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
         """A batch of `rows` ran in the plan for `size`."""
@@ -110,8 +108,6 @@ class Statistics:
         phases["compute_input"].add(input_ns)
         phases["compute_infer"].add(infer_ns)
         phases["compute_output"].add(output_ns)
-        self.latency.add(total_ns * 1e-9)
-        self.queue.add(queue_ns * 1e-9)
         now = time.time()
         self.last_ms = int(now * 1000)
         second = int(now)
@@ -119,8 +115,11 @@ class Statistics:
             self._recent[second] += rows
         else:
             self._recent[second] = rows
+            self._before.append((second, self.latency.counts.copy()))
             for old in [s for s in self._recent if s < second - STEPS]:
                 del self._recent[old]
+        self.latency.add(total_ns * 1e-9)
+        self.queue.add(queue_ns * 1e-9)
 
     def failed(self, reason: str, total_ns: int = 0) -> None:
         """A request was refused; reasons are few."""
@@ -131,6 +130,15 @@ class Statistics:
         """Inferences in each of the last seconds, the newest last."""
         now = int(time.time())
         return [self._recent.get(now - i, 0) for i in range(STEPS, 0, -1)]
+
+    def recent_latency(self, share: float) -> float | None:
+        """The latency below which a share of the last minute's requests were answered."""
+        oldest = int(time.time()) - STEPS
+        base = next((counts for second, counts in self._before if second >= oldest), None)
+        if base is None:
+            return None
+        counts = [n - b for n, b in zip(self.latency.counts, base, strict=True)]
+        return quantile(self.latency.bounds, counts, share)
 
     def plain(self, name: str, version: str) -> dict[str, object]:
         """Statistics as Triton's statistics extension words them."""
@@ -148,4 +156,5 @@ class Statistics:
             ],
             "memory_usage": [],
             "response_stats": {},
+            "latency": {"seconds": self.latency.bounds, "counts": self.latency.counts},
         }

@@ -13,7 +13,7 @@ from intaglio.errors import BadFile
 from intaglio.targets.chip import ESTIMATE, Chip, Host, Products, Unit
 
 FAMILIES = ("rknpu", "kpu", "sophgo")
-FILES = ("kmodel", "bmodel", "cvimodel")  # model files of vendors that Intaglio writes
+FILES = ("kmodel", "bmodel", "cvimodel", "rkjob")  # files of a chip's commands that Intaglio writes
 UNITS = (
     "conv",
     "depthwise",

@@ -9,11 +9,13 @@ from tests.npu.chips.k210.quantized_cnn import random_cnn
 
 import intaglio
 from intaglio import dtypes, ops
+from intaglio.analysis import vendor_performance
 from intaglio.compiler import Compiled, trace
 from intaglio.errors import BadInput, RunError
 from intaglio.ir import Graph, Type, Value
 from intaglio.npu.chips import sophgo_run
 from intaglio.ops.registry import evaluate
+from intaglio.package.vendor_files import ending_of
 
 CHIPS = ("cv181x", "cv180x", "bm1684x")
 NETWORKS = ("cpu_in_the_middle", "two_readers", "detector")
@@ -104,7 +106,7 @@ def test_a_network_without_npu_layers_is_all_on_the_cpu():
         ("k210", {"npu_code": "chip"}, r"for cv181x, cv180x, bm1684x, .*; the target is k210"),
         ("rk3588", {"npu_code": "chip"}, "the target is rk3588: leave it out"),
         ("cpu", {"npu_code": "chip"}, "is for chips with an NPU, the target is cpu"),
-        ("cv181x", {"npu_code": "vendor"}, "npu_code is 'vendor'; it is one of own, chip"),
+        ("cv181x", {"npu_code": "vendor"}, "npu_code is 'vendor'; it is one of auto, chip, own"),
         ("cv181x", {"npu_code": "chip", "by_layer": True}, "by_layer=True is for programs"),
         ("bm1688", {"npu_code": "chip", "cores": 2}, "cores=2 is for programs"),
     ],
@@ -114,12 +116,40 @@ def test_what_does_not_fit_is_refused(target, options, words):
         intaglio.compile(mixed_networks.cpu_in_the_middle(), target, **options)
 
 
-def test_reports_that_read_our_own_programs_say_so():
-    package = intaglio.compile(mixed_networks.cpu_in_the_middle(), "cv181x", npu_code="chip")
-    with pytest.raises(BadInput, match="from programs of Intaglio's own"):
-        package.performance()
-    with pytest.raises(BadInput, match="no NPU module in Intaglio's own code"):
-        package.memory()
+@pytest.mark.parametrize("chip", ["cv181x", "bm1684x"])
+def test_speed_is_that_of_the_files_and_the_ops_between(chip):
+    package = intaglio.compile(mixed_networks.cpu_in_the_middle(), chip)
+    readers = vendor_performance.READERS
+    files = [readers[ending_of(f)[1:]](f) for f in package.vendor_files().values()]
+    found = package.performance()
+    on_cpu = [r for r in found.layers if r.unit == "CPU" and r.op != "start"]
+    assert len(files) > 1
+    assert on_cpu
+    wanted = sum(f.milliseconds for f in files) + sum(r.microseconds for r in on_cpu) / 1e3
+    assert found.milliseconds == pytest.approx(wanted)
+    modules = {f"npu{i}" for i in range(len(files))}
+    assert {r.module for r in found.layers if r.unit == "NPU"} == modules
+    convs = {r.name for r in found.layers if r.op == "conv"}
+    assert convs
+    assert not any("command" in name for name in convs)  # the network's names
+    assert package.performance(clock=found.clock / 2).milliseconds > found.milliseconds
+    with pytest.raises(BadInput, match=r"core_mask=.* is for programs of Intaglio's own"):
+        package.performance(core_mask="0")
+
+
+def test_memory_is_that_of_the_files():
+    package = intaglio.compile(mixed_networks.cpu_in_the_middle(), "cv181x")
+    report = package.memory()
+    sizes = [m.weights + m.commands for m in report.modules]
+    assert sizes == [len(f) for f in package.vendor_files().values()]
+
+
+def test_files_of_the_chip_are_the_default():
+    graph = mixed_networks.cpu_in_the_middle()
+    assert intaglio.compile(graph, "cv180x").vendor_files()
+    assert not intaglio.compile(graph, "cv180x", by_layer=True).vendor_files()
+    assert not intaglio.compile(graph, "cv180x", npu_code="own").vendor_files()
+    assert not intaglio.compile(graph, "k210").vendor_files()
 
 
 def test_the_recipe_keeps_the_option():

@@ -128,7 +128,8 @@ def _convert(tool: str, arguments: Sequence[str], log: Log) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "compilation.itg"
     precision = "f16" if "f16" in chip.types else None
-    intaglio.compile(module.graph, target=chip.name, precision=precision).save(path)
+    made = intaglio.compile(module.graph, target=chip.name, precision=precision, npu_code="own")
+    made.save(path)
     log.warning(
         f"{tool}: no bmodel in floats is written for {given.target}; {path} is a package of "
         "Intaglio in float16, for `intaglio run`; for a bmodel in INT8 use ufw.cali.cali_model"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,24 @@ from intaglio.files import open_regular
 from intaglio.package import Package
 from intaglio.package.encryption import is_encrypted
 from intaglio.package.format import HEADER, MAGIC
+from intaglio.package.keygen import write_key
 
 KEY_FILE, KEY = "INTAGLIO_KEY_FILE", "INTAGLIO_KEY"  # environment variables
 LEVELS = {1: "weights", 2: "graph", 3: "all"}  # crypt_level
 
 
-def key() -> Any:
-    """The key of encrypted files, from the environment; None if no variable is set."""
+def key(place: Path) -> Any:
+    """The key of an encrypted file: from the environment, else from the file beside it."""
     if path := os.environ.get(KEY_FILE):
         return Path(path)
-    return f"env:{KEY}" if os.environ.get(KEY) else None
+    if os.environ.get(KEY):
+        return f"env:{KEY}"
+    return beside(place) if beside(place).exists() else None
+
+
+def beside(place: Path) -> Path:
+    """The file of the key that `encrypt` makes if it is given none."""
+    return place.with_name(f"{place.name}.key")
 
 
 def read(path: Any) -> Package:
@@ -47,7 +56,7 @@ def read(path: Any) -> Package:
     if head[:4] != MAGIC:
         raise BadFile(f"'{path}' is no .rknn file of this tool; export_rknn writes one")
     sealed = is_encrypted(np.frombuffer(head, np.uint8))
-    return Package.load(path, key=key() if sealed else None)
+    return Package.load(path, key=key(path) if sealed else None)
 
 
 def write(package: Package, path: Any, config: Config) -> Path:
@@ -64,21 +73,25 @@ def write(package: Package, path: Any, config: Config) -> Path:
     return place
 
 
-def encrypt(input_model: Any, output_model: Any, crypt_level: Any) -> Path:
-    """Encrypt a file that `export_rknn` wrote."""
+def encrypt(
+    input_model: Any, output_model: Any, crypt_level: Any, warn: Callable[[str], None]
+) -> Path:
+    """Encrypt a file that `export_rknn` wrote, with the user's key or a new one beside it."""
     if isinstance(crypt_level, bool) or crypt_level not in LEVELS:
         raise BadInput(
             f"crypt_level is {crypt_level!r}; 1 encrypts weights, 2 also the graph, 3 everything"
         )
-    source = key()
-    if source is None:
-        raise BadInput(
-            f"no key is given; encryption needs one that you keep: make it with `intaglio keygen "
-            f"model.key` and set {KEY_FILE}=model.key, also where the model is loaded"
-        )
     package = read(input_model)
     name = Path(input_model)
     place = Path(output_model) if output_model else name.with_suffix(f".crypt{name.suffix}")
+    source = key(place)
+    if source is None:
+        source = beside(place)
+        write_key(source)
+        warn(
+            f"no key is given; a new one is in '{source}'; keep it apart from the model, and set "
+            f"{KEY_FILE} to its path where the model is loaded"
+        )
     package.save(place, encrypt=LEVELS[crypt_level], key=source)
     return place
 

@@ -184,10 +184,10 @@ class RKNN(Converter):
     ) -> int:
         """Encrypt a file that `export_rknn` wrote.
 
-        Deviation: AES-256 with a key of yours, from INTAGLIO_KEY_FILE or INTAGLIO_KEY; the key is
-        needed to load the file.
+        Deviation: AES-256 with a key of yours, from INTAGLIO_KEY_FILE or INTAGLIO_KEY, else a new
+        one in FILE.key beside the file; the key is needed to load the file.
         """
-        place = model_file.encrypt(input_model, output_model, crypt_level)
+        place = model_file.encrypt(input_model, output_model, crypt_level, self.log.warning)
         self.log.info(f"wrote {place}")
         return 0
 

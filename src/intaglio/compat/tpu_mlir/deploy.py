@@ -230,10 +230,10 @@ def _describe(made: ChipFile, given: argparse.Namespace, log: Log) -> None:
 def _save_package(graph: Graph, given: argparse.Namespace, chip: Chip, log: Log) -> None:
     """A package for the chip, whose other layers run on its CPU."""
     keywords: dict[str, Any] = {"target": chip.name}
-    if given.quantize not in FLOATS:
-        keywords["npu_code"] = "chip"
-    elif given.quantize != "F32" and FLOATS[given.quantize] in chip.types:
-        keywords["precision"] = FLOATS[given.quantize]
+    keywords["npu_code"] = "own" if given.quantize in FLOATS else "chip"
+    precision = FLOATS.get(given.quantize)
+    if precision in chip.types and given.quantize != "F32":
+        keywords["precision"] = precision
     package = intaglio.compile(graph, **keywords)
     package.save(given.model)
     log.info(f"{given.model}: a package of Intaglio for {chip.name}; `intaglio run` runs it")

@@ -35,10 +35,11 @@ class Board:
     name: str
     title: str
     kind: str  # linux or bare
-    form: str  # plain, dsp or helium
+    form: str  # of the kernels: one of FORMS
     soft_float: bool
     pointer_bytes: int
-    prefix: str  # of the compiler's name
+    prefix: str  # of the names of compiler and tools
+    compiler: str  # PREFIXgcc unless the file names another
     flags: str
     libraries: str
     compiler_packages: str  # of Debian
@@ -123,6 +124,9 @@ def _board(path: Path, data: dict[str, Any]) -> Board:
         soft_float=bool(data.get("soft_float", False)),
         pointer_bytes=head.whole("pointer_bytes", 4, 8),
         prefix=compiler.text("prefix"),
+        compiler=compiler.text("command")
+        if "command" in compiler.data
+        else f"{compiler.text('prefix')}gcc",
         flags=compiler.text("flags"),
         libraries=compiler.text("libraries"),
         compiler_packages=compiler.text("packages"),

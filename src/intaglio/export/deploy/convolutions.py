@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intaglio.export.deploy.packing import pack_dense, pack_rows, unfolded_bytes
+from intaglio.export.deploy.packing import COLUMN_UNIT, pack_dense, pack_rows, unfolded_bytes
 from intaglio.ir import Array
 from intaglio.plan import Step, Tensor
 
@@ -117,7 +117,8 @@ class Convolution:
         if self.is_dense:
             return 0
         direct = self.form != "dsp" and not f["x_flip"] and f["kh"] == f["kw"] == f["groups"] == 1
-        direct = direct and not (any(self.step.attrs["pad"]))
+        direct = direct and not any(self.step.attrs["pad"])
+        direct = direct and self.products % COLUMN_UNIT[self.form] == 0
         return 0 if direct else unfolded_bytes(self.products, f["n"] * f["oh"] * f["ow"], self.form)
 
     def bias(self) -> Array:

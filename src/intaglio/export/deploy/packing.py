@@ -1,4 +1,4 @@
-"""Orders of weights that the three forms of the kernels multiply fastest."""
+"""Orders of weights that the forms of the kernels multiply fastest."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 
 from intaglio.ir import Array
 
-FORMS = ("plain", "dsp", "helium")
+FORMS = ("plain", "dsp", "helium", "neon")
 DSP_ORDER = (0, 2, 1, 3)  # SXTB16 makes the pairs 0 1 and 2 3 of four bytes in this order
-COLUMN_BYTES = {"plain": 1, "dsp": 2, "helium": 1}
-COLUMN_UNIT = {"plain": 1, "dsp": 4, "helium": 1}
-COLUMNS = {"plain": 2, "dsp": 2, "helium": 1}  # windows that are unfolded at a time
+COLUMN_BYTES = {"plain": 1, "dsp": 2, "helium": 1, "neon": 1}
+COLUMN_UNIT = {"plain": 1, "dsp": 4, "helium": 1, "neon": 4}
+COLUMNS = {"plain": 2, "dsp": 2, "helium": 1, "neon": 4}  # windows that are unfolded at a time
 
 
 def pack_rows(rows: Array, form: str) -> Array:
@@ -19,6 +19,8 @@ def pack_rows(rows: Array, form: str) -> Array:
         return _interleaved_pairs(rows)
     if form == "helium":
         return _interleaved_fours(rows)
+    if form == "neon":
+        return _interleaved_eights(rows)
     return rows.reshape(-1)
 
 
@@ -45,6 +47,15 @@ def _interleaved_pairs(rows: Array) -> Array:
     ordered = padded.reshape(m, fours, 4)[:, :, DSP_ORDER]
     pairs = ordered[: m // 2 * 2].reshape(m // 2, 2, fours, 4).transpose(0, 2, 1, 3)
     return np.concatenate([pairs.reshape(-1), ordered[m // 2 * 2 :].reshape(-1)])
+
+
+def _interleaved_eights(rows: Array) -> Array:
+    m, k = rows.shape
+    fours, whole = -(-k // 4), m // 8 * 8
+    padded = np.zeros((m, fours * 4), rows.dtype)
+    padded[:, :k] = rows
+    eights = padded[:whole].reshape(m // 8, 8, fours, 4).transpose(0, 2, 1, 3)
+    return np.concatenate([eights.reshape(-1), padded[whole:].reshape(-1)])
 
 
 def _interleaved_fours(rows: Array) -> Array:

@@ -10,6 +10,7 @@ import intaglio
 from intaglio.export.deploy import sources
 from intaglio.export.deploy.board import Board
 from intaglio.export.deploy.calls import C_TYPES, Printer, comment
+from intaglio.export.deploy.packing import FORMS
 from intaglio.export.deploy.sizes import Sizes
 from intaglio.ir import Array
 from intaglio.plan import Plan
@@ -66,7 +67,8 @@ def project_files(c: Contents) -> dict[str, bytes]:
             name, data, placement.weights_section, writable
         ).encode()
     kernels = [f"itg_{k}.c" for k in sorted(c.printer.kernels)]
-    for file in (*kernels, *(p.name for p in KERNELS.glob("*.h"))):
+    others = {f"itg_{form}.h" for form in FORMS} - {f"itg_{c.board.form}.h"}
+    for file in (*kernels, *sorted({p.name for p in KERNELS.glob("*.h")} - others)):
         found[f"itg/{file}"] = (KERNELS / file).read_bytes()
     return found | _templates(c, kernels)
 
@@ -95,7 +97,7 @@ def _words(c: Contents, kernels: list[str]) -> dict[str, str]:
     weights = [] if c.from_file else [f"{name}_weights.c"]
     library = [f"{name}.c", *weights, *(f"itg/{k}" for k in kernels)]
     run = ["main.c", "board.c", "vectors.c", *([] if board.is_linux else ["start.c"])]
-    forms = {"plain": [], "dsp": ["ITG_FORM_DSP"], "helium": ["ITG_FORM_HELIUM"]}[board.form]
+    forms = [] if board.form == "plain" else [f"ITG_FORM_{board.form.upper()}"]
     defines = [*forms, *(["ITG_SOFT_FLOAT"] if board.soft_float else [])]
     paths = [f"in{i}.bin" for i in range(ins)] + [f"out{i}.bin" for i in range(outs)]
     section = c.placement.weights_section
@@ -110,6 +112,7 @@ def _words(c: Contents, kernels: list[str]) -> dict[str, str]:
         "TITLE": board.title,
         "SYSTEM": "Linux" if board.is_linux else "Generic",
         "PREFIX": board.prefix,
+        "COMPILER": board.compiler,
         "FLAGS": board.flags,
         "OPTIMISE": "-Os" if c.small else OPTIMISE[board.kind],
         "COMPILER_PACKAGES": board.compiler_packages,
@@ -162,7 +165,7 @@ def _link(board: Board, name: str) -> str:
 def _run_command(c: Contents) -> str:
     program = f"$(BUILD)/{c.name}_run"
     if c.board.is_linux:
-        return f"{c.board.qemu} {program} $(RUN)"
+        return " ".join(filter(None, (c.board.qemu, c.board.qemu_arguments, program, "$(RUN)")))
     each = f"$(foreach word,{program} $(RUN),$(comma)arg=$(word))"
     words = f"$(subst $(space),$(empty),{each})"
     return (

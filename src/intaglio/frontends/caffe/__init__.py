@@ -45,11 +45,15 @@ def load_caffe(model: str | Path, options: ImportOptions = NO_OPTIONS) -> Graph:
     given = _inputs(described, layers, options)
     known = dict(given)
     layers = _behind_inputs(layers, given)
+    tops, writers = {t for one in layers for t in one.tops}, dict[str, str]()
     for one in layers:
         one.blobs = blobs.get(one.name, [])
         for top, v in zip(one.tops, _build(one, known), strict=True):
             v.name = v.name or (one.name if top in given else top)
-            known[top] = v
+            before = known.get(top)
+            if before is not None and before is not v and before.name == v.name == top:
+                before.name = "" if writers[top] in tops else writers[top]  # written in place
+            known[top], writers[top] = v, one.name
     read = {b for one in layers for b in one.bottoms}
     last = dict.fromkeys(t for one in layers for t in one.tops)
     ends = [t for t in last if t not in read or _last_is_in_place(layers, t)]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -13,13 +16,18 @@ from intaglio.errors import BadInput, option
 from intaglio.ir import Graph, Node, constant
 from intaglio.npu.chips.bm1684x import bmodel, cut
 from intaglio.npu.chips.bm1684x import compile as bm1684x
+from intaglio.npu.chips.bm1684x.commands import Command
 from intaglio.npu.chips.bm1684x.variants import VARIANTS
 from intaglio.npu.chips.cv18xx import compile as cv18xx
 from intaglio.npu.chips.cv18xx import limits, lower
 from intaglio.npu.chips.cv18xx.commands import CHIPS
+from intaglio.npu.chips.cv18xx.commands import Command as CvCommand
 from intaglio.npu.chips.sophgo_run import numbers_of, sophgo_run
 from intaglio.npu.lowering.target import npu_target
+from intaglio.npu.metadata import describe
 from intaglio.ops.control import body_macs
+from intaglio.passes.partition import report
+from intaglio.passes.partition_report import Partition
 from intaglio.targets import Target
 from intaglio.targets.chip import Chip
 
@@ -31,6 +39,12 @@ class ChipFile:
     name: str
     data: bytes
     graph: Graph
+    about: dict[str, Any]  # layers and memory, as of programs of our own instruction set
+
+
+def has_files(chip: Chip) -> bool:
+    """Whether packages for a chip may hold files of it; a chip with other figures has none."""
+    return chip.name in (*CHIPS, *VARIANTS) and chip.name != "sg2260"
 
 
 def target_of(given: Target) -> Target:
@@ -50,10 +64,14 @@ def computes_floats(chip: Chip, precision: str) -> bool:
     return chip.name in VARIANTS and precision in ("f16", "bf16")
 
 
-def lower_floats(graph: Graph, target: Target, precision: str) -> None:
-    """Turn all layers that the chip computes in floats into one `npu.program`."""
+def lower_floats(graph: Graph, target: Target, precision: str) -> Partition:
+    """Turn all layers that the chip computes in floats into one `npu.program`; what is where."""
     assert target.chip is not None
-    cut.lower(graph, npu_target(target.chip, target.isa, also=cut.why_not), precision)
+    to = npu_target(target.chip, target.isa, also=cut.why_not)
+    lowered = cut.lower(graph, to, precision)
+    after = [node for node, _ in lowered.after]
+    stages = {0: lowered.before, 1: list(lowered.graph.nodes()), 2: after}
+    return report(to, {i: nodes for i, nodes in stages.items() if nodes}, dict(lowered.after))
 
 
 def compile_programs(graph: Graph, chip: Chip) -> list[ChipFile]:
@@ -86,7 +104,17 @@ def _file(body: Graph, chip: Chip, name: str) -> ChipFile:
         # one runtime holds the files of all packages, and knows them by name
         made.model.nets[0].name = f"{name}_{hashlib.sha256(made.data).hexdigest()[:16]}"
         made.data = bmodel.write(made.model)
-    return ChipFile(name, made.data, made.graph)
+    program = made.schedule if isinstance(made, cv18xx.Compiled) else made.program
+    about = describe(program) | {"commands": _layers(made.commands)}
+    about["memory"]["commands"] = len(made.data) - about["memory"]["weights"]  # of the chip
+    return ChipFile(name, made.data, made.graph, about)
+
+
+def _layers(commands: Sequence[Command | CvCommand]) -> dict[str, list[list[int]]]:
+    """The layer of every command, by engine: runs of [layer, count]. Files do not hold them."""
+    engines = sorted({c.engine for c in commands})
+    each = {e: [c.layer for c in commands if c.engine == e] for e in engines}
+    return {e: [[k, len(list(run))] for k, run in groupby(found)] for e, found in each.items()}
 
 
 def _replace(graph: Graph, old: Node, data: bytes, chip: Chip) -> None:

@@ -7,6 +7,7 @@ ops that make or read it: real values stay the same.
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,9 +36,10 @@ ZEROS = {
 
 
 def shifted(graph: Graph, chosen: Set[Value], dtype: str) -> Graph:
-    """The same network with the chosen maps, none of them an input, stored as `dtype`."""
+    """The same network with the chosen maps stored as `dtype`."""
     offset = {"u8": 128, "i8": -128}[dtype]
-    new: dict[Value, Value] = {v: Value(v.type, v.name) for v in graph.inputs}
+    types = {v: replace(v.type, dtype=dtype) if v in chosen else v.type for v in graph.inputs}
+    new: dict[Value, Value] = {v: Value(kind, v.name) for v, kind in types.items()}
     for node in graph.nodes():
         given = [None if v is None else new.get(v, v) for v in node.inputs]
         attrs, table = _attributes(node, chosen, offset, dtype)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 ALTERNATES = 0.25  # of a layer's time: if both kinds of engine take more, they wait for each other
 COMPUTE, BANDWIDTH, LAUNCH, DEPENDENCY, CPU = "compute", "bandwidth", "launch", "dependency", "CPU"
@@ -34,6 +35,7 @@ class LayerText:
     dtype: str = "i8"
     inputs: str = ""
     output: str = ""
+    module: str = ""  # of a package with several; empty: the only one
 
 
 @dataclass(slots=True)
@@ -105,6 +107,62 @@ def _bound(parts: dict[str, float]) -> str:
     if min(parts[COMPUTE], parts[BANDWIDTH]) > ALTERNATES * whole:
         return DEPENDENCY
     return max(parts, key=lambda k: parts[k])
+
+
+@dataclass(slots=True)
+class KnownLayers:
+    """The layers of a file, which a package keeps beside it: files do not name them."""
+
+    layers: list[LayerText]
+    runs: dict[str, list[list[int]]]  # by engine: [layer, number of commands]
+
+    def give(self, commands: Iterable[HasLayer]) -> None:
+        """Give each command its layer; a command after the known ones belongs to the last."""
+        each = {e: [k for k, n in runs for _ in range(n)] for e, runs in self.runs.items()}
+        left = {e: iter(known) for e, known in each.items()}
+        for c in commands:
+            last = (each.get(c.engine) or [0])[-1]
+            layer = next(left.get(c.engine, iter(())), last)
+            c.layer = min(max(layer, 0), len(self.layers) - 1)
+
+
+class HasLayer(Protocol):
+    """A command of an engine."""
+
+    engine: str
+    layer: int
+
+
+def in_a_row(parts: Sequence[Timed]) -> Timed:
+    """Timelines one after the other: each begins when the one before it has ended."""
+    layers = [text for part in parts for text in part.layers]
+    steps: list[Step] = []
+    last, row = -1, 0  # the step that the next timeline waits for, and its first layer
+    for part in parts:
+        first = len(steps)
+        for s in part.steps:
+            waits = s.waits + first if s.waits >= 0 else last
+            also = tuple(k + first for k in s.also)
+            steps.append(replace(s, layer=s.layer + row, waits=waits, also=also))
+        row += len(part.layers)
+        if part.steps:
+            last = part.end.index(max(part.end)) + first
+    notes = list(dict.fromkeys(note for part in parts for note in part.notes))
+    figures = max(parts, key=lambda part: part.clock)
+    cores = max(part.cores for part in parts)
+    return Timed(steps, layers, figures.source, figures.clock, figures.ddr, notes, cores)
+
+
+def described(layers: Sequence[dict[str, Any]]) -> list[LayerText]:
+    """The texts of layers as `npu.metadata.describe` has them."""
+    found = []
+    for layer in layers:
+        shapes = ",".join("x".join(map(str, s)) for s in layer["inputs"])
+        if "kernel" in layer:
+            shapes += " w" + "x".join(map(str, layer["kernel"]))
+        output = "x".join(map(str, layer["output"]))
+        found.append(LayerText(layer["op"], layer["name"], layer["dtype"], shapes, output))
+    return found
 
 
 def numbered_waits(

@@ -84,7 +84,7 @@ def _grain(scheme: TensorScheme) -> dict[str, Any]:
 
 
 def _stored(v: Value, scheme: TensorScheme) -> Value:
-    of = v.producer.origin if v.producer else ""  # reports name the layer
+    of = (v.producer.origin or v.name) if v.producer else ""  # reports name the layer
     result: Value = ops.quantize_linear(
         v, *_parameters(scheme), dtype=scheme.dtype, origin=of, **_grain(scheme)
     )

@@ -102,7 +102,7 @@ DYNAMIC = ("matmul", "gemm", "lstm", "gru")
 
 # ---- the target ----------------------------------------------------------------------------------
 VNNI, BF16_PRODUCTS, VBMI = map(bits_of, ("avx512-vnni", "avx512-bf16", "avx512-vbmi"))
-NEON = bits_of("neon")
+NEON = bits_of("neon") | bits_of("armv7")
 
 
 def target(isa: str | int | None = None, precision: str = "f32") -> Target:

@@ -124,16 +124,55 @@ def test_reshapes_and_transposes_become_permutations(seed):
     assert other is not made
 
 
-def test_a_mask_of_each_query_is_refused():
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("shared", [1, 2])
+@pytest.mark.parametrize("mask", transformers.MASKS)
+def test_attention_with_masks_of_each_query_and_shared_heads(mask, shared, parts, monkeypatch):
+    """Causal masks, computed ones, and heads that share keys and values."""
+    if parts > 1:
+        most = "intaglio.npu.chips.bm1684x.float_conversions.MOST_SCORES"
+        monkeypatch.setattr(most, 48 // parts)
+    graph = transformers.masked_attention(mask, shared)
+    made = compile_bmodel(graph, CHIP, dtype="f32")
+    assert not made.lowered.before
+    feeds = transformers.masked_feeds(graph, np.random.default_rng(0))
+    ports = {p.name: feeds[p.name].reshape(p.shape) for p in made.lowered.inputs}
+    assert equal_in_simulator(made, ports)
+    (found,) = intaglio.interpret(made.graph, ports).values()
+    (expected,) = intaglio.interpret(graph, feeds).values()
+    assert np.abs(found.ravel() - expected.ravel()).max() < 1e-5
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+def test_a_table_of_floats_is_a_sum_of_tables_of_bytes(dtype):
+    graph = transformers.table_of_floats(dtype)
+    made = compile_bmodel(graph, CHIP, dtype="f32")
+    assert {n.op for n, _ in made.lowered.after} <= {"reshape"}
+    feeds = transformers.feeds_of(made.lowered, np.random.default_rng(0))
+    assert equal_in_simulator(made, feeds)
+    (found,) = intaglio.interpret(made.graph, feeds).values()
+    (expected,) = intaglio.interpret(graph, {"x": feeds[made.lowered.inputs[0].name]}).values()
+    assert np.abs(np.sort(found.ravel()) - np.sort(expected.ravel())).max() < 1e-6
+
+
+def test_a_causal_transformer_is_one_file():
     net = transformers.Transformer(0, 8, 16, 2)
     x = Value(Type("f32", (1, 8, 16)), "x")
     later = constant(np.triu(np.full((1, 1, 8, 8), -1e4, np.float32), 1))
     y = net.linear(net.attention(net.norm(x), later), 16)
     rng = np.random.default_rng(0)
     some = [{"x": rng.standard_normal(x.shape).astype(np.float32)} for _ in range(4)]
-    graph = intaglio.quantize(Graph([x], [y], ["y"]), some, target="bm1684x")
-    with pytest.raises(Unsupported, match=r"attention\): its mask is .* equal for all queries"):
-        compile_bmodel(graph, CHIP)
+    made = compile_bmodel(intaglio.quantize(Graph([x], [y], ["y"]), some, target="bm1684x"), CHIP)
+    assert {n.op for n, _ in made.lowered.after} <= {"reshape"}
+    assert equal_in_simulator(made, transformers.feeds_of(made.lowered, rng))
+
+
+def test_a_mask_that_does_not_fit_is_refused_by_name():
+    q, k, v = (Value(Type("f32", (2, 2, 4, 4)), name) for name in "qkv")
+    mask = Value(Type("f32", (1, 1, 4, 4)), "mask")
+    y = ops.attention(q, k, v, mask, scale=1.0, softcap=0.0)
+    with pytest.raises(Unsupported, match=r"attention\): its mask is .* of each sample"):
+        compile_bmodel(Graph([q, k, v, mask], [y], ["y"]), CHIP, dtype="f32")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from tests.npu.chips.k210.quantized_cnn import Cnn
 
 import intaglio
 from intaglio import dtypes, ops
@@ -175,6 +176,49 @@ def text(tokens: int = 20, width: int = 64, heads: int = 2, depth: int = 2) -> G
         y = net.norm(ops.add(y, net.attention(y, away)))
         y = net.norm(ops.add(y, net.mlp(y)))
     return Graph([ids, mask], [y], ["features"])
+
+
+def table_of_floats(dtype: str) -> Graph:
+    """A table from bytes to floats between a convolution and a softmax over channels."""
+    net = Cnn(3, (1, 5, 9, 11), dtype)
+    table = np.random.default_rng(0).standard_normal(256).astype(np.float32)
+    y = ops.lookup(net.conv(net.input, 70), constant(table))
+    return Graph([net.input], [ops.softmax(y, axis=1)], ["y"])
+
+
+MASKS = ("none", "causal", "bool", "given", "each head")
+
+
+def masked_attention(mask: str, shared: int, heads: int = 4, t: int = 6, s: int = 8) -> Graph:
+    """Attention in floats, whose mask differs from query to query; `shared` heads have one key."""
+    each = (("q", heads, t), ("k", heads // shared, s), ("v", heads // shared, s))
+    q, k, v = (Value(Type("f32", (1, n, rows, 5)), name) for name, n, rows in each)
+    later = _later(t, s)
+    given = []
+    if mask in ("given", "each head"):
+        given = [Value(Type("f32", (1, heads if mask == "each head" else 1, t, s)), "mask")]
+    known = {
+        "none": [],
+        "causal": [constant(np.where(later, -np.inf, 0).astype(np.float32))],
+        "bool": [constant(~later)],
+    }
+    y = ops.attention(q, k, v, *known.get(mask, given), scale=0.4, softcap=0.0)
+    return Graph([q, k, v, *given], [y], ["y"])
+
+
+def masked_feeds(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Inputs of `masked_attention`."""
+    feeds = {x.name: rng.standard_normal(x.shape).astype(np.float32) for x in graph.inputs}
+    if "mask" in feeds:
+        shape = feeds["mask"].shape
+        feeds["mask"] = np.broadcast_to(np.where(_later(*shape[2:]), -1e4, 0), shape)
+        feeds["mask"] = feeds["mask"].astype(np.float32)
+    return feeds
+
+
+def _later(t: int, s: int) -> np.ndarray:
+    """The keys after each query."""
+    return np.triu(np.ones((t, s), bool), s - t + 1)
 
 
 def int8_attention(seed: int, tokens: int = 33, width: int = 64, heads: int = 2) -> Graph:

@@ -18,14 +18,15 @@ from tests.npu.chips.cv18xx.padded_means import random_padded_mean
 from tests.npu.chips.cv18xx.paired_layers import random_product
 from tests.npu.chips.cv18xx.quantized_layers import Layers, random_layer, random_network
 from tests.npu.chips.cv18xx.unsigned_layers import random_unsigned
+from tests.npu.chips.cv18xx.unusual_scales import random_scales
 from tests.npu.chips.cv18xx.upsampling_layers import random_upsampling
 from tests.npu.chips.k210.mobilenets import mobilenet_v2
 
 import intaglio
-from intaglio import dtypes, ops
+from intaglio import dtypes, ops, targets
 from intaglio.cli import cli
 from intaglio.errors import BadInput, Unsupported
-from intaglio.ir import Graph, Type, Value
+from intaglio.ir import Graph, Type, Value, constant
 from intaglio.npu.chips.cv18xx import arithmetic, cvimodel, product
 from intaglio.npu.chips.cv18xx.commands import Command, decode
 from intaglio.npu.chips.cv18xx.compile import compile_cvimodel
@@ -238,9 +239,51 @@ def test_ops_among_convolutions_are_named():
         compile_cvimodel(net.graph(net.conv(turned, 8)), "cv181x")
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_negative_scales_and_scales_above_1(seed):
+    graph = random_scales(seed)
+    made = compile_cvimodel(graph, "cv181x")
+    assert not made.lowered.after
+    feeds = feeds_of(made, seed)
+    (expected,) = intaglio.interpret(made.graph, feeds).values()
+    (found,) = Machine(cvimodel.read(made.data)).run(feeds).values()
+    np.testing.assert_array_equal(found, expected)
+    if not seed % 2:  # one layer: at most two units from the integers of the network
+        (wanted,) = intaglio.interpret(
+            graph, {graph.inputs[0].name: feeds[made.lowered.inputs[0].name]}
+        ).values()
+        wanted = wanted.astype(np.int64) - (128 if wanted.dtype == np.uint8 else 0)
+        assert np.abs(wanted - expected.astype(np.int64)).max() <= 2
+
+
+def test_a_scale_above_2_is_named():
+    graph = random_scales(1)
+    (first, _) = [n for n in graph.nodes() if n.op == "qlinear_conv"]
+    graph.set_input(first, 4, constant(first.inputs[4].data * np.float32(40)))
+    with pytest.raises(Unsupported, match="sums are multiplied by less than 1"):
+        compile_cvimodel(graph, "cv181x")
+
+
+def test_a_sum_with_a_constant_is_named():
+    net = Layers(0, (1, 8, 9, 11), "i8")
+    given = constant(np.arange(8, dtype=np.int8).reshape(1, 8, 1, 1))
+    net.of(given)
+    y = net.conv(net.add(net.conv(net.input, 8), given), 8)
+    with pytest.raises(Unsupported, match=r"one operand is a constant.*NAME.itg"):
+        compile_cvimodel(net.graph(y), "cv181x")
+
+
+def test_maps_beyond_a_commands_fields_stay_on_the_cpu():
+    x = Value(Type("i8", (1, 4420, 4, 1)), "x")
+    find = targets.find("cv181x")
+    assert "channels is 4420; lut does at most 4095" in str(
+        find.why_not(ops.lookup(x, constant(np.zeros(256, np.int8))).producer)
+    )
+
+
 def test_floats_have_no_layers():
     x = Value(Type("f32", (1, 4)), "x")
-    with pytest.raises(Unsupported, match="no layer runs on the TPU"):
+    with pytest.raises(Unsupported, match=r"computes in floats; .* quantise it first"):
         compile_cvimodel(Graph([x], [ops.relu(x)], ["y"]), "cv181x")
 
 

@@ -18,6 +18,7 @@ class Cnn:
         self.input = Value(Type(dtype, shape), "x")
         self.dtype = dtype
         self.quant: dict[Value, tuple[Value, Value]] = {}
+        self.weight_zero: int | None = None  # of weights of u8; None: they are i8
         self.of(self.input)
 
     def of(self, v: Value) -> tuple[Value, Value]:
@@ -37,7 +38,11 @@ class Cnn:
     ) -> Value:
         groups = outputs if depthwise else groups
         deep = x.shape[1] // groups
-        w = self.rng.integers(-127, 128, (outputs, deep, kernel, kernel)).astype(np.int8)
+        shape = (outputs, deep, kernel, kernel)
+        if self.weight_zero is None:
+            w, zero = self.rng.integers(-127, 128, shape).astype(np.int8), np.int8(0)
+        else:  # as files of TFLite from before int8
+            w, zero = self.rng.integers(0, 256, shape).astype(np.uint8), np.uint8(self.weight_zero)
         spread = 1 / (73 * np.sqrt(w[0].size) * self.rng.uniform(0.5, 2, outputs))
         y = self._out()
         made = ops.qlinear_conv(
@@ -45,7 +50,7 @@ class Cnn:
             *self.of(x),
             constant(w),
             constant(spread.astype(np.float32)),
-            constant(np.zeros(outputs, np.int8)),
+            constant(np.full(outputs, zero)),
             *y,
             constant(self.rng.integers(-3000, 3000, outputs).astype(np.int32)),
             stride=(stride, stride),
@@ -188,3 +193,22 @@ def upsampling(seed: int) -> Graph:
     net.quant[joined] = net.of(grown)
     more = net.upsample(joined)
     return net.graph(net.conv(more, 5), more) if seed % 3 == 0 else net.graph(net.conv(more, 5))
+
+
+def byte_weights(zero: int) -> Graph:
+    """Weights of u8 with a zero point: dense, in groups, depthwise, and a linear layer."""
+    net = Cnn(zero, (1, 3, 16, 16), "u8")
+    net.weight_zero = zero
+    x = net.conv(net.input, 8, 3, 2, pad=(0, 0, 1, 1))
+    x = net.conv(net.conv(x, 8, 3, depthwise=True), 12, 3, groups=4)
+    x = net.conv(net.conv(x, 12, 3, 2, depthwise=True, pad=(0, 0, 1, 1)), 6, 1)
+    flat = ops.reshape(x, shape=(1, x.type.size, 1, 1))
+    net.quant[flat] = net.of(x)
+    return net.graph(net.conv(flat, 10, 1, pad=(0, 0, 0, 0)))
+
+
+def wide_expansion() -> Graph:
+    """An expansion and a depthwise layer with TensorFlow's padding, too large for the KPU's RAM."""
+    net = Cnn(0, (1, 16, 112, 112))
+    x = net.conv(net.conv(net.input, 96, 1), 96, 3, 2, depthwise=True, pad=(0, 0, 1, 1))
+    return net.graph(net.conv(x, 24, 1))

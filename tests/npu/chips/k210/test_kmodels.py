@@ -9,12 +9,14 @@ import pytest
 from tests.npu.chips.k210.mobilenets import mobilenet_v1, mobilenet_v2
 from tests.npu.chips.k210.quantized_cnn import (
     Cnn,
+    byte_weights,
     grouped,
     joined_outputs,
     large_linear,
     odd_sizes,
     random_cnn,
     upsampling,
+    wide_expansion,
 )
 
 import intaglio
@@ -145,6 +147,16 @@ def test_strides_over_odd_sizes(seed):
 def test_upsampling(seed):
     graph = upsampling(seed)
     close_to_neutral(graph, check(graph))
+
+
+@pytest.mark.parametrize("zero", [0, 90, 121, 128, 255])
+def test_weights_of_bytes_with_a_zero_point(zero):
+    graph = byte_weights(zero)
+    close_to_neutral(graph, check(graph))
+
+
+def test_an_expansion_and_all_depthwise_layers_after_it_are_computed_in_parts():
+    check(wide_expansion())
 
 
 def streams():

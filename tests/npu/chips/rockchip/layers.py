@@ -5,7 +5,7 @@ import numpy as np
 from intaglio.npu.chips.rockchip import packing, scaling
 from intaglio.npu.chips.rockchip.convolution import encode
 from intaglio.npu.chips.rockchip.geometry import ATOM, entry_channels, round_up
-from intaglio.npu.chips.rockchip.simulate import Machine, placed
+from intaglio.npu.chips.rockchip.native_machine import Machine, placed
 
 
 def block(values, surface=0):
@@ -31,7 +31,7 @@ def run(conv, data, weights, zeros, bias, multipliers, added=None):
         "channels": packing.channels(
             bias, zeros, multipliers, round_up(conv.outputs, conv.out_block)
         ),
-        "output": bytes(round_up(conv.outputs, ATOM) * surface),
+        "output": bytes(round_up(conv.outputs, conv.out_block) * surface),
     }
     if conv.added:
         parts["added"] = block(added, surface)
@@ -39,12 +39,14 @@ def run(conv, data, weights, zeros, bias, multipliers, added=None):
     for name, content in parts.items():
         starts[name] = len(memory)
         memory += content + bytes(-len(content) % 64)
-    machine = Machine(np.frombuffer(bytearray(memory), np.int8))
+    machine = Machine(np.frombuffer(bytearray(memory), np.uint8))
     for task in encode(conv):
         places = {i: starts[name] + offset for i, (name, offset) in task.addresses.items()}
-        machine.run(placed(task.words, places))
+        machine.run([placed(task.words, places)])
     height, width = conv.out_height, conv.out_width
-    out = machine.memory[starts["output"] :][: len(parts["output"])].reshape(-1, surface, ATOM)
+    out = machine.memory.view(np.int8)[starts["output"] :][: len(parts["output"])].reshape(
+        -1, surface, ATOM
+    )
     pixels = out[:, : height * width].transpose(0, 2, 1).reshape(-1, height, width)
     return pixels[: conv.outputs]
 

@@ -10,8 +10,10 @@ from intaglio.errors import BadFile, Unsupported
 from intaglio.npu.chips.rockchip import scaling
 from intaglio.npu.chips.rockchip.convolution import encode
 from intaglio.npu.chips.rockchip.geometry import Added, Convolution, split, why_not
-from intaglio.npu.chips.rockchip.simulate import Machine, placed
+from intaglio.npu.chips.rockchip.native_machine import Machine, available, placed
 from intaglio.npu.chips.rockchip.words import Word
+
+pytestmark = pytest.mark.skipif(not available(), reason="the C library is missing")
 
 SCALED = {"scale": 20000, "shift": 26, "zero_in": -7, "zero_out": 11}
 CASES = {
@@ -94,8 +96,9 @@ def test_tasks_take_every_row_once():
 
 
 def test_what_does_not_fit_is_named():
-    large = Convolution(512, 8, 8, 16, (3, 3))
-    assert "4608 bytes; the unit takes at most 3072" in why_not(large)
+    assert why_not(Convolution(512, 8, 8, 16, (3, 3))) is None
+    large = Convolution(1024, 8, 8, 256, (3, 3))
+    assert "9216 bytes; 64 of them do not fit the buffer" in why_not(large)
     with pytest.raises(Unsupported, match="a picture has 1, 3 or 4 channels, not 2"):
         encode(Convolution(2, 8, 8, 16, (3, 3)))
     wide = Convolution(4096, 8, 1000, 4096, (3, 3), depthwise=True)
@@ -104,15 +107,15 @@ def test_what_does_not_fit_is_named():
 
 def test_wrong_commands_are_refused():
     (task,) = encode(CASES["3x3"])
-    memory = np.zeros(64, np.int8)
+    memory = np.zeros(64, np.uint8)
     with pytest.raises(BadFile, match="not in the memory"):
-        Machine(memory).run(placed(task.words, {}))
+        Machine(memory).run([placed(task.words, {})])
     changed = [
         Word(w.target, w.register, 0x91 if w.name == "CBUF_CON0" else w.value) for w in task.words
     ]
     changed = [w if w.name != "CBUF_CON1" else Word(w.target, w.register, 99) for w in changed]
     with pytest.raises(BadFile, match="entries of the buffer"):
-        Machine(memory).run(changed)
+        Machine(memory).run([placed(changed, {})])
 
 
 def test_factors_keep_the_real_ones():

@@ -142,9 +142,16 @@ static __attribute__((noinline)) void usual(const itg_window *l, const int8_t *w
 static __attribute__((noinline)) void any(const itg_window *l, const int8_t *w, const int32_t *bias,
                                           const float *scale, const int16_t *w_zero,
                                           const itg_more *more, const itg_col *const *x, int32_t k,
-                                          int32_t rows, const uint8_t *start, uint8_t *y) {
+                                          int32_t rows, int32_t count, const uint8_t *start,
+                                          uint8_t *y) {
   const result t = {l->y_zero, l->per, l->oc, l->y_flip, l->exact, l->floats, more, start};
-  products(t, w, bias, scale, w_zero, x, k, rows, 1, y);
+  if (ITG_MORE_COLS > 1 && count == ITG_MORE_COLS) {
+    products(t, w, bias, scale, w_zero, x, k, rows, ITG_MORE_COLS, y);
+    return;
+  }
+  for (int32_t i = 0; i < count; i++, y += l->oc * (l->floats ? 4 : 1)) {
+    products(t, w, bias, scale, w_zero, x + i, k, rows, 1, y);
+  }
 }
 
 // Bytes of weights of one group: rows of whole units.
@@ -158,10 +165,10 @@ void itg_conv(const itg_window *l, const int8_t *w, const int32_t *bias, const f
   const int32_t depth = l->c / l->groups, k = l->kh * l->kw * depth, rows = l->oc / l->groups;
   const int32_t unit = ITG_ROUND_UP(k, ITG_COL_UNIT);
   const int direct = ITG_DIRECT && !l->x_flip && l->groups == 1 && l->kh == 1 && l->kw == 1 &&
-                     !l->top && !l->left && (l->oh - 1) * l->sh < l->h &&
+                     !l->top && !l->left && k == unit && (l->oh - 1) * l->sh < l->h &&
                      (l->ow - 1) * l->sw < l->w;
   const int plain = !w_zero && !more && !l->floats && l->per;
-  const int32_t size = l->floats ? 4 : 1;
+  const int32_t size = l->floats ? 4 : 1, most = plain ? ITG_COLS : ITG_MORE_COLS;
   itg_col *columns = scratch;
   const itg_col *held[ITG_COLS];
   for (int32_t g = 0; g < l->groups; g++) {
@@ -179,11 +186,11 @@ void itg_conv(const itg_window *l, const int8_t *w, const int32_t *bias, const f
             unfold(l, image, oy, ox, g, to);
             held[count] = to;
           }
-          if (++count == ITG_COLS || !plain) {
+          if (++count == most) {
             if (plain) {
               usual(l, w, bias, scale, held, k, rows, at);
             } else {
-              any(l, w, bias, scale, w_zero, more, held, k, rows, y, at);
+              any(l, w, bias, scale, w_zero, more, held, k, rows, count, y, at);
             }
             at += count * l->oc * size;
             count = 0;
@@ -191,7 +198,7 @@ void itg_conv(const itg_window *l, const int8_t *w, const int32_t *bias, const f
         }
       }
     }
-    if (count) any(l, w, bias, scale, w_zero, more, held, k, rows, y, at);
+    if (count) any(l, w, bias, scale, w_zero, more, held, k, rows, count, y, at);
     w += group_bytes(k, rows);
     bias += rows, scale += rows * l->per;
     if (w_zero) w_zero += rows;

@@ -1,10 +1,11 @@
-// The three forms of the kernels: plain C, DSP (SMLAD) and Helium (MVE with floats).
+// The forms of the kernels: plain C, DSP (SMLAD), Helium (MVE with floats) and NEON.
 //
 // A form defines
 //   itg_col              the element of an unfolded window
 //   ITG_ROWS, ITG_COLS   outputs and pixels of the largest block
+//   ITG_MORE_COLS        the same for blocks with a residual, a table, floats or zero points; or 1
 //   ITG_BIAS_FIRST       1: sums start with the bias, 0: itg_finish adds it
-//   ITG_DIRECT           1: pixels of i8 may be multiplied where they lie
+//   ITG_DIRECT           1: pixels of i8 may be multiplied where they lie, if they are whole units
 //   itg_expand           unfold n bytes
 //   itg_block            add the products of `rows` rows of weights and `cols` windows
 //   itg_finish           requantise n sums (plus bias)
@@ -28,8 +29,14 @@
 #include "itg_helium.h"
 #elif defined(ITG_FORM_DSP)
 #include "itg_dsp.h"
+#elif defined(ITG_FORM_NEON)
+#include "itg_neon.h"
 #else
 #include "itg_plain.h"
+#endif
+
+#if !defined(ITG_MORE_COLS)
+#define ITG_MORE_COLS 1
 #endif
 
 #endif

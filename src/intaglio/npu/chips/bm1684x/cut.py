@@ -15,6 +15,7 @@ from intaglio.npu.lowering.builder import integer, is_npu, scale_of
 from intaglio.npu.lowering.limits import UNITS
 from intaglio.ops.registry import REGISTRY
 from intaglio.passes.partition import gather, given_back, stages_of
+from intaglio.passes.partition_report import CONSEQUENCES, IN_A_PACKAGE
 from intaglio.targets import Target
 
 PRODUCTS = ("conv", "gemm", "matmul")  # that have weights
@@ -75,6 +76,12 @@ def lower(graph: Graph, target: Target, dtype: str = "") -> Lowered:
         for node in reversed(stages[i]):
             given_back(graph, node)
     before = [n for i, nodes in stages.items() if i < first for n in nodes]
+    if early := [n for n in before if REGISTRY[n.op].macs(n)]:
+        named = [f"{_name(n)} ({n.op}): {why.get(n) or target.why_not(n)}" for n in early]
+        raise Unsupported(
+            f"{target.name}: the TPU does not do {len(early)} products before its first layer: "
+            f"{'; '.join(named[:NAMED])}; {IN_A_PACKAGE}"
+        )
     gather(graph, stages[first], graph.name or "net")
     graph.tidy()
     (program,) = [n for n in graph.nodes() if n.op == "npu.program"]
@@ -134,6 +141,7 @@ def _refuse_middle(
     last = max(i for i in npu if any(REGISTRY[n.op].macs(n) for n in stages[i]))
     own = [n for i, nodes in stages.items() if npu[0] < i < last and i not in npu for n in nodes]
     own = [n for n in own if n in why] or own
+    own = [n for n in own if n.op not in CONSEQUENCES] or own
     reasons = [why.get(n) or target.why_not(n) or "no rule lowers it" for n in own]
     named = [f"{_name(n)} ({n.op}): {r}" for n, r in zip(own, reasons, strict=True)]
     raise _blocked(target, len(blocked), named)
@@ -143,7 +151,7 @@ def _blocked(target: Target, products: int, named: list[str]) -> Unsupported:
     rest = f"; and {len(named) - NAMED} more" if len(named) > NAMED else ""
     return Unsupported(
         f"{target.name}: {products} products read results of ops that the TPU does not do: "
-        f"{'; '.join(named[:NAMED])}{rest}"
+        f"{'; '.join(named[:NAMED])}{rest}; {IN_A_PACKAGE}"
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from intaglio import ops
 from intaglio.ir import Array, Node, Value, constant
 from intaglio.npu.chips.bm1684x import float_ops
-from intaglio.npu.chips.bm1684x.float_elementwise import ELEMENTWISE
+from intaglio.npu.chips.bm1684x.float_elementwise import ELEMENTWISE, elementwise, with_constant
 from intaglio.npu.chips.bm1684x.float_products import PRODUCTS
 from intaglio.npu.chips.bm1684x.float_types import FloatTypes
 from intaglio.npu.chips.bm1684x.views import as_map, on_tpu, root_of
@@ -28,10 +28,14 @@ from intaglio.npu.lowering.data_movement import (
     slice_map,
     space_to_depth_map,
 )
-from intaglio.npu.ops import concat
+from intaglio.npu.lowering.elementwise import ordered
+from intaglio.npu.ops import concat, lut
 from intaglio.npu.ops.relayout import cut, join, repeat
+from intaglio.ops.quantized import BITS8
 
 MOST_SCORES = 300_000  # of an image of attention: with their softmax they take 2.4 MB
+TABLES = 3  # of bytes, whose sum has the precision of f32
+LARGE = 1e30  # instead of infinity in masks: differences of two stay finite
 
 
 def _moves(v: Value | None, types: FloatTypes, dtype: str) -> Value:
@@ -80,19 +84,26 @@ def _layer_norm(node: Node, types: FloatTypes) -> Value:
 def _attention(node: Node, types: FloatTypes) -> Value:
     q, k, v = (types.typed(given, "f32") for given in node.inputs[:3])
     mask = (*node.inputs, None)[3]
-    if node.attrs["softcap"] or q.shape[1] != k.shape[1]:
-        raise Refused("it has a soft cap or shared heads; equal heads without a cap are possible")
+    if node.attrs["softcap"]:
+        raise Refused("it has a soft cap of its scores; scores without a cap are possible")
     (b, h, t, d), s, e = q.shape, k.shape[2], v.shape[3]
-    n = b * h
+    n, heads = b * h, b * k.shape[1]
     parts = _query_parts(t, s)
-    keys = as_map(k, (n, s, d), (0, 2, 1), (n, d, s, 1))
-    values = as_map(v, (n, s, e), (0, 1, 2), (n, s, e, 1))
-    if parts > 1:  # of queries, each an image of its own
-        keys, values = (repeat(x, count=parts) for x in (keys, values))
+    keys = as_map(k, (heads, s, d), (0, 2, 1), (heads, d, s, 1))
+    values = as_map(v, (heads, s, e), (0, 1, 2), (heads, s, e, 1))
+    if n * parts > heads:  # heads of queries that share one of keys; parts of queries
+        keys, values = (repeat(x, count=n * parts // heads) for x in (keys, values))
     queries = as_map(q, (n, t, d), (0, 1, 2), (n * parts, t // parts, d, 1))
     scores = float_ops.float_matmul(keys, queries)
-    added = [] if mask is None else [_row_mask(mask, (b, h, t, s), parts)]
-    weights = float_ops.softmax(scores, *added, scale=float(node.attrs["scale"]))
+    scale, added = float(node.attrs["scale"]), []
+    if mask is not None and _by_query(mask):
+        if scale != 1:
+            scores, scale = with_constant(scores, np.array(scale, np.float32), "mul"), 1.0
+        each = _query_mask(mask, (b, h, t, s), parts)
+        scores = float_ops.arithmetic(scores, each, kind="add")
+    elif mask is not None:
+        added = [_row_mask(mask, (b, h, t, s), parts)]
+    weights = float_ops.softmax(scores, *added, scale=scale)
     made = float_ops.float_matmul(values, weights)
     return ops.reshape(made, shape=node.outputs[0].shape)  # type: ignore[no-any-return]
 
@@ -106,12 +117,38 @@ def _query_parts(queries: int, keys: int) -> int:
     )
 
 
+def _by_query(mask: Value) -> bool:
+    """Whether a mask may differ from query to query, as a causal one does."""
+    return mask.type.rank >= 2 and mask.shape[-2] != 1
+
+
+def _query_mask(mask: Value, scores: tuple[int, int, int, int], parts: int) -> Value:
+    """A mask of every query and key, as a feature map with the queries as channels."""
+    b, h, t, s = scores
+    shape = (1,) * (4 - mask.type.rank) + mask.shape
+    split = (b * h * parts, t // parts, s, 1)
+    fits = all(n in (1, most) for n, most in zip(shape[:2], (b, h), strict=True))
+    if mask.type.rank > 4 or not fits or shape[2:] != (t, s):
+        raise Refused(f"its mask is {mask.type}; {t}x{s} for all heads or each is possible")
+    if mask.data is not None:
+        data = mask.data if mask.dtype != "bool" else np.where(mask.data, 0, -LARGE)
+        data = np.clip(data.astype(np.float32), -LARGE, LARGE).reshape(shape)
+        whole = constant(np.broadcast_to(data, scores).reshape(split).copy())
+        return as_map(whole, split, (0, 1, 2, 3), split)
+    if mask.dtype != "f32" or shape[0] != b:
+        raise Refused(f"its mask is {mask.type}, computed; f32 of each sample is possible")
+    images = as_map(mask, shape, (0, 1, 2, 3), (shape[0] * shape[1], t, s, 1))
+    if shape[1] != h:
+        images = repeat(images, count=h)
+    return images if parts == 1 else as_map(images, images.shape, (0, 1, 2, 3), split)
+
+
 def _row_mask(mask: Value, scores: tuple[int, int, int, int], parts: int) -> Value:
     """A mask that is the same for all queries, as a feature map of one channel."""
     b, h, _, s = scores
     shape = (1,) * (4 - mask.type.rank) + mask.shape
     if mask.dtype != "f32" or mask.type.rank > 4 or shape[2] != 1 or on_tpu(mask):
-        raise Refused(f"its mask is {mask.type}; f32 that is equal for all queries is possible")
+        raise Refused(f"its mask is {mask.type}; f32 for all queries or each of them is possible")
     if shape[3] != s or shape[1] not in (1, h) or shape[0] != b:
         raise Refused(f"its mask is {mask.type}; one for all heads or each of them is possible")
     images = as_map(mask, shape, (0, 1, 2, 3), (shape[0] * shape[1], 1, s, 1))
@@ -161,6 +198,34 @@ def _scale_of_table(table: Array) -> float:
     if table[k] < 1:
         raise Refused("its table of exp is zero but for the first entry")
     return float(np.float32(np.log(table[0] / table[k]) / k))
+
+
+def _lookup(node: Node, types: FloatTypes) -> Value:
+    """A table of floats as a sum of tables of bytes, each with the rest of the one before it."""
+    x, table = node.inputs
+    assert x is not None
+    if x.dtype not in BITS8 or table is None or table.data is None or x.type.dynamic:
+        raise Refused(f"it looks up {x.type}; bytes of fixed extents and a constant are possible")
+    entries, base = ordered(table.data.astype(np.float64), x.dtype)
+    if not np.isfinite(entries).all():
+        raise Refused("its table has numbers that are not finite")
+
+    def looked_up(m: Value) -> Value:
+        made: Value | None = None
+        rest = entries
+        for _ in range(TABLES):
+            scale = float(np.float32(np.abs(rest).max() / 127)) or 1.0
+            bytes_ = np.clip(np.rint(rest / scale), -127, 127).astype(np.int8)
+            one = types.make(lut, m, constant(bytes_), base=base)
+            term = float_ops.dequantize(one, scale=scale, x_zero=0)
+            made = term if made is None else float_ops.arithmetic(made, term, kind="add")
+            rest = rest - bytes_.astype(np.float32) * np.float32(scale)
+            if not rest.any():
+                break
+        assert made is not None
+        return made
+
+    return elementwise(x.shape, [x], looked_up)
 
 
 def _concat(node: Node, types: FloatTypes) -> Value:
@@ -225,6 +290,7 @@ CONVERSIONS: dict[str, Callable[[Node, FloatTypes], Value]] = {
     "qlinear_softmax": _qlinear_softmax,
     "concat": _concat,
     "slice": _slice,
+    "lookup": _lookup,
     "resize": _moved,
     "depth_to_space": _moved,
     "channel_shuffle": _moved,

@@ -64,13 +64,13 @@ def _paired(
     shape, kind = node.outputs[0].shape, KIND_OF[op]
     if a.data is not None or (a.shape != shape and b.shape == shape):
         if kind == "sub":  # c - x = -1 * x + c
-            b = _with_constant(b, np.array(-1, np.float32), "mul")
+            b = with_constant(b, np.array(-1, np.float32), "mul")
             kind = "add"
         a, b = b, a
     if a.shape != shape:
         raise Refused(f"{a.type} and {b.type} are both broadcast")
     if b.data is not None:
-        return _with_constant(a, b.data, kind)
+        return with_constant(a, b.data, kind)
     if b.shape == shape:
         return elementwise(shape, [a, b], lambda *m: float_ops.arithmetic(*m, kind=kind))
     if a.type.rank != 4 or b.type.rank != 4 or a.shape[0] != b.shape[0]:
@@ -80,7 +80,7 @@ def _paired(
     return made
 
 
-def _with_constant(x: Value, data: Array, kind: str) -> Value:
+def with_constant(x: Value, data: Array, kind: str) -> Value:
     """Arithmetic of a value and a constant that is broadcast to it, in the layout of the value."""
     root, steps = root_of(x)
     root = as_feature_map(root)
@@ -161,7 +161,7 @@ def slope(node: Node, types: FloatTypes) -> Value:
         raise Refused("its slopes are no constant")
     below = elementwise(x.shape, [x], lambda m: float_ops.bound(m, most=0.0))
     above = elementwise(x.shape, [x], lambda m: float_ops.bound(m, least=0.0))
-    scaled = _with_constant(below, as_type(slopes, dtype), "mul")
+    scaled = with_constant(below, as_type(slopes, dtype), "mul")
     return elementwise(x.shape, [above, scaled], lambda *m: float_ops.arithmetic(*m, kind="add"))
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from intaglio.errors import BadFile, Unsupported
 from intaglio.npu.chips.bm1684x import commands, numbers, timing
 from intaglio.npu.chips.bm1684x.bmodel import Bmodel
 from intaglio.npu.chips.bm1684x.commands import Command
 from intaglio.npu.chips.bm1684x.variants import Variant
-from intaglio.npu.predict.engines import LayerText, Step, Timed, numbered_waits
+from intaglio.npu.predict.engines import KnownLayers, LayerText, Step, Timed, numbered_waits
 
 SOURCE = (
     "the commands of the bmodel: cycles fitted to times of single commands on real chips, "
@@ -22,8 +21,13 @@ OTHER = {"tiu": "dma", "dma": "tiu"}
 ENGINES = {"tiu": "TIU", "dma": "DMA"}
 
 
-def of_file(model: Bmodel, clock: float | None = None, ddr: float | None = None) -> Timed:
-    """The steps of a file; its layers are runs of commands that begin with a product or a pool."""
+def of_file(
+    model: Bmodel,
+    clock: float | None = None,
+    ddr: float | None = None,
+    given: KnownLayers | None = None,
+) -> Timed:
+    """The steps of a file; layers that are not known begin with a product or a pool."""
     chip = timing.VARIANTS.get(model.chip)
     if chip is None:
         known = ", ".join(timing.VARIANTS)
@@ -42,8 +46,11 @@ def of_file(model: Bmodel, clock: float | None = None, ddr: float | None = None)
         for stream, groups in zip(streams, cores, strict=False):
             for group in groups:
                 _append(stream, commands.decode(group.tiu, group.dma, form), form)
-    layers: list[LayerText] = []
+    layers: list[LayerText] = given.layers if given else []
     for core, stream in enumerate(streams):
+        if given:
+            given.give(stream)
+            continue
         _in_layers(stream, layers, f" of core {core}" if len(streams) > 1 else "")
     if len(streams) == 1:
         timed = of_commands(streams[0], layers, chip, clock, ddr)
@@ -143,18 +150,6 @@ def of_commands(
         )
         steps.append(step)
     return Timed(steps, layers, SOURCE, rates.tiu * scale, ddr or rates.read * rates.dma / 1e3)
-
-
-def described(layers: Sequence[dict[str, Any]]) -> list[LayerText]:
-    """The texts of layers as `npu.metadata.describe` has them."""
-    found = []
-    for layer in layers:
-        shapes = ",".join("x".join(map(str, s)) for s in layer["inputs"])
-        if "kernel" in layer:
-            shapes += " w" + "x".join(map(str, layer["kernel"]))
-        output = "x".join(map(str, layer["output"]))
-        found.append(LayerText(layer["op"], layer["name"], layer["dtype"], shapes, output))
-    return found
 
 
 def _in_layers(found: list[Command], layers: list[LayerText], core: str) -> None:

@@ -89,6 +89,7 @@ def of_convolution(node: Node) -> Requantization:
     assert w is not None
     assert scale is not None
     assert bias is not None
+    w, scale, bias = _with_positive_scales(w, scale, bias)
     zero, (multiplier, shift) = node.attrs["y_zero"], multiplier_and_shift(scale)
     total = bias.astype(np.int64) - node.attrs["x_zero"] * w.reshape(len(w), -1).sum(1, np.int64)
     if not zero:
@@ -106,6 +107,16 @@ def of_convolution(node: Node) -> Requantization:
     others = ~constant
     total[others] += np.rint(zero / real[others]).astype(np.int64)
     return _checked(w, total, multiplier, shift)
+
+
+def _with_positive_scales(w: Array, scale: Array, bias: Array) -> tuple[Array, Array, Array]:
+    """The same layer without negative scales: the signs of weights and bias change."""
+    turned = scale < 0
+    if not turned.any() or (w[turned] == np.iinfo(w.dtype).min).any():
+        return w, scale, bias
+    sign = np.where(turned, -1, 1)
+    turned_w = (w * sign.reshape(-1, *[1] * (w.ndim - 1))).astype(w.dtype)
+    return turned_w, np.abs(scale), bias * sign
 
 
 def _checked(w: Array, bias: Array, multiplier: Array, shift: Array) -> Requantization:

@@ -16,6 +16,7 @@ from intaglio.npu.chips.cv18xx.encode import Encoder, Place
 from intaglio.npu.chips.cv18xx.lane_layout import LaneLayout
 from intaglio.npu.chips.cv18xx.lower import Lowered, Port, lower
 from intaglio.npu.chips.cv18xx.tensors import FIRST_PORT, MOST_PORTS
+from intaglio.npu.chips.quantised import require_quantised
 from intaglio.targets import chip as chips
 from intaglio.targets.chip import Chip
 
@@ -52,6 +53,7 @@ def compile_cvimodel(graph: Graph, chip: Chip | str, level: int = 3) -> Compiled
     chip = chips.load(chip) if isinstance(chip, str) else chip
     if chip.name not in CHIPS:
         raise BadInput(f"{chip.name} runs no cvimodel; {' and '.join(CHIPS)} do")
+    require_quantised(graph, chip.name)
     return compile_layers(lower(graph.copy(), chip, level), chip)
 
 

@@ -10,6 +10,7 @@ from intaglio.ir import Node
 from intaglio.npu.chips.cv18xx import average
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution, of_sum
 from intaglio.npu.chips.cv18xx.product import of_product
+from intaglio.npu.lowering.builder import before_reshapes
 from intaglio.ops.quantized import BITS8
 
 MAX_PRODUCTS = (1 << 31) // (255 * 128)  # of bytes whose sum has 32 bits
@@ -74,6 +75,9 @@ def _pool(node: Node) -> str | None:
 
 
 def _pair(node: Node) -> str | None:
+    for v in node.inputs[:2]:
+        if v is not None and before_reshapes(v, lambda u: u.data is not None) is not None:
+            return "one operand is a constant; both have to be computed"
     if node.inputs[2] is not None:
         return "it ends in a table; tables are layers of their own"
     if node.attrs["kind"] == "mul":

@@ -8,7 +8,7 @@ from intaglio.npu.chips.cv18xx import disassembly, timing
 from intaglio.npu.chips.cv18xx.commands import Chip, Command, decode, find_chip
 from intaglio.npu.chips.cv18xx.cvimodel import CMDBUF, Cvimodel
 from intaglio.npu.chips.cv18xx.fields import TDMA, TIU
-from intaglio.npu.predict.engines import LayerText, Step, Timed, numbered_waits
+from intaglio.npu.predict.engines import KnownLayers, LayerText, Step, Timed, numbered_waits
 from intaglio.targets import chip as chips
 
 SOURCE = "the commands of the cvimodel: cycles of tpu-mlir's own model, each piece of DDR counted"
@@ -16,7 +16,12 @@ OTHER = {"tiu": "tdma", "tdma": "tiu"}
 PRODUCTS = (0, 1, 2)  # tsk_typ of convolutions, windows and matrix products: each begins a layer
 
 
-def of_file(model: Cvimodel, clock: float | None = None, ddr: float | None = None) -> Timed:
+def of_file(
+    model: Cvimodel,
+    clock: float | None = None,
+    ddr: float | None = None,
+    known: KnownLayers | None = None,
+) -> Timed:
     """The steps of a file's first program."""
     chip = find_chip(model.chip)
     found: list[Command] = []
@@ -31,7 +36,10 @@ def of_file(model: Cvimodel, clock: float | None = None, ddr: float | None = Non
             c.number += last[c.name]
             c.depends += last[OTHER[c.name]] if c.depends or found else 0
         found += stream
-    timed = of_commands(found, _in_layers(found), chip, clock, ddr)
+    if known:
+        known.give(found)
+    layers = known.layers if known else _in_layers(found)
+    timed = of_commands(found, layers, chip, clock, ddr)
     timed.notes += notes
     return timed
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from intaglio.errors import Unsupported
 from intaglio.ir import Array, Graph, Node, Value
+from intaglio.npu.chips.buffers import Buffer, place
 from intaglio.npu.chips.k210 import parts, ram
-from intaglio.npu.chips.k210.memory import Buffer, place
 
 ON_KPU = "k210.conv"
 IN_MAIN = ("k210.global_mean", "k210.linear", "reshape")  # read and write main memory

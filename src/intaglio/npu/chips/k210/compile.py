@@ -16,6 +16,7 @@ from intaglio.npu.chips.k210.emit import Emitter
 from intaglio.npu.chips.k210.emit3 import Emitter3
 from intaglio.npu.chips.k210.lower import Port
 from intaglio.npu.chips.k210.model import Kmodel
+from intaglio.npu.chips.quantised import require_quantised
 
 VERSIONS = (5, 3)
 MAGICS = {b"LDMK": kmodel5.read, b"\3\0\0\0": kmodel3.read}
@@ -47,6 +48,7 @@ def compile_kmodel(graph: Graph, version: int = 5, level: int = 3) -> Compiled:
     """
     if version not in VERSIONS:
         raise BadInput(f"{option('kmodel', version)}: versions 5 and 3 are known")
+    require_quantised(graph, "k210")
     graph = graph.copy()
     passes.run(graph, passes.neutral(), level)
     lowered = lower(graph)

@@ -7,12 +7,12 @@ import math
 import numpy as np
 
 from intaglio.ir import Array, Graph, Node, Value
+from intaglio.npu.chips.buffers import Buffer, lowest, place
 from intaglio.npu.chips.k210 import ram
 from intaglio.npu.chips.k210.arithmetic import Terms
 from intaglio.npu.chips.k210.arrange import ON_KPU, Home, TooLarge
 from intaglio.npu.chips.k210.fields import Curve, Norm
 from intaglio.npu.chips.k210.layer import MIN_EXTENT, Layer, linear_window
-from intaglio.npu.chips.k210.memory import Buffer, lowest, place
 from intaglio.npu.chips.k210.model import Conv, Function, Kmodel, Module, Port, Range, Upload
 from intaglio.npu.chips.k210.movements import Movements, Where, inside
 from intaglio.npu.chips.k210.operands import name_of, rectangle

@@ -206,11 +206,11 @@ class Lowering:
         if w is None or w.data is None or w.type.rank != 2 or ys is None:
             raise Refused("its second operand is no constant matrix, or its result no integers")
         found = self._pixel(x)
-        bytes_ = byte_weights(data(w).T, wz)
+        bytes_, w_zero = byte_weights(data(w).T, wz)
         ratio = factors(xs, ws, ys, bytes_.shape[0])
         value, out = self.follow(node, scale=ys, zero=yz)
         zero = integer(xz) + offset(x)
-        made = parts.linear(found, bytes_, ratio, np.zeros(1), value, zero, name_of(node))
+        made = parts.linear(found, bytes_, ratio, np.zeros(1), value, zero, name_of(node), w_zero)
         self.result(out, made)
 
     def _pixel(self, x: Value) -> Value:

@@ -37,23 +37,31 @@ def conv(lowering: Lowering, node: Node) -> None:
         raise Refused("it adds a residual before it rounds; the KPU cannot: quantise for k210")
     if integer_type(x) or w.data is None:
         raise Refused(f"it multiplies {x.dtype} by {w.type}; the KPU reads constant bytes")
-    weights, zero = byte_weights(data(w), wz), integer(xz) + offset(x)
+    weights, w_zero = byte_weights(data(w), wz)
+    zero = integer(xz) + offset(x)
     depthwise = node.attrs["groups"] == lowering._map(x).shape[1] == len(weights) > 1
     if node.attrs["groups"] > 1 and (not depthwise or set(w.shape[2:]) == {1}):
-        depthwise, weights = False, _over_groups(weights, node.attrs["groups"])
+        depthwise, weights = False, _over_groups(weights, node.attrs["groups"], w_zero)
     added = np.zeros(1) if bias is None else data(bias)
     scale = factors(xs, ws, ys, len(weights))
     if lowering._map(x).shape[2:] == (1, 1) and set(w.shape[2:]) == {1}:
         pixel = lowering._pixel(x)
         function, last = lowering.follow(node, ys, yz)
         made = parts.linear(
-            pixel, weights.reshape(len(weights), -1), scale, added, function, zero, name_of(node)
+            pixel,
+            weights.reshape(len(weights), -1),
+            scale,
+            added,
+            function,
+            zero,
+            name_of(node),
+            w_zero,
         )
         lowering.result(last, made)
         return
     window = _window(node, lowering._map(x).shape, weights) | {"depthwise": depthwise}
     function, last = lowering.follow(node, ys, yz)
-    given = scale, added, function, zero
+    given = scale, added, function, zero, w_zero
     even = lowering.evened(x, zero, name_of(node)) if window["odd"] else None
     if window["depthwise"]:
         source = even or lowering._whole(x)
@@ -72,7 +80,7 @@ def conv(lowering: Lowering, node: Node) -> None:
     if window["shift"]:
         higher = parts.shifted_up(source, zero, name_of(node))
         source = neutral.concat(source, higher, axis=1)
-        weights = _over_shifted(weights)
+        weights = _over_shifted(weights, w_zero)
         if why := layer.why_not(source.shape[1:]):
             raise Refused(why)
     made = parts.convolution(source, weights, *given, pool=mode, origin=name_of(node))
@@ -119,19 +127,19 @@ def _window(node: Node, shape: tuple[int, ...], w: Array) -> dict[str, Any]:
     return {"stride": stride[0], "shift": shift, "odd": odd}
 
 
-def _over_groups(w: Array, groups: int) -> Array:
+def _over_groups(w: Array, groups: int, zero: int) -> Array:
     """Weights of a convolution in groups as those of one without: zero for other groups."""
     outputs, deep = w.shape[:2]
-    wide = np.full((outputs, groups, *w.shape[1:]), parts.WEIGHT_ZERO, np.uint8)
+    wide = np.full((outputs, groups, *w.shape[1:]), zero, np.uint8)
     wide[np.arange(outputs), np.arange(outputs) * groups // outputs] = w
     return wide.reshape(outputs, groups * deep, *w.shape[2:])
 
 
-def _over_shifted(w: Array) -> Array:
+def _over_shifted(w: Array, zero: int) -> Array:
     """Weights over a map and its copy one row higher: rows 0, 1, 2 of the window are the map's row
     0 and the copy's rows 0 and 1."""
     outputs, deep = w.shape[:2]
-    wide = np.full((outputs, 2 * deep, 3, 3), parts.WEIGHT_ZERO, np.uint8)
+    wide = np.full((outputs, 2 * deep, 3, 3), zero, np.uint8)
     wide[:, :deep, 1] = w[:, :, 0]
     wide[:, deep:, 1:] = w[:, :, 1:]
     return wide

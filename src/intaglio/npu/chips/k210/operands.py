@@ -17,15 +17,19 @@ def offset(v: Value) -> int:
     return 128 if v.dtype == "i8" else 0
 
 
-def byte_weights(w: Array, zero: Value | None) -> Array:
-    """Weights as bytes around 128."""
+def byte_weights(w: Array, zero: Value | None) -> tuple[Array, int]:
+    """Weights as bytes, and their zero point: 128 if they are signed bytes around it."""
     centred = w.astype(np.int32) - data(zero).astype(np.int32).reshape(-1, *[1] * (w.ndim - 1))  # type: ignore[arg-type]
-    if centred.size and not -128 <= centred.min() <= centred.max() <= 127:
+    low, high = (int(centred.min()), int(centred.max())) if centred.size else (0, 0)
+    if high - low > 255:
         raise Refused(
-            f"weights minus their zero points range from {centred.min()} to {centred.max()}; "
+            f"weights minus their zero points range from {low} to {high}; "
             "the KPU reads 8 bits with one zero point: quantise them symmetrically"
         )
-    return (centred + WEIGHT_ZERO).astype(np.uint8)
+    at = min(max(WEIGHT_ZERO, -low), 255 - high)
+    if not 0 <= at <= 255:
+        raise Refused(f"weights minus their zero points range from {low} to {high}, without 0")
+    return (centred + at).astype(np.uint8), at
 
 
 def factors(xs: Value | None, ws: Value | None, ys: Value | None, outputs: int) -> Array:
@@ -81,14 +85,22 @@ def name_of(node: Node | None) -> str:
     return node.origin or node.outputs[0].name or node.op
 
 
+ABSENT = {  # what is usual in networks that were made for other chips
+    "qlinear_mul": "the KPU does not multiply maps: use a network without squeeze-and-excite",
+    "qlinear_matmul": "its operands are computed; the KPU multiplies by constant weights",
+    "qlinear_softmax": "the KPU has no softmax: end the network before it",
+    "transpose": "the KPU keeps channels, rows and columns in this order",
+}
+
+
 def no_rule(node: Node) -> str:
     """Why an op without a rule is none of the KPU's."""
-    floats = [v for v in (*node.inputs, *node.outputs) if v is not None and v.dtype == "f32"]
+    maps = [v for v in (*node.inputs, *node.outputs) if v is not None and v.data is None]
     if node.op == "dequantize_linear":
         return "it turns bytes into floats"
-    if floats and node.op not in ("qlinear_conv",):
+    if any(v.dtype == "f32" for v in maps):
         return f"it computes {node.op} in floats; the KPU works on bytes: quantise it"
-    return f"the KPU has no {node.op}"
+    return ABSENT.get(node.op, f"the KPU has no {node.op}")
 
 
 def rectangle(pixels: int) -> tuple[int, int] | None:

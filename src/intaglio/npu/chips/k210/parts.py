@@ -153,13 +153,20 @@ def _ratio(a: float, b: float) -> tuple[int, int]:
 
 
 def linear(
-    x: Value, w: Array, scale: Array, bias: Array, function: Function, x_zero: int, origin: str
+    x: Value,
+    w: Array,
+    scale: Array,
+    bias: Array,
+    function: Function,
+    x_zero: int,
+    origin: str,
+    w_zero: int = WEIGHT_ZERO,
 ) -> Value:
     """A linear layer [O, I] of one pixel [1, I, 1, 1]; many outputs are split up."""
     weights = w.reshape(*w.shape, 1, 1)
     scale, bias = (np.broadcast_to(v, (len(w),)) for v in (scale, bias))
-    norm, curve = requantize(scale, bias, largest_sums(w, x_zero, WEIGHT_ZERO), function)
-    terms = Terms.of_zero_points(x_zero, WEIGHT_ZERO, 1)
+    norm, curve = requantize(scale, bias, largest_sums(w, x_zero, w_zero), function)
+    terms = Terms.of_zero_points(x_zero, w_zero, 1)
     attrs = {"arg_x": terms.arg_x, "arg_w": terms.arg_w, "arg_add": terms.arg_add}
     most, parts = max_outputs(*linear_window(w.shape[1])), []
     for first in range(0, len(w), even_share(len(w), most)):

@@ -1,6 +1,6 @@
 """Splits layers by channels until all maps fit into the KPU's RAM.
 
-An expansion and the depthwise convolution after it make as many channels at a time as fit. The
+An expansion and the depthwise convolutions after it make as many channels at a time as fit. The
 results lie side by side, so the layer that reads them does not notice.
 """
 
@@ -29,52 +29,67 @@ def _split_around(graph: Graph, node: Node) -> bool:
     """Split the depthwise layer at or beside a step that is too large; False: there is none."""
     near = [node, *(v.producer for v in node.inputs if v is not None)]
     near += [r for v in node.outputs for r in v.uses]
-    for second in near:
-        first = _expansion(second)
-        if second is None or first is None:
+    for one in near:
+        chain = _chain(one)
+        if not chain:
             continue
+        last = chain[-1]
         for count in PARTS:
-            if first.outputs[0].shape[1] % count:
+            if last.outputs[0].shape[1] % count:
                 continue
             copy = graph.copy()
-            at = list(graph.nodes()).index(second)
+            at = list(graph.nodes()).index(last)
             _split(copy, list(copy.nodes())[at], count)
             separate(copy)
             try:
                 arrange(copy)
             except TooLarge as problem:
-                if problem.node.origin in (first.origin, second.origin):
+                if problem.node.origin in {n.origin for n in chain}:
                     continue
-            _split(graph, second, count)
+            _split(graph, last, count)
             separate(graph)
             return True
     return False
 
 
-def _expansion(node: Node | None) -> Node | None:
-    """The convolution whose result only this depthwise layer reads."""
-    if node is None or node.op != ON_KPU or not node.attrs["depthwise"]:
-        return None
-    x = node.inputs[0]
-    first = None if x is None else x.producer
-    if first is None or first.op != ON_KPU or len(first.outputs[0].uses) != 1:
-        return None
-    return first
+def _chain(node: Node | None) -> list[Node]:
+    """An expansion and the depthwise layers after it, which alone read it; empty: there is none."""
+    if node is None or not _is_depthwise(node):
+        return []
+    found = [node]
+    while (after := _only_reader(found[-1])) is not None and _is_depthwise(after):
+        found.append(after)
+    while _is_depthwise(found[0]):
+        x = found[0].inputs[0]
+        before = None if x is None else x.producer
+        if before is None or before.op != ON_KPU or _only_reader(before) is None:
+            return []
+        found.insert(0, before)
+    return found
 
 
-def _split(graph: Graph, second: Node, count: int) -> None:
-    first = _expansion(second)
-    assert first is not None
-    share = first.outputs[0].shape[1] // count
+def _is_depthwise(node: Node) -> bool:
+    return node.op == ON_KPU and bool(node.attrs["depthwise"])
+
+
+def _only_reader(node: Node) -> Node | None:
+    readers = list(node.outputs[0].uses)
+    return readers[0] if len(readers) == 1 else None
+
+
+def _split(graph: Graph, last: Node, count: int) -> None:
+    """Compute the chain that ends in `last` in parts of its channels."""
+    chain = _chain(last)
+    share = last.outputs[0].shape[1] // count
     made = []
     for i in range(count):
         chosen = slice(i * share, (i + 1) * share)
-        x = first.inputs[0]
-        for node in (first, second):
+        x = chain[0].inputs[0]
+        for node in chain:
             x = _part(node, x, chosen)
         made.append(x)
     joined = neutral.concat(*made, axis=1)
-    graph.replace(second.outputs[0], joined)
+    graph.replace(last.outputs[0], joined)
     graph.tidy()
 
 

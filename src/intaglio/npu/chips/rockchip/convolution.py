@@ -90,7 +90,7 @@ def _task(conv: Convolution, rows: Rows, banks: int, reuse: bool, first_channel:
         0x5020: ("channels", first_channel * CHANNEL_BYTES),
     }
     if conv.added:
-        row = rows.out_first * conv.out_width * ATOM
+        row = rows.out_first * conv.out_width * ATOM + first_channel * conv.out_surface
         addresses[0x5018] = ("added", row)
         addresses[0x5038] = ("added", row + conv.out_surface * ATOM)
     for index, word in enumerate(task.words):

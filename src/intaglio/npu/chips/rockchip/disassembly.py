@@ -48,11 +48,12 @@ def _tensor(t: Tensor) -> str:
 
 
 def _started(tasks: list[Task]) -> str:
-    counts = Counter(_blocks(t.blocks) for t in tasks).most_common()
+    counts = Counter(block_names(t.blocks) for t in tasks).most_common()
     return ", ".join(f"{count} x {blocks}" for blocks, count in counts)
 
 
-def _blocks(mask: int) -> str:
+def block_names(mask: int) -> str:
+    """The blocks of a mask."""
     names = [name for bit, name in BLOCKS.items() if mask & bit]
     return "+".join(names) or f"{mask:#x}"
 
@@ -63,7 +64,7 @@ def _commands(file: RknnFile) -> Iterator[str]:
         name = ""
         if task.operator < len(file.operators):
             name = file.operators[task.operator].name
-        yield f"task {number}  {name}  {_blocks(task.blocks)}  {cores}"
+        yield f"task {number}  {name}  {block_names(task.blocks)}  {cores}"
         for i, word in enumerate(task.words):
             place = addresses.get(task.offset // 8 + i)
             yield f"  {text(word, place)}"
@@ -87,7 +88,7 @@ def text(word: Word, place: tuple[str, int] | None = None) -> str:
         return f"{word.block:8} {word.name:22} {word.value:#010x}  address of {where}"
     fields = " ".join(f"{k}={v}" for k, v in word.fields().items() if v)
     if word.block == "ENABLE":
-        fields = _blocks(word.value)
+        fields = block_names(word.value)
     return f"{word.block:8} {word.name:22} {word.value:#010x}  {fields}".rstrip()
 
 
@@ -135,7 +136,7 @@ def facts(file: RknnFile) -> dict[str, Any]:
         "tasks": [
             {
                 "operator": t.operator,
-                "blocks": _blocks(t.blocks),
+                "blocks": block_names(t.blocks),
                 "offset": t.offset,
                 "commands": [_fact(w) for w in t.words],
             }

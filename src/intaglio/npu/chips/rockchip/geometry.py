@@ -15,7 +15,7 @@ SURFACE_PIXELS = 4  # to which blocks of channels between layers are rounded up
 CHANNEL_BYTES = 8  # bias, zero point of the weights, multiplier
 PICTURE_CHANNELS = 4  # inputs of up to these are read as pictures: channels last, no blocks
 PICTURE_BYTES = {1: 4, 3: 16, 4: 16}  # of a pixel of a picture in the buffer
-MOST_KERNEL_BYTES = 3072  # of one output channel
+MOST_KERNEL_BYTES = 3072  # of one output channel, before the vendor's compiler splits a layer
 STREAMED_KERNELS = 64  # that the buffer holds while weights are read again for every task
 LARGEST = {"width": 2047, "height": 2047, "channels": 8191, "kernel": 31, "stride": 7, "pad": 15}
 
@@ -27,6 +27,18 @@ class Added:
     zero: int
     scale: int  # with `shift`: from its bytes to units of the scaled sums
     shift: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Bytes by integers: the entry of `first`, of the integer 2^bits further, and so on.
+
+    Integers between two entries have a number between theirs.
+    """
+
+    first: int
+    entries: tuple[int, ...]
+    bits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +62,13 @@ class Convolution:
     limit: int = 0  # of a relu with an upper end, in units of the scaled sums; 0: none
     added: Added | None = None
     in_surface: int = 0  # pixels from one block of channels to the next; 0: height * width
+    relu_after: bool = False  # the relu stands behind the addition
+    blocks: bool = False  # few channels lie in a block of 16, not as a picture
+    table: Table | None = None  # that makes the bytes; the scale makes its arguments
 
     @property
     def picture(self) -> bool:
-        return not self.depthwise and self.channels <= PICTURE_CHANNELS
+        return not self.depthwise and not self.blocks and self.channels <= PICTURE_CHANNELS
 
     @property
     def reach(self) -> tuple[int, int]:
@@ -136,9 +151,9 @@ def why_not(conv: Convolution) -> str | None:
             return f"its {name} is {value}; the register holds at most {LARGEST[name]}"
     if conv.picture and conv.channels not in PICTURE_BYTES:
         return f"a picture has 1, 3 or 4 channels, not {conv.channels}"
-    if not conv.depthwise and conv.kernel_bytes > MOST_KERNEL_BYTES:
+    if not conv.depthwise and weight_banks(conv)[0] >= BANKS:
         words = f"the weights of one output take {conv.kernel_bytes} bytes"
-        return f"{words}; the unit takes at most {MOST_KERNEL_BYTES}"
+        return f"{words}; {STREAMED_KERNELS} of them do not fit the buffer"
     if rows_that_fit(conv, BANKS - weight_banks(conv)[0]) < conv.reach[0]:
         return f"{conv.reach[0]} rows of the input do not fit the buffer"
     return None

@@ -25,6 +25,7 @@ MEMORY_HEADER = struct.Struct("<6I")  # bytes of the flatbuffer, of tasks, count
 # commands, of memory between layers, of weights
 MEMORY_START = 128  # of the tasks, in the file
 TASK = struct.Struct("<8IQ")  # flags, operator, blocks, 3 of interrupts, words, offset, address
+LISTS = 6  # of tasks: for one core, each of two, each of three
 TAIL_WORDS = 4  # that end a task and are not counted: the next task, wait, start
 DTYPES = {1: "f32", 2: "u8", 3: "i8", 5: "i16", 6: "i32", 7: "i64", 10: "f16", 13: "u64"}
 KINDS = {1: "input", 2: "output", 3: "internal", 4: "constant", 8: "constant"}
@@ -248,7 +249,7 @@ def _tasks(data: bytes, commands: bytes) -> list[Task]:
     if len(data) % TASK.size:
         raise BadFile(f"rknn: its tasks take {len(data)} bytes, not a multiple of {TASK.size}")
     tasks = []
-    left = 2 * (len(commands) // 8)  # tasks do not share their words
+    left = LISTS * (len(commands) // 8)  # lists of tasks may share words, a list does not
     for values in TASK.iter_unpack(data):
         _, operator, blocks, _, _, _, amount, offset, address = values
         start, count = address + offset, amount + TAIL_WORDS

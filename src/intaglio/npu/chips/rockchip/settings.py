@@ -5,9 +5,9 @@ from __future__ import annotations
 from intaglio.npu.chips.rockchip.geometry import (
     ATOM,
     BANKS,
-    Added,
     Convolution,
     Rows,
+    Table,
     round_up,
     row_entries,
     rows_that_fit,
@@ -15,7 +15,13 @@ from intaglio.npu.chips.rockchip.geometry import (
 from intaglio.npu.chips.rockchip.words import ENABLE
 
 ALONE, ADDS = 0x383, 0x904202C0  # EW_CFG: no second map, or a map of bytes that is added
+RELU_AFTER = 1 << 9  # EW_CFG without this bit: a relu behind the addition
+LOOKS_UP = 0x302  # EW_CFG: the tables
 CONVOLUTION_BLOCKS = 0x1D  # CNA, CORE, DPU and DPU_RDMA
+IN_TURN = 0xE  # S_POINTER: registers of two tasks in turn
+TABLE_SET = 0x30  # S_POINTER: the first set alone, for a task that looks up
+TABLE_CFG, TABLE_STEPS = 0x68, 512  # LUT_CFG: one table behind the other
+END = (("PC", 0x0010, 0), ("PC", 0x0014, 0), ("SYNC", 0x0000, 0))
 
 
 def settings(conv: Convolution, rows: Rows, banks: int, reuse: bool) -> list[tuple[str, int, int]]:
@@ -29,15 +35,13 @@ def settings(conv: Convolution, rows: Rows, banks: int, reuse: bool) -> list[tup
         ("CNA", 0x1104, 0),
         ("CNA", 0x1100, 0),
         ("CNA", 0x100C, mode),
-        ("DPU", 0x4004, 0xE),  # registers of two tasks in turn
-        ("DPU_RDMA", 0x5004, 0xE),
+        ("DPU", 0x4004, TABLE_SET if conv.table else IN_TURN),
+        ("DPU_RDMA", 0x5004, TABLE_SET if conv.table else IN_TURN),
         *_input(conv, rows, banks, buffer, mode),
         *_sums(conv, rows),
         *_bytes(conv, rows),
         *_reads(conv, rows),
-        ("PC", 0x0010, 0),
-        ("PC", 0x0014, 0),
-        ("SYNC", 0x0000, 0),
+        *END,
         ("ENABLE", ENABLE, CONVOLUTION_BLOCKS),
     ]
 
@@ -108,7 +112,7 @@ def _bytes(conv: Convolution, rows: Rows) -> list[tuple[str, int, int]]:
     surface = conv.out_surface * ATOM
     return [
         ("DPU", 0x400C, 0x1FC if conv.depthwise else 0x1E4),
-        ("DPU", 0x4010, 0xE0),
+        ("DPU", 0x4010, 0xE0 | (conv.shift << 10 if conv.table else 0)),
         ("DPU", 0x4014, 0),
         ("DPU", 0x4020, 0),
         ("DPU", 0x4024, surface),
@@ -124,30 +128,59 @@ def _bytes(conv: Convolution, rows: Rows) -> list[tuple[str, int, int]]:
         ("DPU", 0x4054, 0),
         ("DPU", 0x4058, channels),
         ("DPU", 0x405C, (rows.out_count - 1) << 16 | conv.out_width - 1),
-        ("DPU", 0x4060, 0x92 if conv.limit else 0x12 if conv.relu else 0x53),
+        ("DPU", 0x4060, _scaled_mode(conv)),
         ("DPU", 0x4064, 0),
-        ("DPU", 0x4068, 0),
-        ("DPU", 0x406C, conv.limit),
-        *_operand(conv.added),
-        ("DPU", 0x407C, 0),
-        ("DPU", 0x4080, conv.zero_out & 0xFFFFFFFF),
-        ("DPU", 0x4084, conv.scale),
-        ("DPU", 0x4088, conv.shift),
+        ("DPU", 0x4068, conv.scale << 16 | conv.shift << 8 if conv.table else 0),
+        ("DPU", 0x406C, 0 if conv.relu_after else conv.limit),
+        *_operand(conv),
+        ("DPU", 0x407C, conv.limit if conv.relu_after else 0),
+        ("DPU", 0x4080, 0 if conv.table else conv.zero_out & 0xFFFFFFFF),
+        ("DPU", 0x4084, 1 if conv.table else conv.scale),
+        ("DPU", 0x4088, 0 if conv.table else conv.shift),
         *(("DPU", 0x4090 + 4 * i, 0) for i in range(8)),
         ("DPU", 0x40C0, surface * (4 if conv.depthwise else 2)),
         ("DPU", 0x40C4, 0),
-        *(("DPU", 0x4100 + 4 * i, 0) for i in range(12)),
+        *table_registers(conv.table),
     ]
 
 
-def _operand(added: Added | None) -> list[tuple[str, int, int]]:
+def _scaled_mode(conv: Convolution) -> int:
+    """BN_CFG: a multiplication before a table, a relu with or without an upper end, or nothing."""
+    if conv.table:
+        return 0x20040
+    if conv.relu_after:
+        return 0x53
+    return 0x92 if conv.limit else 0x12 if conv.relu else 0x53
+
+
+def table_registers(table: Table | None) -> list[tuple[str, int, int]]:
+    """Where the tables begin and end, and which bits of an integer lie between two entries."""
+    values = {}
+    if table is not None:
+        half = TABLE_STEPS << table.bits
+        middle = table.first + half
+        values = {0x4108: TABLE_CFG, 0x410C: table.bits << 16 | table.bits << 8}
+        values |= {0x4110: table.first, 0x4114: middle, 0x4118: middle, 0x411C: middle + half}
+    places = range(0x4100, 0x4130, 4)
+    return [("DPU", place, values.get(place, 0) & 0xFFFFFFFF) for place in places]
+
+
+def _operand(conv: Convolution) -> list[tuple[str, int, int]]:
+    added = conv.added
+    if conv.table:
+        return [("DPU", 0x4070, LOOKS_UP), ("DPU", 0x4074, 0), ("DPU", 0x4078, 1)]
     if added is None:
         return [("DPU", 0x4070, ALONE), ("DPU", 0x4074, 0), ("DPU", 0x4078, 1)]
     return [
-        ("DPU", 0x4070, ADDS),
+        ("DPU", 0x4070, adding(conv.relu_after, conv.limit)),
         ("DPU", 0x4074, -added.zero & 0xFFFFFFFF),
         ("DPU", 0x4078, added.shift << 16 | added.scale),
     ]
+
+
+def adding(relu: bool, limit: int) -> int:
+    """EW_CFG of an addition, with a relu behind it that may have an upper end."""
+    return ADDS & ~RELU_AFTER | (1 << 10 if limit else 0) if relu else ADDS
 
 
 def _reads(conv: Convolution, rows: Rows) -> list[tuple[str, int, int]]:

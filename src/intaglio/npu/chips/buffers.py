@@ -1,4 +1,4 @@
-"""Places buffers with lifetimes in a memory: the KPU's RAM in lines, main memory in bytes."""
+"""Places buffers with lifetimes in a memory: the K210's in lines, others in bytes."""
 
 from __future__ import annotations
 

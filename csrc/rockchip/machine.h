@@ -1,0 +1,104 @@
+// Executes register commands of the RK3588's NPU in the order of its blocks, to the bit. Sizes,
+// strides and addresses come from the registers alone; memory is what the caller's function gives.
+#pragma once
+#include "intaglio.h"
+
+enum {
+  RK_ATOM = 16,  // channels side by side in memory
+  RK_BANKS = 12,
+  RK_BANK_BYTES = 32 << 10,
+  RK_ENTRY = 64,  // bytes to which a row in the buffer is rounded up
+  RK_REGISTERS = 0x8000 / 4,
+  RK_BLOCKS = 8,     // by the first digit of a register's address
+  RK_TABLE = 513,    // entries of each of the two tables
+  RK_MESSAGE = 256,  // bytes
+  RK_TAIL = 4,       // words that end a task: the next task, a barrier, start
+};
+
+typedef enum rk_result {
+  RK_DONE = 0,
+  RK_BAD = 1,          // a wrong address, stride or size
+  RK_UNSUPPORTED = 2,  // settings that are not simulated
+} rk_result;
+
+// The bytes [address, address + size) of the device, or NULL if they are not all in one buffer.
+typedef uint8_t *(*rk_memory)(void *context, uint64_t address, uint64_t size);
+
+typedef struct rk_machine {
+  rk_memory memory;
+  void *context;
+  uint32_t value[2][RK_REGISTERS];  // registers come in two sets, used in turn by each block
+  uint8_t known[2][RK_REGISTERS];
+  uint8_t set[RK_BLOCKS];          // that the next command of a block writes
+  uint8_t fixed[RK_BLOCKS];        // whether a block uses its first set alone
+  int16_t table[2][RK_TABLE + 1];  // LE and LO
+  uint32_t table_id, table_at, table_writes;
+  uint64_t macs;  // that were computed
+  char message[RK_MESSAGE];
+} rk_machine;
+
+ITG_API uint64_t itg_rk_machine_bytes(void);
+ITG_API void itg_rk_start(rk_machine *m, rk_memory memory, void *context);
+// Executes one task: its words up to the one that starts the blocks.
+ITG_API int itg_rk_task(rk_machine *m, const uint64_t *words, uint64_t count);
+// The same for `tasks` tasks of one memory [0, size): their first words and counts.
+ITG_API int itg_rk_simulate(rk_machine *m, uint8_t *bytes, uint64_t size, const uint64_t *words,
+                       const uint64_t *first, const uint64_t *counts, uint64_t tasks);
+ITG_API const char *itg_rk_message(const rk_machine *m);
+
+// ---- for the blocks ------------------------------------------------------------------------------
+int rk_fail(rk_machine *m, rk_result result, const char *form, ...)
+    __attribute__((format(printf, 3, 4)));
+uint32_t rk_get(rk_machine *m, uint32_t address, int *missing);
+int rk_convolution(rk_machine *m);
+int rk_elementwise(rk_machine *m);
+int rk_pool(rk_machine *m);
+
+// Shifts right; halves go to the even neighbour.
+static inline int64_t rk_half_even(int64_t v, int shift) {
+  if (!shift) return v;
+  return (v + ((INT64_C(1) << (shift - 1)) - 1) + (v >> shift & 1)) >> shift;
+}
+
+static inline int64_t rk_clamp(int64_t v, int64_t low, int64_t high) {
+  return v < low ? low : v > high ? high : v;
+}
+
+static inline int64_t rk_round_up(int64_t v, int64_t to) { return (v + to - 1) / to * to; }
+
+// A stage of the DPU: adds, multiplies and cuts off what is below 0.
+typedef struct rk_stage {
+  int adds, multiplies, negative_only, relu, limited, multiplies_first;
+  int memory_addend, memory_factor;
+  int64_t addend, factor, limit;
+  int shift, shift_negative;
+} rk_stage;
+
+typedef struct rk_reader {  // of a second map: blocks of channels from two places in turn
+  uint64_t base[2], step[2];
+  int readers, broadcasts;  // one pixel for all
+} rk_reader;
+
+// What the DPU does with sums or with a map, and where it writes.
+typedef struct rk_output {
+  int64_t channels, height, width;
+  int64_t written;         // channels, with those that fill up blocks
+  uint64_t base, surface;  // bytes
+  int64_t skipped;         // bytes behind each row
+  rk_stage bs, bn;
+  int has_second, multiplies, looks_up;
+  rk_stage after;  // the second map
+  rk_reader second;
+  int64_t second_offset, second_scale;
+  int second_shift;
+  int64_t scale, zero;
+  int shift;
+} rk_output;
+
+int rk_output_of(rk_machine *m, rk_output *out);
+// Writes the blocks behind the last channel, which have no meaning.
+int rk_fill_blocks(rk_machine *m, const rk_output *out);
+// Finishes and writes a block of up to 16 channels from numbers [channels][height * width];
+// `bias` and `factor` of the channels, where they come from memory.
+int rk_write_block(rk_machine *m, const rk_output *out, int64_t block, int64_t channels,
+                   int64_t *numbers, const int32_t *bias, const int16_t *factor);

@@ -1,0 +1,32 @@
+"""Names of steps and their results as a reader of the model file knows them."""
+
+from __future__ import annotations
+
+import re
+
+from intaglio.ops.registry import REGISTRY
+from intaglio.plan import Step
+
+ALL = "0123456789"
+AXES = re.compile(r":(\d{2,10})$")  # that the layout pass appends
+SUFFIXES = ("_stored", "_exact", "_dequantized")  # of names that the quantiser gives
+
+
+def node_name(origin: str, tensor: str, op: str) -> str:
+    """The node's name in the model file; that of its tensor if the compiler made the node."""
+    made = not origin or origin in REGISTRY or "quantize" in origin.lower()
+    return tensor_name(tensor) or origin or op if made else origin
+
+
+def tensor_name(name: str) -> str:
+    """The name of the graph's tensor that the result of a step stands for."""
+    while (found := AXES.search(name)) and sorted(found[1]) == list(ALL[: len(found[1])]):
+        name = name[: found.start()]  # the order of its axes
+    for suffix in SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name
+
+
+def step_name(step: Step) -> str:
+    """The name of a step of a plan."""
+    return node_name(step.origin, step.outputs[0].name if step.outputs else "", step.op)

@@ -1,0 +1,159 @@
+"""Tasks of the DPU alone: sums and products of maps, tables, copies, repeated pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from intaglio.npu.chips.rockchip.arithmetic import Pair
+from intaglio.npu.chips.rockchip.geometry import ATOM, Table, round_up, surface_pixels
+from intaglio.npu.chips.rockchip.settings import (
+    ALONE,
+    END,
+    IN_TURN,
+    LOOKS_UP,
+    TABLE_SET,
+    TABLE_STEPS,
+    adding,
+    table_registers,
+)
+from intaglio.npu.chips.rockchip.words import ENABLE
+
+MULTIPLIES = 0x904002C4  # EW_CFG: the product of two maps
+ONE_PIXEL = 1 << 28  # EW_CFG without this bit: the second map has one pixel
+BYPASS = 0x53  # BS_CFG and BN_CFG: the stage does nothing
+BLOCKS = 0x18  # DPU and DPU_RDMA
+DPU = [0x400C, 0x4010, 0x4014, 0x4020, 0x4024, *range(0x4030, 0x408C, 4)]
+DPU += [*range(0x4090, 0x40B0, 4), 0x40C0, 0x40C4]
+RDMA = [0x500C, 0x5010, 0x5014, 0x5018, 0x501C, 0x5020, 0x5028, 0x502C, 0x5034, 0x5038, 0x5040]
+RDMA += [0x5044, 0x5048, 0x504C, 0x5064, 0x5068, 0x506C]
+WRITES_TABLE = 0x20000  # LUT_ACCESS_CFG; 1 << 16: the second table
+
+Settings = list[tuple[str, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class MapSize:
+    """A map in blocks of 16 channels."""
+
+    channels: int
+    height: int
+    width: int
+
+    @property
+    def pixels(self) -> int:
+        return surface_pixels(self.height, self.width)
+
+    @property
+    def surface(self) -> int:
+        """Bytes from one block to the next."""
+        return self.pixels * ATOM
+
+    @property
+    def skipped(self) -> int:
+        """Bytes of a block behind its pixels."""
+        return self.surface - self.height * self.width * ATOM
+
+    @property
+    def bytes(self) -> int:
+        return round_up(self.channels, ATOM) * self.pixels
+
+
+def pair(size: MapSize, numbers: Pair, one_pixel: bool) -> Settings:
+    """The sum or product of two maps; `one_pixel`: the second one has one for all."""
+    mode = adding(numbers.bounds.relu, numbers.bounds.limit)
+    dpu = {0x4010: numbers.a_shift << 4, 0x4040: 0x20040}
+    dpu[0x4048] = numbers.a_scale << 16 | numbers.a_shift << 8
+    if numbers.multiplies:
+        mode = mode & ~ADDITION_BITS | MULTIPLIES & ADDITION_BITS
+        dpu = {0x4040: 0x20050}
+    if one_pixel:
+        mode &= ~ONE_PIXEL
+    second = numbers.second
+    dpu |= {0x4044: -numbers.a_zero, 0x4070: mode, 0x4074: -second.zero}
+    dpu |= {0x4078: second.shift << 16 | second.scale, 0x407C: numbers.bounds.limit}
+    dpu |= {0x4080: numbers.zero, 0x4084: numbers.scale, 0x4088: numbers.shift}
+    rdma = {0x5034: 4 if one_pixel else 0x40000004, 0x5040: ATOM if one_pixel else size.surface}
+    rdma |= {0x506C: 0 if one_pixel else size.skipped}
+    return _task(size, dpu, rdma)
+
+
+ADDITION_BITS = 1 << 17 | 1 << 2  # of EW_CFG: what is done with the second map
+
+
+def copy(size: MapSize) -> Settings:
+    """A map as it is, at another address."""
+    return _task(size, {}, {})
+
+
+def look_up(size: MapSize, table: Table) -> Settings:
+    """Bytes through the table that is loaded."""
+    return _task(size, {0x4070: LOOKS_UP}, {}, table)
+
+
+def load_table(table: Table) -> Settings:
+    """Both tables; the map that the task copies is 16 bytes of its own."""
+    size = MapSize(ATOM, 1, 1)
+    entries = [*table.entries, *[table.entries[-1]] * (2 * TABLE_STEPS + 1 - len(table.entries))]
+    halves = entries[: TABLE_STEPS + 1], entries[TABLE_STEPS:]
+    words: Settings = []
+    for number, half in enumerate(halves):
+        words.append(("DPU", 0x4100, WRITES_TABLE | number << 16))
+        words += [("DPU", 0x4104, entry & 0xFFFFFFFF) for entry in half]
+    return [*_task(size, {}, {})[: -len(END) - 1], *words, *_end()]
+
+
+def repeat(size: MapSize, factor: tuple[int, int]) -> Settings:
+    """One block of channels, with every pixel written `factor` times down and across."""
+    down, across = factor
+    wide, high = size.width * across, size.height * down
+    notch = (down - 1) * wide
+    dpu = {0x4010: 1 << 26, 0x4024: wide * ATOM, 0x4030: wide - 1, 0x4038: notch << 16 | notch}
+    dpu |= {0x4050: (down - 1) * 0x124 | 2, 0x405C: (size.height - 1) << 16 | wide - 1}
+    dpu |= {0x40C0: surface_pixels(high, wide) * ATOM}
+    window = (down - 1) << 9 | (across - 1) << 6 | (down - 1) << 3 | across - 1
+    rdma = {0x5014: ATOM // 2 - 1, 0x5044: 0xF801, 0x5048: 1 << 12 | window, 0x504C: 0}
+    return _task(MapSize(ATOM, size.height, size.width), dpu, rdma)
+
+
+def _task(
+    size: MapSize, dpu: dict[int, int], rdma: dict[int, int], table: Table | None = None
+) -> Settings:
+    channels = round_up(size.channels, ATOM) - 1
+    turns = TABLE_SET if table else IN_TURN
+    values = {
+        0x400C: 0x1E5,
+        0x4024: size.surface,
+        0x4030: size.width - 1,
+        0x4034: size.height - 1,
+        0x403C: (size.channels - 1) << 16 | channels,
+        0x4040: BYPASS,
+        0x4050: 2,
+        0x4058: channels,
+        0x405C: (size.height - 1) << 16 | size.width - 1,
+        0x4060: BYPASS,
+        0x4070: ALONE,
+        0x4078: 1,
+        0x4084: 1,
+        0x40C0: size.surface,
+    } | dpu
+    reads = {
+        0x500C: size.width - 1,
+        0x5010: size.height - 1,
+        0x5014: channels,
+        0x5034: 1,
+        0x5044: 0x7801,
+        0x504C: size.skipped,
+        0x5068: 0x1010101,
+    } | rdma
+    return [
+        ("DPU", 0x4004, turns),
+        ("DPU_RDMA", 0x5004, turns),
+        *(("DPU", r, values.get(r, 0) & 0xFFFFFFFF) for r in DPU),
+        *table_registers(table),
+        *(("DPU_RDMA", r, reads.get(r, 0) & 0xFFFFFFFF) for r in RDMA),
+        *_end(),
+    ]
+
+
+def _end() -> Settings:
+    return [*END, ("ENABLE", ENABLE, BLOCKS)]

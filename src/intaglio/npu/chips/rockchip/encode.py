@@ -1,0 +1,212 @@
+"""From the layers of a network to tasks: register commands and where they hold addresses."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from intaglio.ir import Array, Graph, Node, Value
+from intaglio.npu.chips.rockchip import convolution, dpu_tasks, packing, pool_task
+from intaglio.npu.chips.rockchip.arithmetic import MOST_ENTRIES, Bounds, Pair
+from intaglio.npu.chips.rockchip.convolution import Task
+from intaglio.npu.chips.rockchip.dpu_tasks import MapSize, Settings
+from intaglio.npu.chips.rockchip.geometry import (
+    ATOM,
+    Added,
+    Convolution,
+    Table,
+    entry_channels,
+    round_up,
+    surface_pixels,
+)
+from intaglio.npu.chips.rockchip.job import INTERNAL, WEIGHTS, Address, JobTask
+from intaglio.npu.chips.rockchip.memory import Memory, plan, size_of
+from intaglio.npu.chips.rockchip.words import NUMBERS, Word
+
+ALIGNMENT = 64
+SOURCE, SECOND, DESTINATION = 0x5018, 0x5038, 0x4020  # registers of the DPU that hold addresses
+POOL_SOURCE, POOL_DESTINATION = 0x701C, 0x6070
+
+
+class Encoder:
+    """Encodes one network."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.memory: Memory = plan(graph)
+        self.tasks: list[JobTask] = []
+        self.weights = bytearray()
+        self._constants: dict[bytes, int] = {}
+        self._loaded: Table | None = None
+
+    def run(self) -> list[JobTask]:
+        """The tasks of all layers, in order."""
+        rules = {
+            "rockchip.conv": self._conv,
+            "rockchip.pair": self._pair,
+            "npu.pool": self._pool,
+            "npu.lut": self._lut,
+            "npu.resize": self._resize,
+            "npu.concat": self._concat,
+        }
+        for node in self.graph.nodes():
+            if node.op in rules:
+                rules[node.op](node)
+        return self.tasks
+
+    # ---- places ----------------------------------------------------------------------------------
+    def _at(self, v: Value | None, more: int = 0) -> Address:
+        assert v is not None
+        return Address(INTERNAL, self.memory.places[v].start + more)
+
+    def _constant(self, data: bytes) -> int:
+        """The offset of these bytes in the weights."""
+        if data not in self._constants:
+            self.weights += bytes(-len(self.weights) % ALIGNMENT)
+            self._constants[data] = len(self.weights)
+            self.weights += data
+        return self._constants[data]
+
+    def _add(self, node: Node, settings: Settings, places: dict[int, Address]) -> None:
+        words = [Word(NUMBERS[block], register, value) for block, register, value in settings]
+        found = {i: places[w.register] for i, w in enumerate(words) if w.register in places}
+        self.tasks.append(JobTask(words, found, node.op, node.origin or node.outputs[0].name or ""))
+
+    # ---- layers ----------------------------------------------------------------------------------
+    def _conv(self, node: Node) -> None:
+        x, w, numbers, residual, _ = node.inputs
+        assert x is not None
+        conv = self._geometry(node)
+        if conv.table is not None:
+            self._load(node, conv.table)
+        assert w is not None
+        assert w.data is not None
+        assert numbers is not None
+        assert numbers.data is not None
+        zeros = zero_points(w.data)
+        stored = (w.data + zeros.reshape(-1, 1, 1, 1)).astype(np.int8)
+        if conv.depthwise:
+            packed = packing.depthwise_weights(stored, zeros, entry_channels(conv.channels))
+        else:
+            packed = packing.weights(stored, zeros)
+        count = round_up(conv.outputs, conv.out_block)
+        rows = packing.channels(numbers.data[0], zeros, numbers.data[1], count)
+        bases = {
+            "input": self._at(x),
+            "output": self._at(node.outputs[0]),
+            "weights": Address(WEIGHTS, self._constant(packed)),
+            "channels": Address(WEIGHTS, self._constant(rows)),
+        }
+        if residual is not None:
+            bases["added"] = self._at(residual)
+        for task in convolution.encode(conv):
+            self._task(node, task, bases)
+
+    def _task(self, node: Node, task: Task, bases: dict[str, Address]) -> None:
+        found = {i: bases[name].moved(offset) for i, (name, offset) in task.addresses.items()}
+        self.tasks.append(
+            JobTask(task.words, found, node.op, node.origin or node.outputs[0].name or "")
+        )
+
+    def _geometry(self, node: Node) -> Convolution:
+        x, w, _, residual, table = node.inputs
+        assert x is not None
+        assert w is not None
+        a = node.attrs
+        picture = self.memory.places[x].picture
+        made = Table(0, ())
+        if table is not None:
+            assert table.data is not None
+            made = Table(a["first"], tuple(int(v) for v in table.data), a["step_bits"])
+        added = Added(a["added_zero"], a["added_scale"], a["added_shift"])
+        return Convolution(
+            x.shape[1],
+            x.shape[2],
+            x.shape[3],
+            w.shape[0],
+            (w.shape[2], w.shape[3]),
+            tuple(a["stride"]),
+            tuple(a["pad"]),
+            tuple(a["dilation"]),
+            depthwise=a["groups"] > 1,
+            zero_in=a["padding"],
+            zero_out=a["zero"],
+            scale=a["scale"],
+            shift=a["shift"],
+            relu=a["relu"],
+            limit=a["limit"],
+            added=added if residual is not None else None,
+            in_surface=0 if picture else surface_pixels(x.shape[2], x.shape[3]),
+            relu_after=residual is not None and a["relu"],
+            blocks=not picture,
+            table=made if table is not None else None,
+        )
+
+    def _load(self, node: Node, table: Table) -> None:
+        if table.entries == (self._loaded.entries if self._loaded else None):
+            return
+        self._loaded = table
+        scratch = Address(INTERNAL, self.memory.scratch.start)
+        self._add(node, dpu_tasks.load_table(table), {SOURCE: scratch, DESTINATION: scratch})
+
+    def _pair(self, node: Node) -> None:
+        a, b = node.inputs
+        assert a is not None
+        assert b is not None
+        n = node.attrs
+        numbers = Pair(
+            n["multiplies"],
+            n["a_zero"],
+            Added(n["b_zero"], n["b_scale"], n["b_shift"]),
+            n["scale"],
+            n["shift"],
+            n["zero"],
+            Bounds(n["relu"], n["limit"]),
+            n["a_scale"],
+            n["a_shift"],
+        )
+        settings = dpu_tasks.pair(size_of(a), numbers, b.shape != a.shape)
+        places = {SOURCE: self._at(a), SECOND: self._at(b), DESTINATION: self._at(node.outputs[0])}
+        self._add(node, settings, places)
+
+    def _lut(self, node: Node) -> None:
+        x, table = node.inputs
+        assert x is not None
+        assert table is not None
+        assert table.data is not None
+        made = Table(node.attrs["base"], tuple(int(v) for v in table.data)[:MOST_ENTRIES])
+        self._load(node, made)
+        places = {SOURCE: self._at(x), DESTINATION: self._at(node.outputs[0])}
+        self._add(node, dpu_tasks.look_up(size_of(x), made), places)
+
+    def _pool(self, node: Node) -> None:
+        x, y, a = node.inputs[0], node.outputs[0], node.attrs
+        assert x is not None
+        windows = tuple(a["kernel"]), tuple(a["stride"]), tuple(a["pad"])
+        settings = pool_task.largest(size_of(x), size_of(y), *windows)
+        self._add(node, settings, {POOL_SOURCE: self._at(x), POOL_DESTINATION: self._at(y)})
+
+    def _resize(self, node: Node) -> None:
+        x, y = node.inputs[0], node.outputs[0]
+        assert x is not None
+        size, out = size_of(x), size_of(y)
+        settings = dpu_tasks.repeat(size, tuple(node.attrs["factor"]))
+        for block in range(-(-size.channels // ATOM)):
+            source, to = self._at(x, block * size.surface), self._at(y, block * out.surface)
+            self._add(node, settings, {SOURCE: source, DESTINATION: to})
+
+    def _concat(self, node: Node) -> None:
+        y, at = node.outputs[0], 0
+        for number, v in enumerate(node.inputs):
+            assert v is not None
+            if number in self.memory.copies.get(node, ()):
+                size = MapSize(v.shape[1], *v.shape[2:])
+                to = self._at(y, at // ATOM * size.surface)
+                self._add(node, dpu_tasks.copy(size), {SOURCE: self._at(v), DESTINATION: to})
+            at += v.shape[1]
+
+
+def zero_points(weights: Array) -> Array:
+    """What makes the weights of each output signed bytes."""
+    flat = weights.reshape(len(weights), -1)
+    made = -np.clip(0, flat.max(1) - 127, flat.min(1) + 128)
+    return np.asarray(made, np.int32)

@@ -1,0 +1,1 @@
+"""Packages as OCI artifacts: pushed to container registries and pulled from them."""

@@ -1,0 +1,139 @@
+"""Networks as register commands: the words' results are the interpreter's, byte for byte."""
+
+import numpy as np
+import pytest
+from tests.npu.chips.cv18xx.padded_means import random_padded_mean
+from tests.npu.chips.cv18xx.paired_layers import random_product
+from tests.npu.chips.cv18xx.quantized_layers import Layers, random_layer, random_network
+from tests.npu.chips.cv18xx.unsigned_layers import random_unsigned
+from tests.npu.chips.cv18xx.upsampling_layers import random_upsampling
+from tests.npu.chips.rockchip import jobs
+from tests.shared_models import SHARED
+
+import intaglio
+from intaglio import ops
+from intaglio.errors import Unsupported
+from intaglio.ir import Graph, constant
+from intaglio.npu.chips.rockchip import native_machine
+from intaglio.npu.chips.rockchip.compile import compile_job
+from intaglio.ops.shape import part
+
+pytestmark = pytest.mark.skipif(not native_machine.available(), reason="the C library is missing")
+
+SEEDS = 6
+MORE_SEEDS = range(SEEDS, 200)
+BUILDERS = [
+    random_layer,
+    random_network,
+    random_product,
+    random_unsigned,
+    random_upsampling,
+    random_padded_mean,
+]
+
+
+def ran(build, seeds):
+    """How many of these networks the chip has commands for; all of their bytes are compared."""
+    count = 0
+    for seed in seeds:
+        try:
+            made = compile_job(build(seed), "rk3588")
+        except Unsupported:
+            continue
+        jobs.check(made, seed)
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_random_networks(build):
+    assert ran(build, range(SEEDS)) >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", BUILDERS)
+def test_more_random_networks(build):
+    assert ran(build, MORE_SEEDS) >= 10
+
+
+def test_a_network_with_every_way_to_join_and_cut():
+    """Parts that begin a block are written in place; others are moved by convolutions."""
+    net = Layers(3, (1, 3, 24, 32), "u8")
+    net.dtype = "i8"
+    x = net.conv(net.input, 32)
+    a, b = net.conv(x, 64), net.conv(x, 20)
+    aligned = net.joined([a, x])
+    twice = net.joined([aligned, aligned])
+    crooked = net.joined([b, a])
+    middle = part(aligned, 32, 64, axis=1)
+    net.quant[middle] = net.of(x)
+    outputs = [net.halved(v) for v in (twice, crooked, middle)]
+    made = compile_job(net.graph(*outputs), "rk3588")
+    kinds = [t.op for t in made.job.tasks]
+    assert kinds.count("npu.concat") == 2  # the second half of `twice` is copied
+    assert kinds.count("rockchip.conv") == 3 + 2  # two of them join `b` and `a`
+    jobs.check(made)
+
+
+def wide_table(entries):
+    """A convolution of 16-bit results that only a table reads."""
+    net = Layers(5, (1, 8, 9, 9), "i8")
+    w = constant(net.rng.integers(-127, 128, (12, 8, 3, 3)).astype(np.int8))
+    scale = constant(np.full(12, 4e-3, np.float32))
+    zero = constant(np.zeros(12, np.int8))
+    y = constant(np.float32(0.01)), constant(np.int16(0))
+    window = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1)}
+    wide = ops.qlinear_conv(net.input, *net.of(net.input), w, scale, zero, *y, None, **window)
+    x = (np.arange(entries) - entries // 2) / (entries / 12)
+    table = np.rint(100 * x / (1 + np.exp(-x)) / 6).astype(np.int8)
+    found = ops.lookup_wide(wide, constant(table), base=-(entries // 2))
+    return Graph([net.input], [found], ["y"])
+
+
+@pytest.mark.parametrize("entries", [1000, 1025, 1026, 3000])
+def test_tables_end_convolutions(entries):
+    graph = wide_table(entries)
+    made = compile_job(graph, "rk3588")
+    assert [t.op for t in made.job.tasks] == ["rockchip.conv"] * 2  # the table is loaded first
+    (found,) = jobs.check(made).values()
+    assert len(np.unique(found)) > 20
+    feeds = jobs.random_inputs(made.job)
+    real = intaglio.interpret(graph, feeds)["y"]
+    wrong = np.abs(jobs.meaning(made, feeds)["y"].astype(int) - real)
+    assert wrong.max() <= 1 + 2 * (entries > 1025)  # thinner tables have numbers between entries
+
+
+def test_results_are_near_the_neutral_network():
+    """Two roundings instead of one: at most one step, in few bytes."""
+    graph = random_network(1)
+    made = compile_job(graph, "rk3588")
+    feeds = jobs.random_inputs(made.job)
+    real = intaglio.interpret(graph, feeds)
+    for (_, found), wanted in zip(jobs.meaning(made, feeds).items(), real.values(), strict=True):
+        off = np.abs(found.reshape(wanted.shape).astype(int) - wanted)
+        assert (off > 1).mean() < 0.02
+
+
+def test_what_has_no_command_is_named():
+    net = Layers(1, (1, 16, 40, 40), "i8")
+    net.dtype = "i8"
+    x = net.conv(net.input, 16)
+    y = net._out()
+    pooled = ops.qlinear_avg_pool(
+        x, *net.of(x), *y, kernel=(3, 3), stride=(2, 2), pad=(1, 1, 1, 1), dilation=(1, 1)
+    )
+    net.quant[pooled] = y
+    last = net.conv(pooled, 8)
+    with pytest.raises(Unsupported, match="windows at the border have fewer pixels"):
+        compile_job(net.graph(last), "rk3588")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["mobilenet_v1_0.25_224_quant", "mobilenet_v2_1.0_224_quant", "pretrainedResnet_quant"]
+)
+def test_whole_networks(name):
+    path = SHARED / f"models/tflite/{name}.tflite"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    jobs.check(compile_job(intaglio.load(path), "rk3588"))
