@@ -1,0 +1,99 @@
+"""Twenty networks: twin, interpreter and native sessions agree in every byte after training."""
+
+from __future__ import annotations
+
+import os
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import intaglio
+from intaglio import catalogue
+from intaglio.ir import Graph, Value
+
+torch = pytest.importorskip("torch", reason="needs torch: pip install .[train]")
+
+from intaglio.compress.qat import quantized_twin  # noqa: E402
+from intaglio.compress.twin import verify  # noqa: E402
+from intaglio.compress.twin.write_back import to_graph  # noqa: E402
+
+pytestmark = pytest.mark.slow
+torch.set_num_threads(1)
+SHARED = Path(os.environ.get("INTAGLIO_SHARED", "../shared")) / "models"
+BUILT = (
+    "resnet18", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large",
+    "efficientnet_lite0", "ghostnet", "squeezenet1_1", "shufflenet_v1_g3", "shufflenet_v2_x0_5",
+    "googlenet", "mnasnet0_75", "peleenet", "densenet121",
+)  # fmt: skip
+FILES = (
+    "tflite/pretrainedResnet.tflite", "tflite/kws_ref_model_float32.tflite",
+    "tflite/ad01_fp32.tflite", "tflite/vww_96_float.tflite", "onnx/yunet_n_320_320.onnx",
+    "onnx/FastestDet.onnx",
+)  # fmt: skip
+SIZE = 64  # of pictures
+
+
+def load(name: str) -> Graph:
+    if "/" not in name:
+        return catalogue.build(name, "random", SIZE)
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip(f"{path} is not there; INTAGLIO_SHARED names the folder of models")
+    return intaglio.load(path)
+
+
+def feeds(graph: Graph, count: int, seed: int) -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    return [
+        {v.name: rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs}
+        for _ in range(count)
+    ]
+
+
+def last_integers(graph: Graph) -> list[Value]:
+    """Quantised tensors that a float op reads, and those before an output."""
+    whole = ("i8", "u8")
+    return list(
+        dict.fromkeys(
+            v
+            for n in [*graph.nodes(), graph.result]
+            for v in n.inputs
+            if v is not None and v.producer is not None and v.dtype in whole
+            and (n is graph.result or not any(y.dtype in whole for y in n.outputs))
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*BUILT, *FILES])
+def test_parity(name: str):
+    source = load(name)
+    twin = quantized_twin(source, feeds(source, 4, 0), weights=4, fast=True)
+    twin.train()
+    optimizer = torch.optim.AdamW(twin.parameter_groups(1e-3))
+    made = twin(*[torch.from_numpy(a) for a in feeds(source, 1, 1)[0].values()])
+    made = made if isinstance(made, tuple) else (made,)
+    sum(t.square().mean() for t in made).backward()
+    optimizer.step()
+    twin.constrain()
+    graph = to_graph(twin)
+    (one,) = feeds(source, 1, 2)
+    assert verify(twin, graph, [one]) > 0
+    cut = Graph(graph.inputs, last_integers(graph))
+    cut.output_names = [f"t{i}" for i in range(len(cut.outputs))]
+    assert cut.outputs
+    want = intaglio.interpret(cut, one)
+    with intaglio.open(intaglio.compile(cut)) as session:
+        for key, array in session.run(one).items():
+            assert array.tobytes() == want[key].tobytes(), key
+
+
+def test_the_example(capsys: pytest.CaptureFixture[str]):
+    pytest.importorskip("sklearn", reason="needs scikit-learn")
+    example = Path(__file__).parents[2] / "examples" / "compress" / "digits.py"
+    runpy.run_path(str(example), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    found = {line[:20].strip(): float(line[20:27]) for line in lines}
+    assert found["4 bits, trained"] == found["compiled package"]
+    assert found["4 bits, trained"] > 90 > found["pruned"]
