@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from intaglio.analysis.page import STYLE
+from intaglio.analysis.web_page import STYLE
 from intaglio.compress.recipe_file import Result
 from intaglio.text_table import aligned
 
