@@ -89,7 +89,7 @@ def test_what_is_installed(prefix):
     names = {"libintaglio.so", f"libintaglio.so.{version}", "libintaglio.a"}
     assert names <= {p.name for p in lib.iterdir()}
     headers = {"intaglio.h", "intaglio_plugin.h", "intaglio_version.h", "intaglio-compat"}
-    headers |= {"intaglio_client.h"}
+    headers |= {"intaglio_client.h", "intaglio_rk.h"}
     assert {p.name for p in (prefix / "include").iterdir()} == headers
     assert "librknnrt.so" in {p.name for p in lib.iterdir()}
     assert not list(prefix.rglob("*compiler*"))  # only the compiler in Python calls that one
