@@ -154,16 +154,16 @@ def test_a_callback_of_an_answer_may_close_the_pool(package):
 
 
 def test_a_pool_that_is_dropped_ends_its_threads(package):
-    before = threading.active_count()
+    before = set(threading.enumerate())
     pool = SessionPool(package, sessions=3, threads=2)
     assert right(pool.submit(request(3)).result(), 3)
-    assert threading.active_count() > before
+    assert set(threading.enumerate()) - before
     del pool
     gc.collect()
     end = time.monotonic() + 30
-    while threading.active_count() > before and time.monotonic() < end:
+    while set(threading.enumerate()) - before and time.monotonic() < end:
         time.sleep(0.01)
-    assert threading.active_count() == before
+    assert not set(threading.enumerate()) - before
 
 
 def test_out_and_shared_threads(package):

@@ -316,6 +316,12 @@ def _offload(target: targets.Target, options: CompileOptions) -> list[passes.Pas
             lower = passes.Pass("lower floats", lambda graph, _: floats(graph), finds="partition")
             return [lower, program]
     else:
+        if options.precision == "bf16" and chip.file == "bmodel":
+            raise BadInput(
+                f"programs of our instruction set for {chip.name} do not compute in bf16: write a "
+                f"file of the chip with `intaglio compile -o m.bmodel`, or give "
+                f"{option('precision', 'f16')}"
+            )
         from intaglio.npu.compile import compile_programs  # a CPU does not need it
 
         grouped = not options.by_layer

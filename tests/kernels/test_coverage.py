@@ -25,7 +25,7 @@ def test_every_op_runs_on_the_cpu() -> None:
     known = {*native.ops(), *lowered_by_rule()}
     known.add("npu.program")  # compiled for its chip, and then an op of the runtime
     chips = "k210.", "cv18xx.", "sophgo."  # commands and files of chips
-    chips += ("npu.float_", "micro.")  # encoders of chips, and C projects for boards
+    chips += ("npu.float_", "rockchip.", "micro.")  # encoders of chips, and C projects for boards
     known |= {name for name in REGISTRY if name.startswith(chips)}
     known |= {*RELAYOUTS, *(f"npu.{kind}" for kind in FLOAT_KINDS)}  # only encoders of chips
     known.add("onnx.node")  # `optimize` keeps it for the file that it writes

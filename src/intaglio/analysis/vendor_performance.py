@@ -8,7 +8,7 @@ from typing import Any
 
 from intaglio.analysis.performance import LayerRow, Part, Performance
 from intaglio.ir import Graph, Node
-from intaglio.npu.metadata import describe
+from intaglio.npu.metadata import layers_of
 from intaglio.npu.predict.cycles import constants
 from intaglio.npu.predict.engines import CPU, LayerText, Step, Timed, described, in_a_row
 from intaglio.targets import chip as chips
@@ -64,7 +64,7 @@ def of_graph(
 def _bmodel(graph: Graph, chip: Chip, clock: float | None, ddr: float | None) -> tuple[Any, Timed]:
     compiler, steps, variants = _modules("bm1684x", "compile", "steps", "variants")
     made = compiler.compile_bmodel(graph, chip)
-    layers = described(describe(made.program)["layers"])
+    layers = described(layers_of(made.program))
     variant = variants.VARIANTS[chip.name]
     return made, steps.of_commands(made.commands, layers, variant, clock, ddr)
 
@@ -74,7 +74,7 @@ def _cvimodel(
 ) -> tuple[Any, Timed]:
     compiler, commands, steps = _modules("cv18xx", "compile", "commands", "steps")
     made = compiler.compile_cvimodel(graph, chip)
-    layers = described(describe(made.schedule)["layers"])
+    layers = described(layers_of(made.schedule))
     return made, steps.of_commands(made.commands, layers, commands.CHIPS[chip.name], clock, ddr)
 
 

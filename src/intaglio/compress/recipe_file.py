@@ -60,7 +60,7 @@ class Result:
     layers: dict[str, tuple[int, int]] = field(default_factory=dict)  # channels by layer
 
     def to_dict(self) -> dict[str, Any]:
-        """Values by name, for --json."""
+        """Values by name."""
         names = ("name", "words", "macs", "parameters", "accuracy", "seconds")
         return {
             "stages": [{n: getattr(s, n) for n in names} for s in self.stages],

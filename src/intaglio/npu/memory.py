@@ -58,8 +58,8 @@ class Memory:
         return asdict(self) | {"total": self.total}
 
 
-def memory(made: Compiled) -> Memory:
-    """The memory of a program, with one row per feature map."""
+def memory(made: Compiled, commands: int | None = None) -> Memory:
+    """The memory of a program, with one row per feature map; `commands`: their bytes, if other."""
     program, where = made.program, made.memory_plan
     fullest = max(where.layouts, key=lambda one: one.peak)
     return Memory(
@@ -69,7 +69,7 @@ def memory(made: Compiled) -> Memory:
         shared=min(program.near, program.internal),
         inputs=sum(v.type.bytes for v in made.net.inputs),
         outputs=sum(v.type.bytes for v in made.net.outputs),
-        commands=program.encode().nbytes,
+        commands=program.encode().nbytes if commands is None else commands,
         sram=program.sram,
         peak=fullest.peak,
         fullest=made.net.layers[fullest.fullest].name,

@@ -10,13 +10,21 @@ from intaglio.npu.memory import memory
 from intaglio.npu.weight_packing import TABLE_INPUT
 
 
-def describe(made: Compiled) -> dict[str, Any]:
-    """Layers and memory of a program; reports read this and the program itself."""
+def describe(made: Compiled, commands: int | None = None) -> dict[str, Any]:
+    """Layers and memory of a program; reports read this and the program itself.
+
+    `commands` are the bytes of a chip's own commands; None: of our instruction set.
+    """
+    return {"layers": layers_of(made), "memory": memory(made, commands).to_dict()}
+
+
+def layers_of(made: Compiled) -> list[dict[str, Any]]:
+    """The layers of a program."""
     groups = {k: g for g, one in enumerate(made.memory_plan.layouts) for k in one.group.numbers}
     layers = [_layer(layer) | {"group": groups[layer.number]} for layer in made.net.layers]
     for plain, layer in zip(layers, made.net.layers, strict=True):
         plain |= _ports(layer, made.net.layers)
-    return {"layers": layers, "memory": memory(made).to_dict()}
+    return layers
 
 
 def _ports(layer: Layer, layers: list[Layer]) -> dict[str, Any]:
@@ -40,7 +48,7 @@ def _overlap(a: ChannelRange, b: ChannelRange) -> bool:
 
 def _layer(layer: Layer) -> dict[str, Any]:
     node, kind = layer.node, layer.op
-    table = TABLE_INPUT.get(layer.op)
+    table = TABLE_INPUT.get(node.op.removeprefix("npu.")) if node is not None else None
     if layer.residual >= 0:
         kind += "+add"
     if kind != "lut" and node is not None and table and node.inputs[table] is not None:
@@ -48,7 +56,7 @@ def _layer(layer: Layer) -> dict[str, Any]:
     results: dict[str, Any] = {
         "op": kind,
         "name": layer.name,
-        "dtype": layer.reads[0].map.dtype,
+        "dtype": (layer.reads or [layer.dst])[0].map.dtype,  # constants read nothing
         "inputs": [_shape(r) for r in layer.reads],
         "output": _shape(layer.dst),
         "macs": layer.macs(layer.dst.map.height) * layer.dst.map.images,

@@ -33,6 +33,13 @@ PARAMETERS = {
     "npu.float_depthwise": (1, 2),
     "npu.constant": (0,),
 }
+# The units of layers that only files of chips have; the others of them work on single elements.
+ONLY_IN_FILES = {
+    "npu.float_matmul": "matmul",
+    **dict.fromkeys(
+        ("npu.permute", "npu.join", "npu.cut", "npu.repeat", "npu.spread_rows"), "copy"
+    ),
+}
 LAUNCH = 20_000.0  # nanoseconds to start a program and wait for its end
 
 
@@ -108,7 +115,7 @@ class _Partition:
 
     def on_npu(self, node: Node) -> float:
         """Nanoseconds on one core; only weights come from DDR."""
-        unit = self.chip.units[UNITS[node.op]]
+        unit = self.chip.units[UNITS.get(node.op) or ONLY_IN_FILES.get(node.op, "eltwise")]
         work = REGISTRY[node.op].macs(node) or node.outputs[0].type.size
         first = node.inputs[0]
         assert first is not None

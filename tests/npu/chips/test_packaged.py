@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.npu.chips import mixed_networks
+from tests.npu.chips.bm1684x import float_networks
 from tests.npu.chips.k210.quantized_cnn import random_cnn
 
 import intaglio
@@ -42,7 +43,7 @@ def meant(made: Compiled, files, feeds, monkeypatch) -> dict[str, np.ndarray]:
         return intaglio.interpret(made.graph, feeds)
 
 
-def compiled(graph: Graph, chip: str, monkeypatch) -> tuple[Compiled, list]:
+def compiled(graph: Graph, chip: str, monkeypatch, **options) -> tuple[Compiled, list]:
     """The package and its files with their meanings."""
     from intaglio.npu.chips import packaged
 
@@ -55,7 +56,7 @@ def compiled(graph: Graph, chip: str, monkeypatch) -> tuple[Compiled, list]:
 
     with monkeypatch.context() as patch:
         patch.setattr(packaged, "compile_programs", kept)
-        return trace(graph, chip, npu_code="chip"), files
+        return trace(graph, chip, npu_code="chip", **options), files
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -71,6 +72,25 @@ def test_sessions_give_the_bits_of_the_layers(name, chip, monkeypatch):
         got = session.run(feeds)
     for key, want in expected.items():
         np.testing.assert_array_equal(got[key], want)
+
+
+@pytest.mark.parametrize("precision", ["f16", "bf16"])
+def test_floats_are_files_too(precision, monkeypatch):
+    graph = float_networks.small_cnn()
+    (x,) = graph.inputs
+    feeds = {x.name: np.random.default_rng(0).standard_normal(x.shape).astype(np.float32)}
+    exact = intaglio.interpret(graph, feeds)
+    made, files = compiled(graph, "bm1684x", monkeypatch, precision=precision)
+    assert len(files) == 1
+    expected = meant(made, files, feeds, monkeypatch)
+    with intaglio.open(made.package) as session:
+        got = session.run(feeds)
+    for key, want in expected.items():
+        np.testing.assert_array_equal(got[key], want)
+        near = 0.01 if precision == "f16" else 0.08
+        np.testing.assert_allclose(got[key], exact[key], atol=near * np.abs(exact[key]).max())
+    assert made.package.performance().npu_milliseconds > 0
+    assert made.package.memory().total > 0
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -109,6 +129,7 @@ def test_a_network_without_npu_layers_is_all_on_the_cpu():
         ("cv181x", {"npu_code": "vendor"}, "npu_code is 'vendor'; it is one of auto, chip, own"),
         ("cv181x", {"npu_code": "chip", "by_layer": True}, "by_layer=True is for programs"),
         ("bm1688", {"npu_code": "chip", "cores": 2}, "cores=2 is for programs"),
+        ("bm1688", {"npu_code": "own", "precision": "bf16"}, "write a file of the chip"),
     ],
 )
 def test_what_does_not_fit_is_refused(target, options, words):

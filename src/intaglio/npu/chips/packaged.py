@@ -105,8 +105,8 @@ def _file(body: Graph, chip: Chip, name: str) -> ChipFile:
         made.model.nets[0].name = f"{name}_{hashlib.sha256(made.data).hexdigest()[:16]}"
         made.data = bmodel.write(made.model)
     program = made.schedule if isinstance(made, cv18xx.Compiled) else made.program
-    about = describe(program) | {"commands": _layers(made.commands)}
-    about["memory"]["commands"] = len(made.data) - about["memory"]["weights"]  # of the chip
+    about = describe(program, len(made.data) - program.program.weights)
+    about["commands"] = _layers(made.commands)
     return ChipFile(name, made.data, made.graph, about)
 
 

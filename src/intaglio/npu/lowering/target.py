@@ -33,7 +33,8 @@ def npu_target(
             "or compile it for another chip"
         )
     rules = lowering_rules(chip, precision == "f16", also)
-    host = cpu.target("scalar" if isa is None else isa, "f32" if precision == "f16" else precision)
+    on_npu = precision == "f16" or (precision == "bf16" and chip.file == "bmodel")
+    host = cpu.target("scalar" if isa is None else isa, "f32" if on_npu else precision)
     return Target(
         chip.name,
         why_not(chip, rules, also),
