@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.npu.chips.cv18xx.matrix_products import random_matmul
 from tests.npu.chips.cv18xx.networks import NETWORKS
 from tests.npu.chips.cv18xx.padded_means import random_padded_mean
 from tests.npu.chips.cv18xx.paired_layers import random_product
@@ -31,7 +32,14 @@ RUNNER = Path(__file__).with_name("cvi_runner.py")
 CHIPS = ("cv181x", "cv180x")
 LAYERS = 300
 RANDOM_NETWORKS = 50
-LATER = [random_product, random_upsampling, random_unsigned, random_padded_mean, random_scales]
+LATER = [
+    random_matmul,
+    random_product,
+    random_upsampling,
+    random_unsigned,
+    random_padded_mean,
+    random_scales,
+]
 OF_EACH = 60
 
 

@@ -30,6 +30,7 @@ NETWORKS = {
     "middle": mixed_networks.cpu_in_the_middle,
     "readers": mixed_networks.two_readers,
     "detector": mixed_networks.detector,
+    "attention": mixed_networks.attention,
     "mobilenet": mixed_networks.mobilenet_v2_softmax,
     **{f"random{seed}": lambda seed=seed: mixed_networks.random_mixed(seed) for seed in range(6)},
 }

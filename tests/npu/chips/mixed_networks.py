@@ -7,7 +7,7 @@ from tests.npu.chips.k210 import mobilenets
 from tests.npu.chips.k210.quantized_cnn import Cnn
 
 from intaglio import ops
-from intaglio.ir import Graph, Value
+from intaglio.ir import Graph, Value, constant
 
 
 class Mixed(Cnn):
@@ -63,6 +63,38 @@ def mobilenet_v2_softmax(size: int = 96, classes: int = 100) -> Graph:
     net = Mixed(0, (1, 1, 1, 1))
     scores = ops.reshape(net.floats(graph.outputs[0]), shape=(1, classes))
     return Graph(graph.inputs, [ops.softmax(scores, axis=1)], ["probabilities"])
+
+
+def attention(seed: int = 0, depth: int = 20, size: int = 9) -> Graph:
+    """Queries, keys and values by convolutions, and two products with a softmax between them."""
+    net, pixels = Mixed(seed, (1, 3, size, size)), size * size
+    x = net.conv(net.input, 32, 3)
+
+    def rows(v: Value) -> Value:
+        made = ops.reshape(v, shape=(1, depth, pixels))
+        net.quant[made] = net.of(v)
+        return made
+
+    def turned(v: Value) -> Value:
+        made = ops.transpose(v, perm=(0, 2, 1))
+        net.quant[made] = net.of(v)
+        return made
+
+    def product(a: Value, b: Value, scale: float) -> Value:
+        y = constant(np.float32(scale)), net.of(a)[1]
+        made = ops.qlinear_matmul(a, *net.of(a), b, *net.of(b), *y)
+        net.quant[made] = y
+        return made
+
+    q, k, v = (rows(net.conv(x, depth, 1)) for _ in range(3))
+    shares = ops.softmax(net.floats(product(turned(q), k, 0.3)), axis=2)
+    small = constant(np.float32(1 / 256)), constant(np.int8(-128))
+    shares = ops.quantize_linear(shares, *small, dtype="i8")
+    net.quant[shares] = small
+    mixed = turned(product(shares, turned(v), 0.04))
+    made = ops.reshape(mixed, shape=(1, depth, size, size))
+    net.quant[made] = net.of(mixed)
+    return net.graph(net.conv(made, 8, 1))
 
 
 def random_mixed(seed: int) -> Graph:

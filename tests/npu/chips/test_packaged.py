@@ -19,7 +19,7 @@ from intaglio.ops.registry import evaluate
 from intaglio.package.vendor_files import ending_of
 
 CHIPS = ("cv181x", "cv180x", "bm1684x")
-NETWORKS = ("cpu_in_the_middle", "two_readers", "detector")
+NETWORKS = {"cpu_in_the_middle": 2, "two_readers": 2, "detector": 1, "attention": 3}  # with parts
 
 
 def feeds_of(types, seed: int = 0) -> dict[str, np.ndarray]:
@@ -64,7 +64,7 @@ def compiled(graph: Graph, chip: str, monkeypatch, **options) -> tuple[Compiled,
 def test_sessions_give_the_bits_of_the_layers(name, chip, monkeypatch):
     made, files = compiled(getattr(mixed_networks, name)(), chip, monkeypatch)
     steps = [s.op for s in made.plan.steps]
-    assert steps.count("sophgo.run") == len(files) == (1 if name == "detector" else 2)
+    assert steps.count("sophgo.run") == len(files) == NETWORKS[name]
     assert set(steps) - {"sophgo.run"}
     feeds = feeds_of(made.package.inputs)
     expected = meant(made, files, feeds, monkeypatch)

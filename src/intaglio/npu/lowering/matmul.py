@@ -7,12 +7,20 @@ from typing import Any
 
 from intaglio import dtypes, ops
 from intaglio.ir import Node, Value
-from intaglio.npu.lowering.builder import Builder, Refused, integer, require_integers, scale_of
+from intaglio.npu.lowering.builder import (
+    Builder,
+    Refused,
+    before_reshapes,
+    integer,
+    require_integers,
+    scale_of,
+)
 from intaglio.npu.ops import matmul
 from intaglio.rewrite import P, Rule, rule
 
 a, b, az, bz = P["a b az! bz!"]
 as_, bs, ys, yz = P["as! bs! ys!? yz!?"]
+TURN = (0, 2, 1)
 
 
 def matmul_rules(make: Builder) -> tuple[Rule, ...]:
@@ -35,11 +43,33 @@ def batched_matmul(make: Builder, a: Value, b: Value, **attrs: Any) -> Value:
     if a.type.dynamic or b.type.dynamic:
         raise Refused(f"{a.type} times {b.type} has an extent that is known only at run time")
     (m, k), c, n = a.shape[-2:], b.shape[-1], math.prod(a.shape[:-2])
-    # npu.matmul sums over the channels of its first operand, so `a` is transposed.
-    left = make.on_cpu(ops.transpose, make.reshaped(a, (n, m, k)), perm=(0, 2, 1))
-    operands = make.reshaped(left, (n, k, m, 1)), make.reshaped(b, (n, k, c, 1))
-    result = make(matmul, *operands, turned=True, **attrs)
-    return make.on_cpu(ops.transpose, make.reshaped(result, (n, c, m)), perm=(0, 2, 1))
+
+    def product(turned: bool) -> Value:
+        # npu.matmul sums over the channels of its first operand, so `a` is transposed.
+        left = make.reshaped(_columns(make, a, (n, m, k)), (n, k, m, 1))
+        if turned:
+            return make(matmul, left, make.reshaped(b, (n, k, c, 1)), turned=True, **attrs)
+        right = make.reshaped(_columns(make, b, (n, k, c)), (n, c, k, 1))
+        return make(matmul, left, right, turned=False, **attrs)
+
+    try:
+        result = product(True)
+    except Refused:  # some chips read the columns of the second operand
+        result = product(False)
+    return make.on_cpu(ops.transpose, make.reshaped(result, (n, c, m)), perm=TURN)
+
+
+def _columns(make: Builder, v: Value, shape: tuple[int, int, int]) -> Value:
+    """Matrices of `shape` transposed by the CPU, or what they were transposed from."""
+    found = before_reshapes(v, lambda u: u.shape == shape and _is_turned(u))
+    if found is None:
+        return make.on_cpu(ops.transpose, make.reshaped(v, shape), perm=TURN)
+    return found.producer.inputs[0]  # type: ignore[union-attr,return-value]
+
+
+def _is_turned(v: Value) -> bool:
+    maker = v.producer
+    return maker is not None and maker.op == "transpose" and tuple(maker.attrs["perm"]) == TURN
 
 
 def _matmul(make: Builder, node: Node) -> Value:

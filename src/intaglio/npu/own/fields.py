@@ -113,6 +113,7 @@ def other_fields(layer: Layer, at: Cursor, c: Constants | None) -> dict[str, Any
             fields["other"] = at.in_sram(layer.reads[1], *layer.rows(1, low, high))
     elif layer.op == "matmul":
         fields["other"] = at.in_sram(layer.reads[1], *layer.rows(1, low, high))
+        fields |= _table_fields(layer, at, c)
         fields |= {n: a[n] for n in ("a_zero", "b_zero", "factor", *ROUNDING)}
         fields["turned"] = int(a["turned"])
     return fields

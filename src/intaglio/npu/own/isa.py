@@ -172,6 +172,7 @@ CODES = {name: i + 1 for i, name in enumerate(OPS)}
 NAMES = {i: name for name, i in CODES.items()}
 QUEUE = {name: queue for name, (queue, _) in _FIELDS.items()}
 # Instructions of layers that only encoders of real chips have: they have no record.
+OF_ENCODERS = {"matmul": ("table", "entries", "base")}  # fields that only they read
 QUEUE |= dict.fromkeys(
     (
         *("float_matmul", "layer_norm", "softmax", "arithmetic", "quantize", "dequantize"),
@@ -256,7 +257,7 @@ class Instruction:
         head = (CODES[self.op], self.core, dtype.itemsize, self.layer, self.wait, self.barrier)
         record["head"] = head
         for name, value in self.fields.items():
-            if value is None:  # an absent feature is all zeros
+            if value is None or name in OF_ENCODERS.get(self.op, ()):  # absent: all zeros
                 continue
             record[name] = value.record() if isinstance(value, Feature) else value
         return record.tobytes()

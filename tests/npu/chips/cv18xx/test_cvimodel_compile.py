@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from tests.npu.chips.cv18xx.matrix_products import random_matmul
 from tests.npu.chips.cv18xx.networks import resnet18
 from tests.npu.chips.cv18xx.padded_means import random_padded_mean
 from tests.npu.chips.cv18xx.paired_layers import random_product
@@ -41,9 +42,17 @@ SMALL = {
     **{f"network {k}": (random_network, k) for k in range(12)},
     **{f"product {k}": (random_product, k) for k in range(6)},
     **{f"upsampling {k}": (random_upsampling, k) for k in range(6)},
+    **{f"matmul {k}": (random_matmul, k) for k in range(6)},
 }
 
-BUILDERS = [random_network, random_product, random_upsampling, random_unsigned, random_padded_mean]
+BUILDERS = [
+    random_network,
+    random_matmul,
+    random_product,
+    random_upsampling,
+    random_unsigned,
+    random_padded_mean,
+]
 
 
 def streams(chip: str) -> dict[str, str]:

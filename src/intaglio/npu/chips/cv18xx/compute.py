@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from intaglio.npu.chips.cv18xx.average import average, is_average
 from intaglio.npu.chips.cv18xx.constants import MIN_DOUBLE_INPUTS, depthwise_window, input_channels
 from intaglio.npu.chips.cv18xx.elementwise import ELEMENTWISE, copied, eltwise, relu
+from intaglio.npu.chips.cv18xx.matmul_commands import matmul
 from intaglio.npu.chips.cv18xx.tensors import Fields, Local
 from intaglio.npu.layers import Layer
 from intaglio.npu.own.isa import Feature, Instruction
@@ -188,4 +189,5 @@ OPS: dict[str, Callable[[Instruction, Layer, int], Iterator[Fields]]] = {
     "copy": copy,
     "lut": lut,
     "resize": resize,
+    "matmul": matmul,
 }

@@ -13,7 +13,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.ir import Array
-from intaglio.npu.chips.cv18xx import window_sum
+from intaglio.npu.chips.cv18xx import matmul, window_sum
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution
 from intaglio.npu.chips.cv18xx.average import is_average, table, table_bytes
 from intaglio.npu.chips.cv18xx.window_sum import is_window_sum
@@ -106,6 +106,9 @@ def constants(layer: Layer, lanes: int) -> Constants | None:
         return LaneConstants(Atoms(1, lanes), 0, 0, raw, len(raw))
     if is_window_sum(layer):
         raw = window_sum.table(layer, lanes).tobytes()
+        return LaneConstants(Atoms(1, lanes), 0, 0, raw, len(raw))
+    if layer.op == "matmul":
+        raw = matmul.table(layer, lanes).tobytes()
         return LaneConstants(Atoms(1, lanes), 0, 0, raw, len(raw))
     if not layer.is_product:
         return None

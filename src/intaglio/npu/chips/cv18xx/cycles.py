@@ -32,6 +32,10 @@ def cycles(layer: Layer, rows: int, lanes: int) -> float:
     steps = blocks * -(-rows * layer.dst.map.width // UNITS)
     if layer.op == "conv":
         return START + steps * _conv(layer)
+    if layer.op == "matmul":
+        depth, terms = layer.reads[0].channels, 1 + sum(map(bool, _zeros(layer)[:2]))
+        step = max(depth // 2 if depth % 2 == 0 else depth, LEAST)
+        return terms * (blocks * START + steps * step) + steps * (COPY if terms > 1 else 0)
     if layer.op == "depthwise":
         taps = math.prod(depthwise_window(layer))
         return START + steps * (max(taps * _fetches(layer, taps), LEAST) + 3)
@@ -72,6 +76,10 @@ def _fetches(layer: Layer, taps: int) -> float:
 
 def _product(layer: Layer, steps: int) -> float:
     """A product of two maps: commands for each zero point."""
-    zeros = [layer.attrs[k] for k in ("a_zero", "b_zero", "y_zero")]
+    zeros = _zeros(layer)
     terms, sums = 1 + sum(map(bool, zeros[:2])), sum(map(bool, zeros))
     return (terms + sums) * COMMAND + steps * (terms * MULTIPLY + sums * ADD)
+
+
+def _zeros(layer: Layer) -> list[int]:
+    return [layer.attrs[k] for k in ("a_zero", "b_zero", "y_zero")]

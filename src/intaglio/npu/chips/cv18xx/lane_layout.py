@@ -5,6 +5,7 @@ from __future__ import annotations
 from intaglio.npu.chip_layout import ChipLayout
 from intaglio.npu.chips.cv18xx.constants import constants
 from intaglio.npu.chips.cv18xx.cycles import cycles
+from intaglio.npu.chips.cv18xx.matmul import scratch_planes
 from intaglio.npu.chips.cv18xx.product import of_product
 from intaglio.npu.chips.cv18xx.window_sum import is_window_sum
 from intaglio.npu.layers import Layer
@@ -23,7 +24,12 @@ class LaneLayout(ChipLayout):
         return constants(layer, chip.c2["i8"])
 
     def scratch(self, layer: Layer, rows: int) -> int:
-        """A sum has 16 bits while it is made: the high bytes. A product has two terms of them."""
+        """A sum has 16 bits while it is made: the high bytes. A product has two terms of them.
+
+        Products of matrices add one block of channels in 32 bits.
+        """
+        if layer.op == "matmul":
+            return scratch_planes(layer) * layer.dst.map.plane(rows)
         if layer.op != "eltwise" or is_window_sum(layer):
             return 0
         assert layer.node is not None

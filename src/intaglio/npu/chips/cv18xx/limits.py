@@ -9,6 +9,7 @@ from intaglio.errors import BadInput
 from intaglio.ir import Node
 from intaglio.npu.chips.cv18xx import average
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution, of_sum
+from intaglio.npu.chips.cv18xx.matmul import of_matmul
 from intaglio.npu.chips.cv18xx.product import of_product
 from intaglio.npu.lowering.builder import before_reshapes
 from intaglio.ops.quantized import BITS8
@@ -28,10 +29,10 @@ def why_not(node: Node) -> str | None:
             return _pool(node)
         if kind == "eltwise":
             return _pair(node)
+        if kind == "matmul":
+            return _matrices(node)
     except BadInput as e:
         return str(e)
-    if kind == "matmul":
-        return "both operands are computed; products have constant weights"
     if kind == "lut" and node.inputs[0].dtype not in BITS8:  # type: ignore[union-attr]
         return "tables map bytes"
     return None
@@ -84,4 +85,11 @@ def _pair(node: Node) -> str | None:
         of_product(node)
     else:
         of_sum(node)
+    return _bounds(node)
+
+
+def _matrices(node: Node) -> str | None:
+    if node.attrs["turned"]:
+        return "its second operand is not transposed"
+    of_matmul(node)
     return _bounds(node)

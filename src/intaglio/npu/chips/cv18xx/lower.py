@@ -16,6 +16,7 @@ from intaglio.ir import Graph, Node, Value, constant
 from intaglio.npu.chips.cv18xx import average, limits, ops
 from intaglio.npu.chips.cv18xx.arithmetic import of_convolution, of_sum
 from intaglio.npu.chips.cv18xx.large_scales import split_large_scales
+from intaglio.npu.chips.cv18xx.matmul import of_matmul
 from intaglio.npu.chips.cv18xx.phases import fill_lanes, split_depthwise_phases
 from intaglio.npu.chips.cv18xx.product import of_product
 from intaglio.npu.chips.cv18xx.repeat_channel import repeat_single_channels
@@ -115,6 +116,9 @@ def _chip_node(n: Node, given: list[Value | None]) -> Node:
     if n.op == "npu.eltwise" and a["kind"] == "mul":
         numbers = asdict(of_product(n))
         return ops.mul.node(*given[:2], **numbers, relu=_relu(n), dtype=a["dtype"], origin=n.origin)
+    if n.op == "npu.matmul":
+        end = asdict(of_matmul(n))
+        return ops.matmul.node(*given, **end, relu=_relu(n), dtype=a["dtype"], origin=n.origin)
     if n.op == "npu.eltwise":
         s = of_sum(n)
         terms = {"left": s.left, "right": s.right, "offset": s.offset, "shift": s.shift}

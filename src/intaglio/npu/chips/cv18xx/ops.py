@@ -14,6 +14,7 @@ from intaglio import ops as neutral
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Node, Type, Value
 from intaglio.npu.chips.cv18xx.arithmetic import Sum, requantized
+from intaglio.npu.chips.cv18xx.matmul import Matmul
 from intaglio.npu.chips.cv18xx.product import Product
 from intaglio.npu.ops.feature_maps import check_feature_map
 from intaglio.ops.quantized import BITS8
@@ -155,3 +156,34 @@ def mul(
     """(a - left_zero) * (b - right_zero) by a factor, plus a zero point: product.py."""
     numbers = left_zero, right_zero, multiplier, product_shift, offset, shift, is_alone
     return Product(*numbers).apply(a, b, dtype, relu)
+
+
+def _matmul_type(a: Value, b: Value, *, dtype: str, **rest: Any) -> Type:
+    if (a.shape[0], a.shape[1], 1, 1) != (b.shape[0], b.shape[2], a.shape[3], b.shape[3]):
+        raise BadInput(f"{a.type} and {b.type} do not form a matrix product over a's channels")
+    if not {a.dtype, b.dtype, dtype} <= set(BITS8):
+        raise BadInput(f"{a.type} times {b.type} as {dtype}: 8 bits are needed")
+    return Type(dtype, (a.shape[0], b.shape[1], a.shape[2], 1))
+
+
+def _matmul_macs(node: Node) -> int:
+    a = node.inputs[0]
+    assert a is not None
+    return node.outputs[0].type.size * a.shape[1]
+
+
+@op(_matmul_type, name="cv18xx.matmul", macs=_matmul_macs)
+def matmul(
+    a: Array,
+    b: Array,
+    *,
+    a_zero: int,
+    b_zero: int,
+    bias: int,
+    multiplier: int,
+    shift: int,
+    relu: bool = False,
+    dtype: str = "i8",
+) -> Array:
+    """The product of `b` [N, C, K, 1] and `a` [N, K, M, 1] less their zero points, requantised."""
+    return Matmul(a_zero, b_zero, bias, multiplier, shift).apply(a, b, dtype, relu)
