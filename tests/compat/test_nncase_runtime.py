@@ -19,7 +19,7 @@ from intaglio.compat.nncase import (
     TensorDesc,
 )
 from intaglio.compat.nncase.refusals import NncaseError
-from intaglio.compat.nncase_runtime import from_numpy, kpu
+from intaglio.compat.nncase_runtime import from_numpy, kpu, shrink_memory_pool
 from intaglio.compat.nncaseruntime import Interpreter
 
 
@@ -103,16 +103,16 @@ def test_the_kpu_of_the_firmware(kmodel: bytes, tmp_path: Path):
     assert one.inputs_desc(0).size == one.get_input_tensor(0).to_numpy().nbytes
     one.set_output_tensor(0, from_numpy(np.zeros((1, 18, 8, 8), np.float32)))
     assert one.outputs_desc(0).dtype == np.float32
+    assert one.get_input_desc(0) == one.inputs_desc(0)
+    assert one.get_output_desc(1) == one.outputs_desc(1)
     with pytest.raises(NncaseError, match="there is no file 'nope"):
         one.load_kmodel("nope.kmodel")
-
-
-def test_what_the_firmware_has_beside_the_kpu_is_refused_with_words():
-    import intaglio.compat.nncase_runtime as module
-
-    with pytest.raises(AttributeError, match="letterbox_value of CompileOptions"):
-        module.ai2d()
-    assert not hasattr(module, "nothing")
+    shrink_memory_pool()
+    interpreter = Interpreter()
+    interpreter.load_model(str(tmp_path / "m.kmodel"))
+    assert interpreter.inputs_size == 1
+    with pytest.raises(NncaseError, match="there is no file 'nope"):
+        interpreter.load_model("nope.kmodel")
 
 
 def test_damaged_kmodels_are_refused(kmodel: bytes, tmp_path: Path):

@@ -99,6 +99,11 @@ NNCASE = {  # of nncase/runtime/interpreter.h and runtime_tensor.h
     "host_runtime_tensor::map": "",
     "host_runtime_tensor::sync": "No effect: a PC's memory is coherent.",
     "host_runtime_tensor::buffer": "As in nncase 1.x.",
+    "ai2d_builder": "Of nncase/functional/ai2d/ai2d_builder.h: crop, shift, resize or affine, and "
+    "pad of NCHW, packed and YUV420 pictures. Pixels may differ from the unit's fixed point by "
+    "one; YUV is BT.601 of full range.",
+    "ai2d_builder::build_schedule": "Checks the parameters; an error says which one is wrong.",
+    "ai2d_builder::invoke": "",
 }
 
 
@@ -168,8 +173,8 @@ def page(headers: Path = HEADERS, tests: Path = TESTS) -> str:
         "`nncase::runtime::interpreter` and `host_runtime_tensor` for C++17, header only: link "
         "with `-lintaglio`. Results have `expect`, `unwrap`,",
         "`unwrap_or_throw`, `is_ok` and `is_err`. Models are packages of Intaglio, whatever their "
-        "name. AI2D, functions (`entry_function`) and modules",
-        "are missing: they drive the chip.",
+        "name. Functions (`entry_function`) and modules are missing:",
+        "they drive the chip.",
         "",
         *_table(list(NNCASE), NNCASE, tests),
     ]

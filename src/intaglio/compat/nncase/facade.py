@@ -48,11 +48,13 @@ def facade() -> Facade:
             "nncase.MemoryRange": nncase.MemoryRange,
             "nncaseruntime.Interpreter": nncase.Interpreter,
             "nncase_runtime.kpu": nncase_runtime.kpu,
+            "nncase_runtime.ai2d": nncase_runtime.ai2d,
         },
         {
             "nncase.check_target": nncase.check_target,
             "nncase.test_target": nncase.test_target,
             "nncase_runtime.from_numpy": nncase_runtime.from_numpy,
+            "nncase_runtime.shrink_memory_pool": nncase_runtime.shrink_memory_pool,
             "ncc": ncc.main,
         },
         attributes={"CompileOptions": _shown(COMPILE), "PTQTensorOptions": _shown(PTQ)},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -150,7 +152,17 @@ class Simulator(ModelTensors):
 
 
 class Interpreter(Simulator):
-    """The Interpreter of `nncaseruntime`: a Simulator by another name."""
+    """The Interpreter of `nncaseruntime`: a Simulator that takes the path of a kmodel too."""
+
+    @refusing
+    def load_model(self, model: Any) -> None:
+        """Load a kmodel: its path, or its bytes."""
+        if isinstance(model, str | os.PathLike):
+            path = Path(model)
+            if not path.is_file():
+                raise BadInput(f"there is no file '{path}' (in {Path.cwd()}); check the path")
+            model = path.read_bytes()
+        self._take(kmodel.load(model))
 
 
 def simulated_inputs(simulator: Simulator) -> dict[str, Type]:

@@ -1,4 +1,4 @@
-"""The module of CanMV's firmware for the K230: `kpu` runs models, `from_numpy` makes tensors."""
+"""The module of CanMV's firmware for the K230: `kpu` runs models, `ai2d` prepares pictures."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+from intaglio.compat.nncase.ai2d import AI2D
+from intaglio.compat.nncase.ai2d_pixels import Format, Method, Mode, PadMode
 from intaglio.compat.nncase.refusals import NncaseError
 from intaglio.compat.nncase.runtime_tensor import MemoryRange, RuntimeTensor
 from intaglio.compat.nncase.simulator import Simulator
 
 runtime_tensor = RuntimeTensor
+ai2d = AI2D
+ai2d_format, interp_method, interp_mode, pad_mode = Format, Method, Mode, PadMode
 
 
 def from_numpy(array: Any) -> RuntimeTensor:
@@ -19,10 +23,7 @@ def from_numpy(array: Any) -> RuntimeTensor:
 
 
 class kpu:  # noqa: N801  # the firmware's name
-    """Runs a kmodel, as the KPU of a board would.
-
-    Missing: `ai2d`, the unit that resizes pictures; let the model do it, by `input_shape`.
-    """
+    """Runs a kmodel, as the KPU of a board would."""
 
     def __init__(self) -> None:
         self._simulator = Simulator()
@@ -52,6 +53,14 @@ class kpu:  # noqa: N801  # the firmware's name
         """Type, start and size of an output."""
         return self._simulator.get_output_desc(index)
 
+    def get_input_desc(self, index: int) -> MemoryRange:
+        """`inputs_desc` by its other name."""
+        return self.inputs_desc(index)
+
+    def get_output_desc(self, index: int) -> MemoryRange:
+        """`outputs_desc` by its other name."""
+        return self.outputs_desc(index)
+
     def set_input_tensor(self, index: int, tensor: Any) -> None:
         """Set an input."""
         self._simulator.set_input_tensor(index, tensor)
@@ -73,10 +82,5 @@ class kpu:  # noqa: N801  # the firmware's name
         self._simulator.run()
 
 
-def __getattr__(name: str) -> Any:
-    if name.startswith(("ai2d", "interp_")):
-        raise AttributeError(
-            f"nncase_runtime.{name} is not simulated; resize and pad pictures in the model: set "
-            "preprocess, input_shape and letterbox_value of CompileOptions"
-        )
-    raise AttributeError(f"module 'nncase_runtime' has no attribute {name!r}")
+def shrink_memory_pool() -> None:
+    """Nothing to free: memory belongs to the tensors."""

@@ -16,6 +16,7 @@ from intaglio.compat.rknn.dataset import Samples, read_list
 from intaglio.compat.rknn.inputs import PICTURE_CHANNELS, InputInfo, inputs_of, write_inputs
 from intaglio.compat.rknn.platforms import chip_of
 from intaglio.compat.rknn.source import Source
+from intaglio.compat.rknn.yuv import formats, take_planes
 from intaglio.errors import IntaglioError
 from intaglio.frontends.preprocess import preprocess
 from intaglio.ir import Graph, Value
@@ -37,6 +38,7 @@ class Built:
     quantized: Quantized | None = None  # at the largest shapes
     compile: dict[str, Any] = field(default_factory=dict)  # keywords
     samples: Samples | None = None  # normalised, of the dataset
+    pictures: list[InputInfo] = field(default_factory=list)  # inputs of samples: before YUV
 
     def with_cores(self, cores: int) -> Package:
         """The package for this number of NPU cores; the graphs are compiled again."""
@@ -59,7 +61,8 @@ class Loaded:
         if config.largest is not None:
             source = source.at(config.largest, _names(graph))
             graph = source.load()
-        inputs_of(graph, config, source.channels_last)  # refuses mean and std that do not fit
+        infos = inputs_of(graph, config, source.channels_last)  # refuses mean and std that misfit
+        formats(config, infos)
         return cls(source, graph)
 
     def infos(self, config: Config) -> list[InputInfo]:
@@ -102,14 +105,18 @@ def build_float(model: Loaded, config: Config, batch: int | None, log: Log) -> B
             f"build: {config.target_platform} computes integers only; float layers run on its CPU; "
             "use do_quantization=True"
         )
-    graphs = []
+    graphs: list[Graph] = []
+    infos: list[InputInfo] = []  # of the largest shapes
     for one in (model, *model.others(config)):
         graph = one.graph.copy()
         _embed(graph, [i for i in one.infos(config) if i.normalizes])
-        write_inputs(graph, one.infos(config), config)
+        taken = take_planes(graph, one.infos(config), config)
+        write_inputs(graph, taken, config)
         graphs.append(graph)
+        infos = infos or taken
     keywords = compile_keywords(config, batch, config.optimization_level, log)
-    return Built(compiled(graphs, keywords), model.infos(config), graphs, None, keywords)
+    pictures = model.infos(config)
+    return Built(compiled(graphs, keywords), infos, graphs, None, keywords, None, pictures)
 
 
 def _embed(graph: Graph, infos: Sequence[InputInfo]) -> None:
@@ -168,7 +175,7 @@ def build_quantized(
             "quantised model computes in integers at level 3 only; 3 is used"
         )
     keywords = compile_keywords(config, batch, INTEGER_LEVEL, log)
-    return Built(compiled(graphs, keywords), of, graphs, result, keywords, samples)
+    return Built(compiled(graphs, keywords), of, graphs, result, keywords, samples, infos)
 
 
 def quantize(
@@ -211,8 +218,9 @@ def finish(result: Quantized, infos: Sequence[InputInfo], config: Config) -> lis
     """
     result.bare_graph = result.graph.copy()
     _embed(result.graph, [i for i in infos if i.normalizes])
-    write_inputs(result.graph, infos, config)
-    return list(infos)
+    taken = take_planes(result.graph, infos, config)
+    write_inputs(result.graph, taken, config)
+    return taken
 
 
 def activations_of(graph: Graph) -> set[str]:

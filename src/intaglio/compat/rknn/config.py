@@ -37,7 +37,8 @@ EFFECTS = {
     "custom_string": "kept in the metadata of the file",
     "remove_weight": "weights go to a file of their own beside the .rknn",
     "compress_weight": "ignored: weights are stored as the NPU reads them",
-    "inputs_yuv_fmt": "refused: convert pictures to RGB first",
+    "inputs_yuv_fmt": "nv12 or nv21 for each input: the model takes the planes X_y_channel and "
+    "X_uv_channel",
     "single_core_mode": "refuses a core_mask of several cores",
     "dynamic_input": "one plan for each set of shapes, over the same weights",
     "model_pruning": "ignored: channels that are zero are always removed",
@@ -136,10 +137,13 @@ class Config:
                 "'channel'"
             )
         _choice("float_dtype", self.float_dtype, ("float16",))
-        if self.inputs_yuv_fmt is not None:
+        yuv = self.inputs_yuv_fmt
+        if yuv is not None and (
+            not isinstance(yuv, list | tuple)
+            or any(f not in ("nv12", "nv21", None, False) for f in yuv)
+        ):
             raise BadInput(
-                f"inputs_yuv_fmt is {self.inputs_yuv_fmt!r}; YUV inputs are not supported yet; "
-                "convert pictures to RGB first and leave it out"
+                f"inputs_yuv_fmt is {yuv!r}; give a list with 'nv12', 'nv21' or None for each input"
             )
         if not isinstance(self.custom_string, str | None):
             raise BadInput(f"custom_string is {self.custom_string!r}; give a text")

@@ -174,7 +174,8 @@ def step2(model_input: Path, data_input: Path, cfg: Path, log: Any) -> tuple[Bui
     keywords = compile_keywords(config, None, INTEGER_LEVEL, log)
     last = any(i.channels_last for i in infos)
     loaded = Loaded(Source(model_input, channels_last=last), graph)
-    built = Built(compiled([result.graph], keywords), of, [result.graph], result, keywords)
+    made = compiled([result.graph], keywords)
+    built = Built(made, of, [result.graph], result, keywords, None, infos)
     return built, config, loaded
 
 

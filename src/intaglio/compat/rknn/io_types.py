@@ -15,10 +15,11 @@ import numpy as np
 
 import intaglio
 from intaglio import dtypes
+from intaglio.compat.rknn import yuv
 from intaglio.compat.rknn.build import Built, float_type
 from intaglio.compat.rknn.config import Config
 from intaglio.compat.rknn.inputs import KEY, InputInfo
-from intaglio.ir import Array
+from intaglio.ir import Array, Type
 from intaglio.package import Package
 from intaglio.quant.placement.scheme import TensorScheme
 from intaglio.quant.ranges.affine import affine
@@ -53,7 +54,7 @@ def _quantized(
     known = built.quantized.scheme.tensors
     found = {i.name: _row(known[i.name]) for i in built.infos if i.name in known}
     activations = config.types[0]
-    for name, (low, high) in _output_ranges(package, built).items():
+    for name, (low, high) in _output_ranges(package, built, config).items():
         found[name] = _row(affine(low, high, activations.replace("int", "i"), False))
     return {name: row for name, row in found.items() if row is not None and name in floats}
 
@@ -65,12 +66,16 @@ def _row(t: TensorScheme) -> dict[str, Any] | None:
     return {"type": t.dtype, "scale": float(t.scale[0]), "zero": int(t.zero[0])}
 
 
-def _output_ranges(package: Package, built: Built) -> dict[str, tuple[float, float]]:
+def _output_ranges(
+    package: Package, built: Built, config: Config
+) -> dict[str, tuple[float, float]]:
     """The smallest and largest value of each output over some samples, 0 among them."""
     ranges: dict[str, tuple[float, float]] = {}
     with intaglio.open(package) as session:
         for sample in islice(iter(built.samples or ()), MOST_SAMPLES):
-            feeds = {i.name: _fed(i, sample[i.name], package) for i in built.infos}
+            raw = {i.name: _raw(i, sample[i.name]) for i in built.pictures}
+            given = yuv.feeds(raw, built.pictures, config)
+            feeds = {name: _fed(given[name], t) for name, t in package.inputs.items()}
             for name, array in session.run(feeds).items():
                 if array.dtype.kind != "f" or not array.size:
                     continue
@@ -80,10 +85,14 @@ def _output_ranges(package: Package, built: Built) -> dict[str, tuple[float, flo
     return ranges
 
 
-def _fed(info: InputInfo, sample: Array, package: Package) -> Array:
-    """A normalised sample as the package takes it: it normalises, and may have a larger batch."""
-    raw = info.raw(sample) if info.normalizes else sample
-    shape = package.inputs[info.name].shape
-    if shape and raw.shape[:1] == (1,) and shape[0] > 1:
-        raw = np.repeat(raw, shape[0], axis=0)
-    return info.stored(raw)
+def _raw(info: InputInfo, sample: Array) -> Array:
+    """A normalised sample before its normalisation, which the package does."""
+    return info.raw(sample) if info.normalizes else sample
+
+
+def _fed(array: Array, kind: Type) -> Array:
+    """An input as the package takes it, which may have a larger batch."""
+    shape = kind.shape
+    if shape and array.shape[:1] == (1,) and shape[0] > 1:
+        array = np.repeat(array, shape[0], axis=0)
+    return np.ascontiguousarray(array, dtypes.numpy_of(kind.dtype))

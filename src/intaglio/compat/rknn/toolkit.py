@@ -88,7 +88,7 @@ class RKNN(Converter):
             self.log.warning("accuracy_analysis: boards are not reached; runtime_error is left out")
         files = [inputs] if isinstance(inputs, str) else list(inputs)
         config = self._configured()
-        sample = next(iter(Samples([[Path(f) for f in files]], self._built.infos, config)))
+        sample = next(iter(Samples([[Path(f) for f in files]], self._built.pictures, config)))
         folder = Path(output_dir or "./snapshot")
         if self._built.quantized is not None:
             rows = accuracy.analyse(self._built.quantized, sample, folder)
