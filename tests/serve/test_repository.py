@@ -109,11 +109,21 @@ def test_nothing_outside_of_the_repository_is_served(repository, packages, tmp_p
     (repository / "link" / "1").mkdir(parents=True)
     (repository / "link" / "1" / "model.itg").symlink_to(packages / "2.itg")
     (repository / "m" / "01").mkdir()
+    for version, target in (("2", packages / "3.itg"), ("3", "model.itg"), ("4", "nothing")):
+        (repository / "m" / version).mkdir()
+        (repository / "m" / version / "model.itg").symlink_to(target)
+    (repository / "m" / "5" / "model.itg").mkdir(parents=True)
+    (repository / "m" / "6").mkdir()
+    os.mkfifo(repository / "m" / "6" / "model.itg")
     with running(repository, control=True) as server:
-        assert states(server) == [("", "UNAVAILABLE"), ("1", "READY")]
+        broken = [(n, "UNAVAILABLE") for n in "23456"]
+        assert states(server) == [("1", "UNAVAILABLE"), ("1", "READY"), *broken]
         for name in ("..", "%2e%2e", "m%2f..%2fm", ".hidden", "a" * 200, "link"):
             status, got, _ = server.request("POST", f"/v2/repository/models/{name}/load", {})
             assert status in (400, 404), got
+        reasons = [r["reason"] for r in server.request("POST", "/v2/repository/index")[1]]
+        assert "leads out of the repository" in reasons[0]
+        assert "leads out of the repository" in reasons[2]
         upload = {"parameters": {"config": "{}", "file:1/model.itg": "AAAA"}}
         assert server.request("POST", "/v2/repository/models/m/load", upload)[0] == 400
         assert answer(server) == 3.0
