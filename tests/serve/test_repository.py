@@ -14,9 +14,11 @@ import urllib.error
 import urllib.request
 
 import pytest
+from click.testing import CliRunner
 from tests.serve.models import rows, rows_model
 from tests.serve.running import running, tensor
 
+from intaglio.cli import cli
 from intaglio.errors import BadInput
 from intaglio.serve.publish import publish, request_load
 from intaglio.serve.settings import ModelSettings
@@ -177,6 +179,63 @@ def die_before(name: str, count: int, package, repository) -> int:
         os._exit(0)
     except BaseException:
         os._exit(1)
+
+
+def test_a_publisher_that_is_killed_anywhere_leaves_a_repository_that_loads(repository, packages):
+    """kill -9 before every file operation of Python, until one process reaches the end."""
+    ended, kills = None, 0
+    while ended != 0:
+        pid = os.fork()
+        if not pid:
+            left = [kills]
+
+            def step(event: str, _: object, left=left) -> None:
+                if event.startswith(("open", "os.", "shutil.")) and event != "os.kill":
+                    left[0] -= 1
+                    if left[0] < 0:
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+            try:
+                sys.addaudithook(step)
+                publish(packages / "3.itg", repository, "m")
+                os._exit(0)
+            except BaseException:
+                os._exit(1)
+        ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        assert ended in (0, -signal.SIGKILL)
+        kills += ended != 0
+        assert kills < 200
+        with running(repository, model=ModelSettings(versions="all", threads=1)) as server:
+            found = states(server)
+            assert [state for _, state in found] == ["READY"] * len(found)
+    print(f"{kills} kills")
+    assert kills > 8
+    assert publish(packages / "3.itg", repository, "m").parent.name == str(1 + len(found))
+
+
+def test_single_models_that_cannot_be_served_end_the_command(tmp_path, packages, monkeypatch):
+    (tmp_path / "text.itg").write_text("hello")
+    (tmp_path / "half.itg").write_bytes((packages / "2.itg").read_bytes()[:-64])
+    os.mkfifo(tmp_path / "pipe.itg")
+    monkeypatch.delenv("NOTHING", raising=False)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for words, *arguments in (
+            ("no package file", "text.itg"),
+            ("half.itg", "half.itg"),
+            ("not a file", "pipe.itg"),
+            ("Address already in use; choose another", packages / "2.itg", "--grpc-port", port),
+            ("NOTHING: it is not set", packages / "2.itg", "--token", "env:NOTHING"),
+        ):
+            source = str(tmp_path / arguments[0])
+            done = CliRunner().invoke(cli, ["serve", source, "--port", "0", *arguments[1:]])
+            assert isinstance(done.exception, BadInput), done.output
+            assert words in str(done.exception)
+    arguments = [str(packages / "2.itg"), str(tmp_path / "repo"), "--load", "127.0.0.1:8000"]
+    assert isinstance(CliRunner().invoke(cli, ["publish", *arguments]).exception, BadInput)
+    assert not (tmp_path / "repo").exists()
 
 
 def test_requests_in_flight_are_answered_at_the_end(repository):

@@ -95,13 +95,18 @@ class Repository:
         self._singles[checked_name(name)] = source
 
     async def load_all(self, ending: Callable[[], bool] = lambda: False) -> None:
-        """Load every model, until the server ends; one that fails is listed with the reason."""
+        """Load every model, until the server ends.
+
+        One of a folder that fails is listed with the reason; one that was added is an error.
+        """
         for name in [*self._singles, *self._folders()]:
             if ending():
                 return
             try:
                 await self.load(name)
             except Refused as e:
+                if name in self._singles:  # there is nothing else to serve
+                    raise BadInput(str(e)) from None
                 log.error("model is not served", model=name, reason=str(e))
 
     async def load(self, name: str) -> None:

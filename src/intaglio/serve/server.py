@@ -114,6 +114,7 @@ class Server:
         if settings.grpc_port is not None:
             from intaglio.serve.grpc_service import start_grpc  # grpcio takes 0.1 s to import
 
+            listening_socket(settings.host, settings.grpc_port).close()  # says why it cannot
             self._grpc, self.grpc_port = await start_grpc(self)
         await self.repository.load_all(self._stop.is_set)
         self.ready = not self._stop.is_set()
