@@ -26,8 +26,8 @@ START_S = 60
 class Running:
     """A server and its event loop, for tests that look inside."""
 
-    def __init__(self, repository: Repository, settings: ServeSettings):
-        self.repository, self._settings = repository, settings
+    def __init__(self, repository: Repository, settings: ServeSettings, loop: Any = None):
+        self.repository, self._settings, self._loop_factory = repository, settings, loop
         self.server: Server | None = None
         self.failed: BaseException | None = None
         self._started = threading.Event()
@@ -40,7 +40,8 @@ class Running:
             await self.server.serve(lambda _: self._started.set())
 
         try:
-            asyncio.run(main())
+            with asyncio.Runner(loop_factory=self._loop_factory) as runner:
+                runner.run(main())
         except BaseException as e:
             self.failed = e
         finally:
@@ -89,6 +90,7 @@ class Running:
 @contextmanager
 def running(source: Any, name: str = "m", **settings: Any):
     """A running server of a repository folder, a package file, or a Package."""
+    loop = settings.pop("loop", None)  # a factory
     model = settings.pop("model", None) or ModelSettings(threads=1)
     settings = {"grpc_port": None, **settings}
     chosen = ServeSettings(http_port=0, stop_s=10.0, model=model, **settings)
@@ -96,7 +98,7 @@ def running(source: Any, name: str = "m", **settings: Any):
     repository = Repository(source if is_folder else None, model)
     if not is_folder:
         repository.add(name, source)
-    made = Running(repository, chosen)
+    made = Running(repository, chosen, loop)
     made.start()
     try:
         yield made

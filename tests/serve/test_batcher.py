@@ -169,6 +169,23 @@ def test_an_error_reaches_only_its_request():
     with_model(work)
 
 
+@pytest.mark.parametrize("inline", [True, False])
+def test_a_batch_that_cannot_run_is_refused(inline):
+    async def work(model):
+        def fail(jobs, size):
+            raise MemoryError
+
+        model.batcher.inline = inline
+        model.batcher._idle[0].instance.run = fail
+        for _ in range(2):
+            with pytest.raises(Refused) as e:
+                await model.infer({"x": rows(1)})
+            assert (e.value.status, e.value.retry_after) == (503, 1)
+        assert model.statistics.refused == {"unavailable": 2}
+
+    with_model(work)
+
+
 def test_unloading_answers_what_waits():
     async def work(model):
         blocked = Blocked(model)

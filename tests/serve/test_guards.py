@@ -8,6 +8,7 @@ import pytest
 from intaglio.errors import BadInput
 from intaglio.serve.agreement import agree
 from intaglio.serve.guards import Limits, Observed, Side, above, difference, enough, judged
+from intaglio.serve.haproxy_socket import HaproxySocket
 from intaglio.serve.statistics import LATENCY_BUCKETS, Histogram, quantile
 
 
@@ -58,6 +59,24 @@ def test_a_verdict_needs_requests():
     assert enough(seen(side(9), side(100), 90, 10), Limits())
     assert enough(seen(side(9), side(100)), Limits(guards=("errors",)))
     assert judged(seen(side(9), side(5, errors=5)), Limits()) is None
+
+
+def test_requests_that_the_canary_did_not_answer_are_no_evidence_for_it():
+    """HAProxy repeats them on other servers: it counts sessions, retries and redispatches."""
+    stats = (
+        "# pxname,svname,stot,econ,eresp,hrsp_4xx,hrsp_5xx,wretr,wredis,status,weight,addr\n"
+        "model.m,stable1,900,0,0,3,0,0,0,UP,100,127.0.0.1:1\n"
+        "model.m,canary1,56,0,1,0,0,1,55,DOWN,12,127.0.0.1:2\n"
+        "model.m,BACKEND,956,0,1,3,0,1,55,UP,112,\n"
+    )
+    socket = HaproxySocket("none")
+    socket.command = lambda line: stats
+    stable, canary = socket.servers("model.m")
+    assert (stable.errors, stable.is_up, canary.errors, canary.is_up) == (3, True, 57, False)
+    now = seen(side(900, 3), Side(canary.requests, canary.errors, []))
+    assert "errors: 100.0%" in judged(now, Limits())
+    assert not enough(seen(side(900), Side(500, 0, [])), Limits(guards=("errors",)))
+    assert not enough(seen(side(900), side(500, errors=450)), Limits(guards=("p99",)))
 
 
 def test_quantiles_of_buckets():

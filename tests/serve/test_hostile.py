@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+from tests.frontends.onnx_text import model
 from tests.serve.models import rows, rows_model
 from tests.serve.running import Running, running, tensor
 from tests.serve.test_serve_http import self_signed
@@ -152,6 +153,57 @@ def test_client_certificates(tmp_path):
 
 def raise_closed() -> None:
     raise ConnectionResetError("closed")
+
+
+@pytest.mark.slow
+def test_answers_that_nobody_reads_are_given_up():
+    """Clients that never read hold neither a connection nor memory."""
+    proto = model(
+        "(float[1] x) => (float[4194304] y) <int64[1] n = {4194304}> { y = Expand(x, n) }"
+    )
+    body = json.dumps({"inputs": [tensor("x", np.zeros(1, np.float32))],
+                       "parameters": {"binary_data_output": True}}).encode()  # fmt: skip
+    head = b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+    with running(intaglio.compile(proto), body_timeout_s=1.0) as server:
+        held = [socket.create_connection(("127.0.0.1", server.server.http_port), 5) for _ in "ab"]
+        for s in held:
+            s.sendall(head % (INFER.encode(), len(body)) + body)
+        end = time.monotonic() + 30
+        while server.server.repository.find("m").statistics.inferences < 2:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        while server.server._state.connections:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        for s in held:
+            s.close()
+
+
+def test_the_server_ends_before_it_has_loaded_all_models(monkeypatch):
+    loading, go, opened = threading.Event(), threading.Event(), []
+
+    class Slow(served_model.Opened):
+        def __init__(self, *a):
+            loading.set()
+            assert go.wait(20)
+            opened.append(a)
+            super().__init__(*a)
+
+    monkeypatch.setattr(served_model, "Opened", Slow)
+    chosen = ModelSettings(threads=1)
+    models = Repository(None, chosen)
+    for name in "abc":
+        models.add(name, rows_model())
+    made = Running(models, ServeSettings(http_port=0, grpc_port=None, model=chosen))
+    made._thread.start()
+    assert loading.wait(20)
+    made.loop.call_soon_threadsafe(made.server.stop)
+    time.sleep(0.05)
+    go.set()
+    made._thread.join(20)
+    assert not made._thread.is_alive()
+    assert made.failed is None
+    assert len(opened) == 1
 
 
 def test_the_server_is_alive_but_not_ready_while_it_loads(monkeypatch):

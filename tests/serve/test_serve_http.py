@@ -7,7 +7,9 @@ import gzip
 import json
 import socket
 import ssl
+import threading
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -151,8 +153,8 @@ def test_large_bodies_are_refused_before_they_are_read(server):
 
 @pytest.mark.parametrize(
     "sent",
-    [b"", b"POST / HT", b"POST /v2/models/m/infer HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"],
-    ids=["nothing", "half of the headers", "half of the body"],
+    [b"", b"\r\n", b"POST / HT", b"POST /v2/models/m/infer HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"],
+    ids=["nothing", "an empty line", "half of the headers", "half of the body"],
 )
 def test_slow_clients_are_cut_off(server, sent):
     with socket.create_connection(("127.0.0.1", server.server.http_port), 5) as s:
@@ -248,11 +250,15 @@ def self_signed(folder) -> tuple[str, str]:
     return paths
 
 
-def test_large_bodies_are_not_copied_again():
+LARGE = "(float[1,3,300,300] x) => (float[1,3,300,300] y) <float[1] k = {2}> { y = Mul(x, k) }"
+
+
+@pytest.mark.parametrize("loop", ["asyncio", pytest.param("uvloop", marks=pytest.mark.slow)])
+def test_large_bodies_are_not_copied_again(loop):
     """A body of many pieces; the binary part behind any length of JSON is aligned."""
-    proto = "(float[1,3,300,300] x) => (float[1,3,300,300] y) <float[1] k = {2}> { y = Mul(x, k) }"
+    factory = pytest.importorskip("uvloop").new_event_loop if loop == "uvloop" else None
     x = np.random.default_rng(0).standard_normal((1, 3, 300, 300), np.float32)
-    with running(intaglio.compile(model(proto))) as server:
+    with running(intaglio.compile(model(LARGE)), loop=factory) as server:
         instance = server.repository.find("m").batcher._instances[0]
         run, aligned = instance.run, []
 
@@ -273,3 +279,54 @@ def test_large_bodies_are_not_copied_again():
         listed = {"inputs": [tensor("x", x)]}
         assert server.request("POST", INFER, listed)[0] == 200
         assert all(aligned[:4])
+
+
+@pytest.mark.parametrize("loop", [pytest.param("asyncio", marks=pytest.mark.slow), "uvloop"])
+def test_large_bodies_in_any_pieces_on_one_connection(loop, tmp_path):
+    """Large and small requests follow each other without a pause, over TLS too; a client that
+    stops in the middle is cut off, one that goes leaves nothing."""
+    pytest.importorskip("cryptography", reason="pip install cryptography")
+    factory = pytest.importorskip("uvloop").new_event_loop if loop == "uvloop" else None
+    certificate, key = self_signed(tmp_path)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 3, 300, 300), np.float32)
+    body, headers = binary(x, outputs=[{"name": "y", "parameters": {"binary_data": True}}])
+    large = b"POST %s HTTP/1.1\r\nHost: a\r\n%s: %s\r\nContent-Length: %d\r\n\r\n" % (
+        INFER.encode(), HEAD.encode(), headers[HEAD].encode(), len(body)
+    )  # fmt: skip
+    small = b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n"
+    package, limits = intaglio.compile(model(LARGE)), {"body_timeout_s": 0.3}
+    for tls in ({}, {"certificate": certificate, "private_key": key}):
+        with running(package, loop=factory, **limits, **tls) as server:
+
+            def connected(tls=tls, server=server) -> socket.socket:
+                plain = socket.create_connection(("127.0.0.1", server.server.http_port), 5)
+                if not tls:
+                    return plain
+                trusted = ssl.create_default_context(cafile=certificate)
+                return trusted.wrap_socket(plain, server_hostname="localhost")
+
+            with connected() as s, s.makefile("rb") as answers:
+                sent = (large + body + small) * 3
+                cuts = sorted(rng.integers(0, len(sent), 12))
+                pieces = [sent[a:b] for a, b in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
+                thread = threading.Thread(target=lambda s=s, p=pieces: [s.sendall(b) for b in p])
+                thread.start()
+                for i in range(6):
+                    head = b"".join(iter(answers.readline, b"\r\n")).lower()
+                    assert head.startswith(b"http/1.1 200"), head
+                    size = int(head.split(b"\ncontent-length: ")[1].split()[0])
+                    got = answers.read(size)
+                    if not i % 2:
+                        assert np.array_equal(np.frombuffer(got[-x.nbytes :], "f4"), 2 * x.ravel())
+                thread.join()
+            with connected() as s, suppress(OSError):
+                s.sendall(large + body[: len(body) // 2])
+                assert s.recv(4096) == b""  # after the limit
+            s = connected()
+            s.sendall(large + body[: len(body) // 2])
+            s.close()
+            end = time.monotonic() + 5
+            while server.server._state.connections:
+                assert time.monotonic() < end
+                time.sleep(0.01)

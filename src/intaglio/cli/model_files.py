@@ -10,6 +10,7 @@ from typing import Any
 from intaglio import progress
 from intaglio.cli import key_options, options, progress_line
 from intaglio.errors import BadInput, option
+from intaglio.files import open_regular
 from intaglio.open_graph import open_ranges
 
 
@@ -25,7 +26,7 @@ def starts_as_package(path: str) -> bool:
     try:
         if os.path.isdir(path):  # a SavedModel
             return False
-        with open(path, "rb") as f:
+        with open_regular(path) as f:
             return f.read(4) == b"ITG1"
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file") from None

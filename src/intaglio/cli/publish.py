@@ -8,6 +8,7 @@ import click
 
 from intaglio.cli import fitted
 from intaglio.cli.serve_options import read_token
+from intaglio.errors import BadInput
 
 
 @click.command("publish")
@@ -63,6 +64,8 @@ def command(
     from intaglio.serve.publish import publish, request_load
 
     words = read_token(token)
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise BadInput(f"--load is '{url}'; give a URL such as http://127.0.0.1:8000")
     chosen = name or Path(package).stem
     if triton:
         from intaglio.serve.triton_config import CONFIG, config, write_config

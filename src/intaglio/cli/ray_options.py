@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from intaglio.serve.settings import ModelSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
-GROUP = {"Ray": "--ray --ray-address --replicas --replica-cpus --one-per-node"}
-NAMES = {"ray", "ray_address", "replicas", "replica_cpus", "one_per_node"}
+GROUP = {"Ray": "--ray --ray-address --replicas --replica-cpus --one-per-node --multiplex"}
+NAMES = {"ray", "ray_address", "replicas", "replica_cpus", "one_per_node", "multiplex"}
 REFUSED = {  # options that the proxies of Ray have no counterpart for
     "token": "--token", "certificate": "--certificate", "client_ca": "--client-ca",
     "control": "--control", "name": "--name", "batch": "--batch",
@@ -58,6 +58,13 @@ _OPTIONS = [
         help="CPUs that Ray reserves for a replica.",
     ),
     click.option("--one-per-node", is_flag=True, help="No two replicas of a model on a node."),
+    click.option(
+        "--multiplex",
+        default=0,
+        type=click.IntRange(0, 1000),
+        metavar="N",
+        help="All models share the replicas; each keeps the N models used last.",
+    ),
 ]
 
 
@@ -90,6 +97,7 @@ def run(source: str, model: ModelSettings, given: dict[str, Any]) -> None:
         cpus=given["replica_cpus"],
         queued=given["max_queue"],
         spread=given["one_per_node"],
+        multiplex=given["multiplex"],
         max_body=given["max_body"] << 20,
     )
 

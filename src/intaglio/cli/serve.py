@@ -233,7 +233,7 @@ def _repository(source: str, settings: ModelSettings, given: dict[str, Any]) -> 
         return Repository(path, settings, given["candidates"])
     repository = Repository(None, settings)
     name = given["name"] or path.stem
-    if model_files.starts_as_package(source):
+    if model_files.starts_as_package(source) or path.suffix == ".itg":
         if given["batch"] is not None:
             raise BadInput(f"{source} is compiled already; --batch is for model files")
         repository.add(name, path.resolve())

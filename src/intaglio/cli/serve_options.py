@@ -31,7 +31,8 @@ def read_token(source: str | None) -> str | None:
     if source is None:
         return None
     if source.startswith("env:"):
-        found = os.environ.get(source[4:], "")
+        if (found := os.environ.get(source[4:], "")) == "":
+            raise BadInput(f"the token is in no environment variable {source[4:]}: it is not set")
     else:
         try:
             found = Path(source).read_text()

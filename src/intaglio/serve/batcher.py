@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter_ns
 
-from intaglio.serve.instance import Instance, Ran
+from intaglio.serve.instance import Instance, Ran, refused
 from intaglio.serve.isolated import IsolatedInstance
 from intaglio.serve.jobs import Job, Runs
 from intaglio.serve.refusals import Refused
@@ -210,7 +210,12 @@ class Batcher:
     def _dispatch(self, jobs: list[Job], size: int) -> None:
         if self.inline:
             worker = self._idle[-1]
-            self._record(jobs, worker.instance.run(jobs, size))
+            try:
+                ran = worker.instance.run(jobs, size)
+            except Exception as e:
+                self._fail(jobs, e)
+            else:
+                self._record(jobs, ran)
             return
         worker = self._idle.pop()
         self._busy += 1
@@ -222,14 +227,21 @@ class Batcher:
         self._idle.append(worker)
         self._busy -= 1
         if isinstance(ran, BaseException):
-            for job in jobs:
-                job.finish(ran)
+            self._fail(jobs, ran)
         else:
             self._record(jobs, ran)
         if self.waiting:
             self._pump()
         else:
             self._settle()
+
+    def _fail(self, jobs: list[Job], error: BaseException) -> None:
+        """Tell the clients of a batch that could not run."""
+        error = refused(error)
+        reason = error.reason if isinstance(error, Refused) else "internal"
+        for job in jobs:
+            self.statistics.failed(reason, perf_counter_ns() - job.arrived)
+            job.finish(error)
 
     def _record(self, jobs: list[Job], ran: Ran) -> None:
         stats = self.statistics

@@ -258,6 +258,9 @@ def _stream_handler(server: Server, service: GrpcService) -> Any:
             except Refused as e:
                 server.metrics.refused(e.reason)
                 yield response(error_message=str(e))
+            except Exception as e:
+                log.error("internal error", method="ModelStreamInfer", error=repr(e))
+                yield response(error_message="internal error")
 
     return grpc.stream_stream_rpc_method_handler(
         answers, response_serializer=response.SerializeToString

@@ -78,9 +78,11 @@ def judged(now: Observed, limits: Limits) -> str | None:
 
 
 def enough(now: Observed, limits: Limits) -> bool:
-    """Whether the canary has answered enough requests for a verdict."""
-    compared = now.same + now.different
-    return now.canary.requests >= limits.min_requests and (
+    """Whether the canary has answered enough requests for a verdict, by the proxy's count and by
+    its own."""
+    compared, canary = now.same + now.different, now.canary
+    answered = min(canary.requests - canary.errors, sum(canary.latency))
+    return answered >= limits.min_requests and (
         "agreement" not in limits.guards or compared >= limits.min_requests
     )
 
@@ -102,7 +104,7 @@ def _errors(now: Observed, limits: Limits) -> str | None:
 
 def _p99(now: Observed, limits: Limits) -> str | None:
     usual = quantile(now.bounds, now.stable.latency, 0.99)
-    if usual is None:
+    if usual is None or not now.canary.latency:
         return None
     slow = above(now.bounds, now.canary.latency, usual * limits.max_slower)
     n = sum(now.canary.latency)

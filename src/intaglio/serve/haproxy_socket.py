@@ -13,6 +13,9 @@ from intaglio.errors import BadInput
 TIMEOUT_S = 5.0
 MAX_ANSWER = 16 << 20
 MAX_WEIGHT = 256
+# Answers that are errors, connections that failed, answers that were cut off, and requests that
+# HAProxy repeated, here or on another server: their clients saw no error.
+ERRORS = ("hrsp_4xx", "hrsp_5xx", "econ", "eresp", "wretr", "wredis")
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class ProxyServer:
     weight: int
     is_up: bool
     requests: int
-    errors: int  # answers 4xx and 5xx, connections that failed, answers that were cut off
+    errors: int  # answers 4xx and 5xx, and requests that it did not answer
 
 
 class HaproxySocket:
@@ -44,7 +47,7 @@ class HaproxySocket:
                 _number(row["weight"]),
                 row["status"].startswith(("UP", "no check")),
                 _number(row["stot"]),
-                sum(_number(row[n]) for n in ("hrsp_4xx", "hrsp_5xx", "econ", "eresp")),
+                sum(_number(row[n]) for n in ERRORS),
             )
             for row in rows
             if row["svname"] not in ("FRONTEND", "BACKEND")

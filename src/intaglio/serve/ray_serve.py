@@ -17,6 +17,7 @@ from intaglio.serve.settings import MODEL_NAME, ModelSettings
 
 READY_S = 120.0
 POLL_S = 0.2
+SHARED = "models"  # application of all models, if they share replicas
 STOP_S = 20.0  # that a replica gets for requests in flight
 
 
@@ -34,6 +35,7 @@ class RaySettings:
     target: float = 16.0  # ongoing requests of a replica, on average, that scaling aims for
     queued: int = 256  # requests that wait in a proxy; more get 503
     spread: bool = False  # at most one replica of a model on a node
+    multiplex: int = 0  # models that a replica keeps, if all share replicas; 0: each has its own
     max_body: int = 64 << 20
 
 
@@ -71,43 +73,73 @@ def application(root: Path, name: str, model: ModelSettings, settings: RaySettin
     """The Ray Serve application of one model."""
     from ray import serve
 
-    scaling: dict[str, Any] = {"num_replicas": settings.min_replicas}
-    if settings.max_replicas > settings.min_replicas:
-        scaling = {
-            "autoscaling_config": {
-                "min_replicas": settings.min_replicas,
-                "max_replicas": settings.max_replicas,
-                "target_ongoing_requests": settings.target,
-            }
-        }
-    if settings.spread:
-        scaling["max_replicas_per_node"] = 1
-
     class Model:
         def __init__(self, root: str, name: str, model: ModelSettings, max_body: int):
-            self._replica = ray_replica.start(root, name, model, max_body)
+            self._replica, self._name = ray_replica.start(root, model, max_body), name
 
         async def reconfigure(self, published: dict[str, Any]) -> None:
             """A version was published: load it beside the one that serves."""
-            await self._replica.load()
+            await self._replica.load(self._name)
 
         def check_health(self) -> None:
             if not self._replica.repository.models():
-                raise RuntimeError(f"no version of '{self._replica.name}' is served")
+                raise RuntimeError(f"no version of '{self._name}' is served")
 
     Model.__name__ = Model.__qualname__ = name
-    deployment = serve.deployment(
-        name=name,
-        ray_actor_options={"num_cpus": settings.cpus},
-        max_ongoing_requests=settings.ongoing,
-        max_queued_requests=settings.queued,
-        graceful_shutdown_timeout_s=STOP_S,
-        health_check_period_s=2,
-        health_check_timeout_s=10,
-        user_config={"versions": versions(root, name)},
-        **scaling,
-    )(serve.ingress(ray_replica.build)(Model))
-    return deployment.bind(str(root), name, model, settings.max_body)
+    deployment = serve.deployment(**_deployed(name, {name: versions(root, name)}, settings))
+    made = deployment(serve.ingress(ray_replica.build)(Model))
+    return made.bind(str(root), name, model, settings.max_body)
+
+
+def shared_application(
+    root: Path, names: Sequence[str], model: ModelSettings, settings: RaySettings
+) -> Any:
+    """The Ray Serve application of all models: replicas load those that requests name, and drop
+    the one that was not used for longest."""
+    from ray import serve
+
+    class Models:
+        def __init__(self, root: str, model: ModelSettings, max_body: int):
+            self._replica = ray_replica.start(root, model, max_body)
+            self._replica.wanted = self.wanted
+
+        @serve.multiplexed(max_num_models_per_replica=settings.multiplex)  # type: ignore[untyped-decorator]
+        async def wanted(self, name: str) -> Any:
+            return await self._replica.keep(name)
+
+        async def reconfigure(self, published: dict[str, Any]) -> None:
+            """Versions were published: load them beside those that serve."""
+            await self._replica.renew()
+
+    published = {name: versions(root, name) for name in names}
+    deployment = serve.deployment(**_deployed(SHARED, published, settings))
+    made = deployment(serve.ingress(ray_replica.build)(Models))
+    return made.bind(str(root), model, settings.max_body)
+
+
+def _deployed(name: str, published: dict[str, list[int]], settings: RaySettings) -> dict[str, Any]:
+    """The settings of a deployment."""
+    made: dict[str, Any] = {
+        "name": name,
+        "ray_actor_options": {"num_cpus": settings.cpus},
+        "max_ongoing_requests": settings.ongoing,
+        "max_queued_requests": settings.queued,
+        "graceful_shutdown_timeout_s": STOP_S,
+        "health_check_period_s": 2,
+        "health_check_timeout_s": 10,
+        "user_config": {"versions": published},
+    }
+    if settings.max_replicas > settings.min_replicas:
+        made["autoscaling_config"] = {
+            "min_replicas": settings.min_replicas,
+            "max_replicas": settings.max_replicas,
+            "target_ongoing_requests": settings.target,
+        }
+    else:
+        made["num_replicas"] = settings.min_replicas
+    if settings.spread:
+        made["max_replicas_per_node"] = 1
+    return made
 
 
 def deploy(root: Path, model: ModelSettings, settings: RaySettings) -> list[str]:
@@ -125,6 +157,10 @@ def deploy(root: Path, model: ModelSettings, settings: RaySettings) -> list[str]
             configure_logging=False,
         )  # fmt: skip
     serve.start(http_options={"host": settings.host, "port": settings.port})
+    if settings.multiplex:
+        made = shared_application(root, names, model, settings)
+        serve.run(made, name=SHARED, route_prefix="/v2/models")
+        return [SHARED]
     for name in names:
         made = application(root, name, model.of_folder(root / name), settings)
         serve.run(made, name=name, route_prefix=f"/v2/models/{name}")
@@ -165,10 +201,10 @@ def run(
         for number in (signal.SIGTERM, signal.SIGINT):  # Ray has set its own, which abort
             signal.signal(number, lambda n, _: ending.append(n))
         wait_ready(names)
-        started(names)
+        started(model_names(root))
         while own and not ending:
             time.sleep(POLL_S)
     finally:
-        if own:
+        if own and ray.is_initialized():
             serve.shutdown()  # ends the proxies, too; Ray's HAProxy would stay
             ray.shutdown()

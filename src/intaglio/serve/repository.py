@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from intaglio.errors import BadFile, BadInput, IntaglioError
+from intaglio.errors import BadInput, IntaglioError
 from intaglio.package import Package
 from intaglio.serve.refusals import Refused
 from intaglio.serve.request_log import log
@@ -24,6 +24,7 @@ CANDIDATE = ".candidate"  # of the folder of a version that only servers for can
 MAX_VERSION_DIGITS = 18
 MAX_MODELS = 4096  # of a repository
 MAX_STAND_INS = 8  # older versions that are tried instead of ones that cannot be loaded
+Sources = dict[int, Path | Package | str]  # of the versions; words say why one is not served
 
 
 @dataclass
@@ -93,18 +94,25 @@ class Repository:
         """Offer one file, or a package in memory, as version 1 of a model."""
         self._singles[checked_name(name)] = source
 
-    async def load_all(self) -> None:
-        """Load every model; one that fails is listed with the reason."""
+    async def load_all(self, ending: Callable[[], bool] = lambda: False) -> None:
+        """Load every model, until the server ends.
+
+        One of a folder that fails is listed with the reason; one that was added is an error.
+        """
         for name in [*self._singles, *self._folders()]:
+            if ending():
+                return
             try:
                 await self.load(name)
             except Refused as e:
+                if name in self._singles:  # there is nothing else to serve
+                    raise BadInput(str(e)) from None
                 log.error("model is not served", model=name, reason=str(e))
 
     async def load(self, name: str) -> None:
         """Serve the versions that the model's policy chooses. Refused if one cannot be loaded;
         the others are served."""
-        if name not in self._singles and not self._has(name):
+        if name not in self._singles and not self.has(name):
             shown = name[:128].encode("ascii", "replace").decode()
             raise Refused(404, f"the repository has no model '{shown}'")
         entry = self.entries.setdefault(name, Entry(name))
@@ -112,13 +120,11 @@ class Repository:
             entry.unloaded = False
             try:
                 sources, settings = await asyncio.to_thread(self._sources, name)
-            except IntaglioError as e:
+            except (IntaglioError, OSError) as e:
                 raise Refused(400, str(e)) from None
             await self._serve(entry, sources, settings)
 
-    async def _serve(
-        self, entry: Entry, sources: dict[int, Path | Package], settings: ModelSettings
-    ) -> None:
+    async def _serve(self, entry: Entry, sources: Sources, settings: ModelSettings) -> None:
         failed: dict[int, str] = {}
         kept: list[int] = []
         wanted, spare = chosen_versions(settings.versions, list(sources))
@@ -143,11 +149,13 @@ class Repository:
             raise Refused(400, f"model '{entry.name}' has no version with a {PACKAGE}")
 
     async def _serve_version(
-        self, entry: Entry, n: int, source: Path | Package | None, settings: ModelSettings
+        self, entry: Entry, n: int, source: Path | Package | str | None, settings: ModelSettings
     ) -> str | None:
         """Load one version unless it is served already; the reason if that is impossible."""
         if source is None:
             return f"version {n} is not in the repository"
+        if isinstance(source, str):
+            return source
         identity = _identity(source)
         old = entry.serving.get(n)
         if old is not None and entry.files.get(n) == identity and old.settings == settings:
@@ -195,15 +203,17 @@ class Repository:
             raise BadInput(f"{self.root} has {len(names)} models; at most {MAX_MODELS} are served")
         return [n for n in names if (self.root / n).is_dir()]
 
-    def _has(self, name: str) -> bool:
+    def has(self, name: str) -> bool:
+        """Whether there is a folder of this model."""
         return bool(self.root and MODEL_NAME.match(name) and (self.root / name).is_dir())
 
-    def _sources(self, name: str) -> tuple[dict[int, Path | Package], ModelSettings]:
+    def _sources(self, name: str) -> tuple[Sources, ModelSettings]:
+        """The file of each version, or why it cannot be served; and the model's settings."""
         if name in self._singles:
             return {1: self._singles[name]}, self._settings
         assert self.root is not None
         folder = self.root / name
-        found: dict[int, Path | Package] = {}
+        found: Sources = {}
         for entry in os.scandir(folder):
             stem = entry.name.removesuffix(CANDIDATE) if self._candidates else entry.name
             number = version_number(stem)
@@ -211,15 +221,20 @@ class Repository:
                 found[number] = path
         return found, self._settings.of_folder(folder)
 
-    def _package(self, folder: Path) -> Path | None:
+    def _package(self, folder: Path) -> Path | str | None:
+        """The package of a version, or why it is not served; None if there is none."""
         path = folder / PACKAGE
         if not os.path.lexists(path):
             return None
-        real = path.resolve()
+        try:
+            real = path.resolve(strict=True)
+            is_file = real.is_file()  # opening a FIFO would wait for ever
+        except (OSError, RuntimeError) as e:  # a link to nothing, or to itself
+            return f"{path} cannot be opened: {getattr(e, 'strerror', None) or e}"
         assert self.root is not None
         if not real.is_relative_to(self.root):
-            raise BadFile(f"{path} leads out of the repository; copy the file there")
-        return real
+            return f"{path} leads out of the repository; copy the file there"
+        return real if is_file else f"{path} is no file"
 
 
 def version_number(text: str) -> int | None:

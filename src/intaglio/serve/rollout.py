@@ -144,7 +144,8 @@ class Rollout:
                 self._told(_line(percent, took, now))
                 if took < self.steps.hold_s:
                     continue
-                if enough(now, self.steps.limits):
+                silent = any(self._missed.get(s.name) for s in canary)
+                if enough(now, self.steps.limits) and not silent:
                     break
                 if took > self.steps.hold_s * PATIENCE:
                     return (
@@ -197,9 +198,9 @@ class Rollout:
             if self._missed[server.name] >= FAILURES:
                 side.down.append(server.name)
         counts = self._last.get(server.name, [])
-        if len(side.latency) != len(counts):
-            side.latency = side.latency or [0] * len(counts)
-        side.latency = [a + b for a, b in zip(side.latency, counts, strict=False)]
+        if counts:  # empty: it has never answered
+            before = side.latency or [0] * len(counts)
+            side.latency = [a + b for a, b in zip(before, counts, strict=True)]
 
     # ---- servers -------------------------------------------------------------------------------
     def _servers(self) -> tuple[list[ProxyServer], list[ProxyServer]]:

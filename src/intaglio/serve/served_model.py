@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import intaglio
 from intaglio.errors import BadInput
 from intaglio.package import Package
 from intaglio.serve.batcher import Batcher
@@ -19,7 +20,6 @@ from intaglio.serve.settings import ModelSettings
 from intaglio.serve.signature import Signature
 from intaglio.serve.statistics import Statistics
 from intaglio.serve.traces import Traced
-from intaglio.session import Session
 
 PLATFORM = "intaglio_itg"
 MAX_PRIORITY = 255  # the lowest
@@ -130,7 +130,7 @@ class Opened:
 
     def __init__(self, source: Path | Package, settings: ModelSettings):
         threads = settings.threads or None
-        self.first = Session(source, threads)
+        self.first = intaglio.open(source, threads)  # a Session would compile other files
         self.instances: list[Instance] = []
         try:
             self.signature = Signature.of(self.first)

@@ -107,14 +107,17 @@ class Server:
             return connection
 
         sock = listening_socket(settings.host, settings.http_port)
+        unread_ms = max(int(settings.body_timeout_s * 1000), 1)  # connections inherit it
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unread_ms)
         self.http_port = sock.getsockname()[1]
         self._listening = await loop.create_server(protocol, sock=sock, ssl=tls, backlog=BACKLOG)
         if settings.grpc_port is not None:
             from intaglio.serve.grpc_service import start_grpc  # grpcio takes 0.1 s to import
 
+            listening_socket(settings.host, settings.grpc_port).close()  # says why it cannot
             self._grpc, self.grpc_port = await start_grpc(self)
-        await self.repository.load_all()
-        self.ready = True
+        await self.repository.load_all(self._stop.is_set)
+        self.ready = not self._stop.is_set()
 
     def stop(self) -> None:
         """Begin to end; `serve` returns when all is done."""
@@ -128,7 +131,8 @@ class Server:
                 loop.add_signal_handler(number, self.stop)
         try:
             await self.start()
-            started(self)
+            if self.ready:
+                started(self)
             await self._stop.wait()
         finally:
             await self._end()
