@@ -16,6 +16,12 @@ STANDS_OUT = 3.0  # times the median relative error of a layer alone
 NOTABLE = 0.01  # least relative error of a layer that a verdict blames (40 dB)
 
 
+def short(name: str) -> str:
+    """A tensor's name for people: TensorFlow joins the names of all fused nodes by semicolons."""
+    first, joined, _ = name.partition(";")
+    return f"{first};…" if joined and first else name
+
+
 @dataclass
 class Row:
     """One tensor: its errors in each run of the whole model, and of its layer alone."""
@@ -91,22 +97,23 @@ class Comparison:
         """One line: how good the outputs are, and the layer to look at."""
         cosine = self.worst_output
         how = "no output could be joined" if math.isnan(cosine) else f"outputs: cosine {cosine:.5f}"
-        overflow = [r.name for r in self.rows if r.range.f16_overflow]
+        overflow = [short(r.name) for r in self.rows if r.range.f16_overflow]
         tail = f"; '{overflow[0]}' is too large for f16" if overflow else ""
         if bad := self.guilty:
             assert bad.single is not None
             cut = f", {bad.range.saturation:.1%} of its values saturate"
             return (
-                f"{how}; '{bad.name}' ({bad.op}) is the least accurate: alone "
+                f"{how}; '{short(bad.name)}' ({bad.op}) is the least accurate: alone "
                 f"{_db(bad.single.sqnr)}, cosine {bad.single.cosine:.5f}"
                 f"{cut if bad.range.saturated else ''}{tail}"
             )
         own = self.by_single()
         if not own or own[0].single is None:
             return f"{how}; layers alone were not compared{tail}"
+        named = f"'{short(own[0].name)}' ({own[0].op})"
         return (
-            f"{how}; no layer stands out: the largest error alone is that of '{own[0].name}' "
-            f"({own[0].op}), {_db(own[0].single.sqnr)}{tail}"
+            f"{how}; no layer stands out: the largest error alone is that of {named}, "
+            f"{_db(own[0].single.sqnr)}{tail}"
         )
 
     def to_dict(self) -> dict[str, Any]:
