@@ -13,11 +13,12 @@ import intaglio
 from intaglio import dtypes, progress
 from intaglio.analysis.accuracy import OTHER, with_layers
 from intaglio.analysis.agreement import usable_inputs
-from intaglio.analysis.comparison import Comparison, Row, short
+from intaglio.analysis.comparison import Comparison, Row
 from intaglio.analysis.golden import is_quantized, limits_of, without_rounding
 from intaglio.analysis.joining import Joined, feeds_for, join, real_outputs, turned
 from intaglio.analysis.package_tensors import PackageTensors
 from intaglio.analysis.snapshot import Snapshot
+from intaglio.analysis.step_names import short
 from intaglio.analysis.tensor_error import TensorError
 from intaglio.errors import BadInput, did_you_mean, option
 from intaglio.interpret import interpret

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from intaglio.analysis.step_names import short
 from intaglio.analysis.tensor_error import Range, TensorError
 
 if TYPE_CHECKING:
@@ -14,12 +15,6 @@ if TYPE_CHECKING:
 
 STANDS_OUT = 3.0  # times the median relative error of a layer alone
 NOTABLE = 0.01  # least relative error of a layer that a verdict blames (40 dB)
-
-
-def short(name: str) -> str:
-    """A tensor's name for people: TensorFlow joins the names of all fused nodes by semicolons."""
-    first, joined, _ = name.partition(";")
-    return f"{first};…" if joined and first else name
 
 
 @dataclass

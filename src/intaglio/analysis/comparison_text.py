@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from intaglio.analysis.comparison import Comparison, Row, short
+from intaglio.analysis.comparison import Comparison, Row
+from intaglio.analysis.step_names import short
 from intaglio.analysis.tensor_error import TensorError
 from intaglio.text_table import aligned, wrapped
 
