@@ -171,6 +171,7 @@ def keywords() -> set[str]:
         importlib.import_module("intaglio.tune").Tuning,
         importlib.import_module("intaglio.edit.editor").Editor.save,
         importlib.import_module("intaglio.compress.pruning").prune,
+        importlib.import_module("intaglio.compress.sparsity").sparsify,
         importlib.import_module("intaglio.model_session").ModelSession,
     )
     named = {p for f in functions for p in inspect.signature(f).parameters}

@@ -58,7 +58,7 @@ def aligned(
         for row in cells
     ]
     if left_out:
-        note = f"left out, as the terminal has {most} columns: {', '.join(left_out)}"
+        note = f"left out, as the terminal has {most} columns: {', '.join(dict.fromkeys(left_out))}"
         lines += wrapped(note, most).splitlines()
     return lines
 

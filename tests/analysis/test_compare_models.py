@@ -7,13 +7,15 @@ import pytest
 from click.testing import CliRunner
 
 import intaglio
-from intaglio.analysis.joining import join
+from intaglio.analysis.joining import NCHW, NHWC, join
 from intaglio.cli import cli
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.ops.activation import relu
 from intaglio.ops.conv import conv
 from intaglio.ops.elementwise import mul
+from intaglio.ops.normalize import batch_norm
+from intaglio.ops.shape import transpose
 from intaglio.quant import Options, calibrate
 
 RNG = np.random.default_rng(7)
@@ -124,6 +126,52 @@ def test_models_are_joined_by_name_and_by_structure():
     short = intaglio.compare(graph, network(("a", "b")))
     assert {"c", "d"} <= {*short.golden_only}
     assert not short.outputs
+
+
+def normalized(nhwc: bool, wrong: float = 1.0):
+    """Convolution, batch norm, relu, three times; or with folded batch norms and axes turned, as
+    converters to TFLite write it, and a layer whose weights are wrong."""
+    rng = np.random.default_rng(3)
+    x = v = Value(Type("f32", (1, 8, 6, 4) if nhwc else (1, 4, 8, 6)), "x")
+    for k in range(3):
+        w = rng.standard_normal((4, 4, 3, 3)).astype(np.float32) * np.float32(0.3)
+        scale, shift, mean = rng.uniform(0.5, 1.5, (3, 4)).astype(np.float32)
+        if nhwc:
+            w = w * scale[:, None, None, None] * np.float32(wrong if k == 1 else 1)
+            made = conv(
+                transpose(v, perm=NCHW), constant(w), constant(shift - mean * scale), **ATTRS
+            )
+            v = relu(transpose(made, perm=NHWC))
+        else:
+            ones = constant(np.ones(4, np.float32))
+            of_norm = (constant(scale), constant(shift), constant(mean), ones)
+            v = relu(batch_norm(conv(v, constant(w), None, **ATTRS), *of_norm, epsilon=0.0))
+        v.name = f"{'theirs' if nhwc else 'ours'}{k}"
+    return Graph([x], [v])
+
+
+def test_a_model_is_joined_with_its_form_with_other_axes_and_folded_norms():
+    found = intaglio.compare(normalized(False), normalized(True), samples=1)
+    rows = [r for r in found.rows if r.name.startswith("ours")]
+    assert [r.name for r in rows] == ["ours0", "ours1", "ours2"]
+    for row in rows:
+        assert row.entire["native"].cosine > 0.999999
+        assert row.single.cosine > 0.999999
+    found = intaglio.compare(normalized(False), normalized(True, 1.5), samples=1)
+    assert found.guilty.name == "ours1"
+    assert next(r for r in found.rows if r.name == "ours2").single.cosine > 0.999999
+
+
+def test_long_names_are_shortened_and_found():
+    names = ("m/a/Relu;m/bn/Fused;m/conv", "m/b/Relu;m/conv", "c", "d")
+    graph = network(names)
+    found = intaglio.compare(graph, graph.copy(), samples=1)
+    assert "m/a/Relu;… " in str(found)
+    assert "Fused" not in str(found)
+    assert [r.name for r in found.rows] == list(names)
+    for given in (names[0], "m/a/Relu;…", "m/a/Relu"):
+        only = intaglio.compare(graph, graph.copy(), samples=1, tensors=[given])
+        assert [r.name for r in only.rows] == [names[0]]
 
 
 def test_command_line(made, tmp_path):

@@ -118,7 +118,7 @@ def test_the_peak_of_internal_memory_is_that_of_the_plan(graph: Graph):
     report = intaglio.compile(graph, target="rk3566", by_layer=True).memory()
     plain = report.to_dict()["modules"][0]
     assert plain["internal_peak"]["bytes"] == plain["internal"] > 0
-    assert f"of {plain['internal']} bytes are live" in plain["advice"][-2]
+    assert f"of {plain['internal']:,} bytes are live" in plain["advice"][-2]
     assert plain["internal_peak"]["maps"]
 
 

@@ -102,6 +102,48 @@ def test_names_are_text(made):
     assert html.count("</script>") == 2
 
 
+def test_a_quantised_model_alone_names_the_guilty_layer(made):
+    graph = made.graph.copy()
+    real = next(v for v in graph.values() if v.name == made.float_graph.outputs[0].name).producer
+    values = [
+        v for v in graph.values()
+        if v.producer is not None and v.producer.op == "dequantize_linear" and len(v.shape) == 4
+        and v.producer.inputs[0].producer is not None and v.producer is not real
+    ]  # fmt: skip
+    for node in (values[3].producer, values[3].producer.inputs[0].producer):
+        graph.set_input(node, 1, constant(node.inputs[1].data * BREAK))
+    found = intaglio.report(graph, speed=False)
+    assert found.comparison.golden == "the model without rounding"
+    assert found.comparison.guilty.name == values[3].name
+    assert max(found.nodes, key=lambda n: n.error or 0).rows
+
+
+def test_long_names_are_short_on_the_page(made):
+    graph = made.float_graph.copy()
+    for i, n in enumerate(graph.nodes()):
+        n.origin = f"net/layer{i}/Relu;net/layer{i}/FusedBatchNorm;net/conv"
+    found = intaglio.report(graph, speed=False, accuracy=False)
+    page = found.html()
+    assert "/Relu;…</button>" in page
+    assert "FusedBatchNorm" not in str(found)
+    assert "FusedBatchNorm" in json.dumps(page_data(found))  # beside the chosen node
+
+
+def test_layers_on_an_npu_have_the_errors_of_their_nodes(tmp_path):
+    graph = classifier()
+    for i, n in enumerate(graph.nodes()):
+        n.origin = f"Node_{i}"
+    path = tmp_path / "m.onnx"
+    intaglio.save_onnx(graph, path)
+    found = intaglio.report(path, target="rk3588", speed=False)
+    layers = [n for n in found.nodes if n.unit == "NPU"]
+    assert len(layers) > 5
+    assert all(n.name.startswith("Node_") for n in layers)
+    # the two convolutions before depthwise ones make channels of another scale than the model's
+    assert sum(n.error is not None for n in layers) == len(layers) - 2
+    assert all(n.worst.single for n in layers if n.rows)
+
+
 def test_an_npu_package_has_its_layers_and_partition(tmp_path):
     made = intaglio.quantize(
         classifier(), samples(), target="rk3588", accuracy=None, method="minmax"

@@ -58,6 +58,10 @@ def test_a_recipe_runs_and_goes_on(folder: Path, capsys: pytest.CaptureFixture[s
     page = Path("report.html").read_text()
     assert "Channels kept" in page
     assert "fewer" in page
+    assert "Weights kept" in page
+    assert "measured on one thread" in page
+    assert first["after"]["bytes"] < first["before"]["bytes"]
+    assert first["after"]["milliseconds"] > 0
     with intaglio.open("small.itg") as session:
         x = np.load("test.npz")["x"][:1]
         assert session.run({"input": x})["scores"].shape == (1, 10)
@@ -69,6 +73,9 @@ def test_a_recipe_runs_and_goes_on(folder: Path, capsys: pytest.CaptureFixture[s
         assert np.allclose(
             session.run({"input": x})["scores"], other.run({"input": x})["scores"], atol=1e-6
         )
+
+
+LATER = "model: net.onnx\nsteps:\n  - train: {epochs: 100000}\n"
 
 
 @pytest.mark.parametrize(
@@ -83,6 +90,19 @@ def test_a_recipe_runs_and_goes_on(folder: Path, capsys: pytest.CaptureFixture[s
         ("model: net.onnx\nsteps:\n  - prune", "write one step"),
         ("model: net.onnx\nsteps:\n  - train: {epochs: -1}", "epochs is -1"),
         ("model: [", "no YAML"),
+        ("model: net.onnx\nsteps:", "steps is None; give a list"),
+        ("model: net.onnx\ndata: 5\nsteps: []", "data is 5"),
+        ("model: net.onnx\ndata: {std: 0}\nsteps: []", "std is 0; give numbers above 0"),
+        ("model: net.onnx\ntarget: rk35\nsteps: []", "rk35"),
+        ("model: net.onnx\nsteps:\n  - train: {teacher: no.onnx}", "no.onnx: no such file"),
+        # mistakes of later steps, before the first one runs
+        (LATER + "  - prune: {macs: 2}", "step 2: macs is 2"),
+        (LATER + "  - prune: {ms: 2}", "step 2: ms: predictions are for chips"),
+        (LATER + "  - sparsify: '3:4'", "step 2: pattern is '3:4'; known are 2:4 in"),
+        (LATER + "  - quantize: {weights: 1}", "step 2: weights is 1"),
+        (LATER + "  - quantize:\n  - prune: {macs: 0.5}", "step 3: prune after quantize"),
+        (LATER + "  - train: {flip: 3}", "step 2: flip is 3"),
+        (LATER + "  - train: {teacher: self, labels: x}", "step 2: labels is 'x'"),
         ("model: net.onnx\ntarget: k210\nsteps:\n  - quantize: {weights: 4}", "fewer than 8 bits"),
     ],
 )
@@ -95,3 +115,33 @@ def test_mistakes_are_one_line(folder: Path, capsys, text: str, words: str):
     assert words in told
     assert told.count("\n") == 1
     assert not Path("small.itg").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["-o", "nowhere/small.itg"], "cannot write nowhere/small.itg: there is no folder"),
+        (["-o", "small.itg", "--html", "nowhere/a.html"], "cannot write nowhere/a.html"),
+        (["-o", "small.tar"], "must end in .itg or .onnx"),
+        (
+            ["-o", "small.itg", "--test", "classes.npz"],
+            "a label is class 10, the model has 10 outputs",
+        ),
+        (["-o", "small.itg", "--test", "pictures"], "there are no pictures in its folders"),
+        (["-o", "small.itg", "--test", "broken"], "x.png: cannot be read (no picture)"),
+        (["-o", "small.itg", "--test", "none.npz"], "data is 'none.npz'; give an .npz file"),
+    ],
+)
+def test_bad_files_are_refused_before_training(folder: Path, capsys, args: list[str], words: str):
+    (folder / "recipe.yaml").write_text(LATER)
+    x, y = labelled(8)
+    np.savez(folder / "classes.npz", x=x, y=y + 10 - y.max())
+    for name in ("pictures", "broken"):
+        (folder / name / "first").mkdir(parents=True)
+    (folder / "broken" / "first" / "x.png").write_text("no pixels")
+    with pytest.raises(SystemExit) as e:
+        main([*ARGS, *args])
+    told = capsys.readouterr().err
+    assert e.value.code == 2
+    assert words in told
+    assert told.count("\n") == 1

@@ -8,12 +8,16 @@ from tests.compress.small_nets import NETS, build
 
 import intaglio
 from intaglio import catalogue
-from intaglio.compress import prune, sensitivity
-from intaglio.compress.pruning import predicted, pruned_steps
+from intaglio.catalogue.builder import Builder
+from intaglio.compress import prune, sensitivity, sparsify
+from intaglio.compress.pruning import predicted, pruned_steps, usual_rounding
 from intaglio.compress.pruning.groups import find_coupling, label
 from intaglio.compress.pruning.masks import zero_channels
+from intaglio.compress.pruning.permute import permute_channels
+from intaglio.compress.sparsity import PRODUCTS
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Graph
+from intaglio.npu.sparse_weights import BY_NAME
 from intaglio.quant.prepare import prepare
 
 
@@ -109,6 +113,18 @@ def test_a_goal_in_milliseconds():
     assert equal(result.masked, result.graph)
 
 
+def test_channels_are_rounded_to_what_the_target_makes_at_once():
+    b = Builder("random")
+    x = b.input(8)
+    graph = b.graph(x, b.classifier(b.conv(b.conv(x, 160, 3), 24, 3), 10), "wide")
+    step = usual_rounding("rk3588")
+    assert step > usual_rounding("cpu") == 8
+    found = prune(graph, macs=0.5, target="rk3588").layers
+    assert found["conv1"][1] % step == 0
+    assert found["conv1"][1] < 160
+    assert found["conv2"][1] <= 24  # fewer than the unit makes
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -144,6 +160,24 @@ def test_zeroed_classes_are_removed_wherever_they_lie():
         small = intaglio.optimize(graph, level=2)
         assert find_coupling(small).layers[0].weights < coupling.layers[0].weights, name
         assert equal(graph, small), name
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [("residual", "2:4 in"), ("mobile", "2:4 out"), ("shuffled", "16:4"), ("split", "16:4")],
+)
+def test_permuted_channels_compute_the_same_and_keep_larger_weights(name: str, pattern: str):
+    graph = build(name)
+    moved = prepare(graph)
+    assert permute_channels(moved, BY_NAME[pattern]) > 0
+    assert equal(graph, moved)
+
+    def kept(permute: bool) -> float:
+        found = sparsify(graph, pattern, permute=permute)
+        weights = [n.inputs[1].data for n in found.graph.nodes() if n.op in PRODUCTS]
+        return float(sum(np.abs(w).sum(dtype=np.float64) for w in weights))
+
+    assert kept(True) > kept(False)
 
 
 NETWORKS = (

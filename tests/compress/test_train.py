@@ -21,6 +21,7 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install .[train]")
 from intaglio.compress import (  # noqa: E402
     Attention,
     Distillation,
+    GroupLasso,
     Hints,
     Labelled,
     Logits,
@@ -30,7 +31,11 @@ from intaglio.compress import (  # noqa: E402
     Trainer,
     Training,
     Twin,
+    prune,
+    quantized_twin,
 )
+from intaglio.compress.train import accuracy, cross_entropy  # noqa: E402
+from intaglio.compress.twin.write_back import to_graph  # noqa: E402
 from intaglio.quant.prepare import prepare  # noqa: E402
 
 torch.set_num_threads(1)
@@ -171,6 +176,35 @@ def test_methods_of_distillation():
         not torch.equal(a, b) for a, b in zip(adapters, loss.adapters.parameters(), strict=True)
     )
     assert not any(p.requires_grad for p in teacher.parameters())
+
+
+def test_group_lasso_shrinks_whole_groups():
+    twins = [Twin(prepare(build("residual"))) for _ in range(2)]
+    losses = [cross_entropy, GroupLasso(3e-3)]
+    for twin, loss in zip(twins, losses, strict=True):
+        Trainer(twin, data(), Training(epochs=6, batch=16, rate=0.01), loss=loss).run()
+    small = [prune(to_graph(t), macs=0.6, round_to=4, spread="global").graph for t in twins]
+    penalties = [float(losses[1].penalty(twin).detach()) for twin in twins]
+    assert penalties[1] < 0.97 * penalties[0]
+    without, with_lasso = (accuracy(Twin(graph), data()) for graph in small)
+    assert with_lasso > without + 10
+    with pytest.raises(BadInput, match="weight is 0"):
+        GroupLasso(0)
+    quantized = quantized_twin(build("plain"), samples(4), fast=True)
+    with pytest.raises(BadInput, match="no channels can be pruned"):
+        losses[1].penalty(quantized)
+
+
+def test_labels_that_are_no_classes_are_one_line():
+    x, y = labelled(8)
+    for wrong, words in (
+        (np.eye(10)[y], "one class number for each sample"),
+        (y + 0.5, "one class number for each sample"),
+        (y - 20, "classes are counted from 0"),
+        (y[:3], "8 inputs and 3 labels"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            Labelled(x, wrong)
 
 
 def test_a_teacher_of_another_shape_is_one_line():

@@ -61,6 +61,18 @@ def test_top_k_and_several_models(data):
     assert found.to_dict()["models"][0]["pictures"] == 9
 
 
+def test_models_of_one_name_have_their_own_rows_and_pictures(data, tmp_path):
+    paths = [tmp_path / folder / "m.itg" for folder in "ab"]
+    for path in paths:
+        path.parent.mkdir()
+        intaglio.compile(classifier()).save(path)
+    found = evaluate(paths, data, "top1", std=255.0, limit=2, draw=tmp_path / "drawn")
+    assert [s.model for s in found.scores] == ["m.itg", "m.itg 2"]
+    drawn = tmp_path / "drawn"
+    assert sorted(p.name for p in drawn.iterdir()) == ["m.itg", "m.itg 2"]
+    assert all(len(list(p.iterdir())) == 2 for p in drawn.iterdir())
+
+
 def test_folders_of_classes(data, tmp_path):
     for i in range(9):
         target = tmp_path / "folders" / "abc"[i % 3]
@@ -111,6 +123,8 @@ def test_own_metric_and_command(data, tmp_path):
     args = ["eval", str(model), "--data", str(data), "--std", "255"]
     plain = json.loads(run(cli, [*args, "--metric", f"{tmp_path}/mine.py:score", "--json"]).output)
     assert plain["models"][0]["figures"]["score"] > 0.5
+    (tmp_path / "bad.py").write_text("def score(:\n")
+    (tmp_path / "lost.py").write_text("import no_such_module_anywhere\n")
     empty = tmp_path / "empty"
     empty.mkdir()
     (data / "labels.csv").rename(tmp_path / "other.csv")
@@ -121,6 +135,11 @@ def test_own_metric_and_command(data, tmp_path):
         (["--truth", "nowhere.csv"], "nowhere.csv: no such file"),
         (["--data", str(empty)], "no pictures in it"),
         (["--metric", f"{tmp_path}/mine.py:other"], "has no function 'other'"),
+        (
+            ["--metric", f"{tmp_path}/bad.py:score"],
+            "bad.py, line 1 cannot be imported: SyntaxError",
+        ),
+        (["--metric", f"{tmp_path}/lost.py:score"], "cannot be imported: ModuleNotFoundError"),
     ):
         with pytest.raises(BadInput, match=words):
             run(cli, [*args, *more], catch_exceptions=False, standalone_mode=False)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from intaglio import dtypes
+from intaglio import dtypes, ops
+from intaglio.analysis.joining import same_axes
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.quant.ranges.observe import LIMIT, Observation, Probe, Progress, groups_by_bytes
@@ -195,6 +196,7 @@ class _Layer:
     def __init__(self, known: dict[str, Value], counterparts: Mapping[Value, str] | None = None):
         self.known, self.quantizes, self.counterparts = known, False, counterparts
         self.new: dict[Value, Value] = {}
+        self.turned: dict[Value, Value | None] = {}
 
     def copy(self, v: Value) -> Value:
         """The copy of a tensor; iterative, because chains may be long."""
@@ -219,10 +221,19 @@ class _Layer:
     def _float(self, v: Value) -> Value | None:
         """The float counterpart of `v`: by its name, or by its name without "_exact"."""
         if self.counterparts is not None:  # its rounding is the error of its own layer
-            return self.known.get(self.counterparts.get(v, ""))
+            return self._turned(v, self.known.get(self.counterparts.get(v, "")))
         if v.producer is not None and v.producer.op == "dequantize_linear":
             return None  # an input rounding: the tensor before it is the counterpart
         return self.known.get(v.name) or self.known.get(v.name.removesuffix("_exact"))
+
+    def _turned(self, v: Value, source: Value | None) -> Value | None:
+        """The float tensor with the axes of its counterpart `v`."""
+        if source is None or source.shape == v.shape:
+            return source
+        if v not in self.turned:
+            perm = same_axes(v.shape, source.shape)
+            self.turned[v] = None if perm is None else ops.transpose(source, perm=perm)
+        return self.turned[v]
 
     def _leaf(self, v: Value) -> Value:
         if v.data is not None or self.counterparts is None:

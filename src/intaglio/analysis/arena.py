@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from intaglio.analysis.charts import head, round_steps
+from intaglio.analysis.step_names import short
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def draw(
     ]
     lines.append(f"{'bytes':>{gutter}} └{'─' * width}┘ {unit} 0 to {steps - 1}")
     lines += [
-        f"  {letter}  {s.name or 'unnamed'}: {s.size:,} bytes, {unit}s {s.first} to {s.last}"
+        f"  {letter}  {short(s.name) or 'unnamed'}: {s.size:,} bytes, {unit}s {s.first} to {s.last}"
         for s, letter in mark.items()
     ]
     return "\n".join(lines)
@@ -156,7 +157,8 @@ def _box(s: Span, number: int, column: float, scale: float, high: float, unit: s
     letters = int((width - 8) / 6.2)  # that fit
     if height < 15 or letters < 6:
         return result
-    shown = s.name if len(s.name) <= letters else "…" + s.name[1 - letters :]
+    name = short(s.name)
+    shown = name if len(name) <= letters else "…" + name[1 - letters :]
     return (
         f'{result}<text x="{x + 4:.1f}" y="{y + 12:.1f}" style="fill: #fff">{escape(shown)}</text>'
     )

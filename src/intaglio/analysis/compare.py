@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from intaglio.analysis.golden import is_quantized, limits_of, without_rounding
 from intaglio.analysis.joining import Joined, feeds_for, join, real_outputs, turned
 from intaglio.analysis.package_tensors import PackageTensors
 from intaglio.analysis.snapshot import Snapshot
+from intaglio.analysis.step_names import short
 from intaglio.analysis.tensor_error import TensorError
 from intaglio.errors import BadInput, did_you_mean, option
 from intaglio.interpret import interpret
@@ -168,7 +170,10 @@ def _samples(
 
 def _limit(joined: Joined, names: Sequence[str]) -> None:
     """Keep the tensors with these names alone."""
-    known = {v.name: v for v in joined.pairs}
+    shown = Counter(short(v.name) for v in joined.pairs)  # a name may be given as it is printed
+    known = {short(v.name): v for v in joined.pairs if shown[short(v.name)] == 1}
+    known |= {v.name.partition(";")[0]: v for v in known.values()}
+    known |= {v.name: v for v in joined.pairs}
     listed = f"; without {option('tensors')} the table lists them"
     for name in names:
         if name not in known:

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from intaglio.analysis.step_names import short
 from intaglio.analysis.tensor_error import Range, TensorError
 
 if TYPE_CHECKING:
@@ -91,22 +92,23 @@ class Comparison:
         """One line: how good the outputs are, and the layer to look at."""
         cosine = self.worst_output
         how = "no output could be joined" if math.isnan(cosine) else f"outputs: cosine {cosine:.5f}"
-        overflow = [r.name for r in self.rows if r.range.f16_overflow]
+        overflow = [short(r.name) for r in self.rows if r.range.f16_overflow]
         tail = f"; '{overflow[0]}' is too large for f16" if overflow else ""
         if bad := self.guilty:
             assert bad.single is not None
             cut = f", {bad.range.saturation:.1%} of its values saturate"
             return (
-                f"{how}; '{bad.name}' ({bad.op}) is the least accurate: alone "
+                f"{how}; '{short(bad.name)}' ({bad.op}) is the least accurate: alone "
                 f"{_db(bad.single.sqnr)}, cosine {bad.single.cosine:.5f}"
                 f"{cut if bad.range.saturated else ''}{tail}"
             )
         own = self.by_single()
         if not own or own[0].single is None:
             return f"{how}; layers alone were not compared{tail}"
+        named = f"'{short(own[0].name)}' ({own[0].op})"
         return (
-            f"{how}; no layer stands out: the largest error alone is that of '{own[0].name}' "
-            f"({own[0].op}), {_db(own[0].single.sqnr)}{tail}"
+            f"{how}; no layer stands out: the largest error alone is that of {named}, "
+            f"{_db(own[0].single.sqnr)}{tail}"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from intaglio.analysis.comparison import Comparison, Row
+from intaglio.analysis.step_names import short
 from intaglio.analysis.tensor_error import TensorError
 from intaglio.text_table import aligned, wrapped
 
@@ -34,7 +35,7 @@ def cells(row: Row, found: Comparison) -> list[str]:
     marks = ["f16 overflow"] * row.range.f16_overflow + ["scale fitted"] * row.fitted
     marks += ["output"] * row.output
     span = (f"{row.range.low:.4g}", f"{row.range.high:.4g}") if row.range.values else ("", "")
-    return [row.name, row.op, *figures, *span, cut, ", ".join(marks)]
+    return [short(row.name), row.op, *figures, *span, cut, ", ".join(marks)]
 
 
 def _figures(e: TensorError | None) -> list[str]:
@@ -70,7 +71,10 @@ def text(found: Comparison, every: bool = False) -> str:
     drop = [i for i, t in enumerate(head) if "euclid" in t] + [
         i for i, t in enumerate(head) if "max err" in t
     ]
-    lines += aligned([head, *(cells(r, found) for r in rows)], right, drop)
+    figures, groups = _two_lines(found)
+    drop += [head.index(t) for t in ("op", "low", "high")]
+    table = aligned([figures, groups, *(cells(r, found) for r in rows)], right, drop)
+    lines += [table[1], table[0], *table[2:]]
     for what, names in (
         ("not joined, golden", found.golden_only),
         ("not joined, other", found.other_only),
@@ -82,9 +86,21 @@ def text(found: Comparison, every: bool = False) -> str:
     return "\n".join(lines)
 
 
+def _two_lines(found: Comparison) -> tuple[list[str], list[str]]:
+    """The titles of the figures, and above them the run that each group is of."""
+    figures, groups = titles(found), [""] * len(titles(found))
+    for run in [*found.runs, "single"]:
+        for i, title in enumerate(figures):
+            figure = title.removeprefix(f"{run} ")
+            if figure != title and figure in FIGURES:
+                figures[i] = figure
+                groups[i] = run if figure == FIGURES[0] else ""
+    return figures, groups
+
+
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
-    return f"{len(names)}: {', '.join(names[:NAMES])}{more}"
+    return f"{len(names)}: {', '.join(map(short, names[:NAMES]))}{more}"
 
 
 def rich_table(found: Comparison) -> Table:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from intaglio import dtypes
 from intaglio.analysis.arena import Span, draw, svg
-from intaglio.analysis.step_names import step_name, tensor_name
+from intaglio.analysis.step_names import short, step_name, tensor_name
 from intaglio.analysis.summary import arena_spans
 from intaglio.package import Package
 from intaglio.plan import Plan
@@ -76,12 +76,12 @@ class CpuMemory:
         top = self.peak()
         if not top["tensors"]:
             return [*lines, "no tensor needs internal memory"]
-        named = ", ".join(f"'{t['name']}' {t['bytes']:,}" for t in top["tensors"][:NAMED])
+        named = ", ".join(f"'{short(t['name'])}' {t['bytes']:,}" for t in top["tensors"][:NAMED])
         rest = len(top["tensors"]) - NAMED
         more = f" and {rest} more" if rest > 0 else ""
         lines.append(
-            f"internal memory peaks at step {top['step']} '{top['name']}', where {top['bytes']:,} "
-            f"of {self.internal:,} bytes are live: {named}{more}"
+            f"internal memory peaks at step {top['step']} '{short(top['name'])}', where "
+            f"{top['bytes']:,} of {self.internal:,} bytes are live: {named}{more}"
         )
         lines += self._remedies(top)
         gap = self.internal - top["bytes"]
@@ -100,15 +100,16 @@ class CpuMemory:
             ]
             less = max(_occupied(without, len(self.steps)), default=0)
             lines.append(
-                f"'{longest['name']}' is kept from step {longest['first']} to {longest['last']} "
-                f"and not used in this one: without it at most {less:,} bytes would be live"
+                f"'{short(longest['name'])}' is kept from step {longest['first']} to "
+                f"{longest['last']} and not used in this one: without it at most {less:,} bytes "
+                "would be live"
             )
         floats = sum(t["bytes"] for t in tensors if self.types.get(t["name"]) == "f32")
         if floats > top["bytes"] // 2:
             lines.append("the tensors are floats: int8 (`intaglio quantize`) takes a quarter")
         lines.append(
-            f"a smaller input, or fewer channels in '{tensors[0]['name']}', would lower it; the "
-            f"next highest step needs {top['second']:,} bytes"
+            f"a smaller input, or fewer channels in '{short(tensors[0]['name'])}', would lower it; "
+            f"the next highest step needs {top['second']:,} bytes"
         )
         return lines
 

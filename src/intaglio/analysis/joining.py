@@ -31,15 +31,15 @@ class Joined:
     shapes_differ: list[str] = field(default_factory=list)  # same name, another shape
 
     def counterparts(self) -> dict[Value, str]:
-        """Names of golden tensors by tensors of the other graph with the same axes.
+        """Names of golden tensors by tensors of the other graph, whose axes may be turned.
 
         The exact value before a rounding has the same counterpart as the rounded one.
         """
         found: dict[Value, str] = {}
         for golden, other in self.pairs.items():
-            if golden.shape == other.shape:
+            if same_axes(golden.shape, other.shape) is not None:
                 found[other] = golden.name
-                if (exact := exact_of(other)) is not None and exact.shape == golden.shape:
+                if (exact := exact_of(other)) is not None and exact.shape == other.shape:
                     found[exact] = golden.name
         return found
 
@@ -271,8 +271,9 @@ def _layer(node: Node) -> list[Value]:
     while len(v.uses) == 1:
         reader = next(iter(v.uses))
         computed = [x for x in reader.inputs if x is not None and x.data is None]
+        plain = reader.op in REGISTRY and len(computed) == 1
         follows = reader.op == "transpose" or (
-            reader.op in REGISTRY and REGISTRY[reader.op].elementwise and len(computed) == 1
+            plain and (reader.op == "batch_norm" or REGISTRY[reader.op].elementwise)
         )
         if not follows:
             break

@@ -7,6 +7,7 @@ from typing import Any
 
 from intaglio.analysis.arena import Span, draw, live_bytes, svg
 from intaglio.analysis.cpu_memory import CpuMemory, cpu_memory
+from intaglio.analysis.step_names import short
 from intaglio.errors import BadInput
 from intaglio.npu.memory import MapRow, Memory, table
 from intaglio.package import Package
@@ -72,31 +73,31 @@ def advice(m: Memory, spans: list[Span]) -> list[str]:
     lines = []
     if m.weights >= m.internal:
         lines.append(
-            f"weights take the most ({m.weights} bytes): fewer channels, or sparse "
+            f"weights take the most ({m.weights:,} bytes): fewer channels, or sparse "
             "weights if the chip supports them, would lower it"
         )
     if not spans:
         return [*lines, "no feature map leaves the core's memory"]
     most = peak(spans)
     there = sorted((s for s in spans if s.first <= most["layer"] <= s.last), key=lambda s: -s.size)
-    named = ", ".join(f"'{s.name}' {s.size}" for s in there[:3])
+    named = ", ".join(f"'{short(s.name)}' {s.size:,}" for s in there[:3])
     more = f" and {len(there) - 3} more" if len(there) > 3 else ""
     lines.append(
-        f"internal memory peaks at layer {most['layer']}, where {most['bytes']} of "
-        f"{m.internal} bytes are live: {named}{more}"
+        f"internal memory peaks at layer {most['layer']}, where {most['bytes']:,} of "
+        f"{m.internal:,} bytes are live: {named}{more}"
     )
     longest = max(there, key=lambda s: s.size * (s.last - s.first))
     rest = sorted(live_bytes([s for s in spans if s is not longest], most["layers"]))[-1]
-    less = f"; without it at most {rest} bytes would be live"
+    less = f"; without it at most {rest:,} bytes would be live"
     row = next(r for r in m.maps if _span(r) == longest)
     if row.read - row.layer > 3 and len(there) > 1:
         lines.append(
-            f"'{longest.name}' is kept from layer {row.layer} to {row.read}: "
+            f"'{short(longest.name)}' is kept from layer {row.layer} to {row.read}: "
             f"reading it sooner, or computing it later, would lower that{less}"
         )
     else:
         lines.append(
-            f"a smaller image, or fewer channels of '{there[0].name}', would lower that"
+            f"a smaller image, or fewer channels of '{short(there[0].name)}', would lower that"
             f"{less if there[0] is longest else ''}"
         )
     return lines

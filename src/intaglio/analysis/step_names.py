@@ -30,3 +30,9 @@ def tensor_name(name: str) -> str:
 def step_name(step: Step) -> str:
     """The name of a step of a plan."""
     return node_name(step.origin, step.outputs[0].name if step.outputs else "", step.op)
+
+
+def short(name: str) -> str:
+    """A name for people: TensorFlow joins the names of all fused nodes by semicolons."""
+    first, joined, _ = name.partition(";")
+    return f"{first};…" if joined and first else name

@@ -58,6 +58,7 @@ def command(
     import intaglio
     from intaglio.errors import BadInput, IntaglioError
     from intaglio.extras import install_command
+    from intaglio.files import refuse_unwritable
 
     try:
         from intaglio.compress import recipe_file, report
@@ -69,6 +70,7 @@ def command(
         ) from None
     if Path(output).suffix not in (".itg", ".onnx"):
         raise BadInput(f"output is '{output}'; its name must end in .itg or .onnx")
+    refuse_unwritable(output, html)
     content = recipe_file.load(recipe)
     with progress_line.shown():
         runner = recipe_file.Runner(content, data, test, checkpoints, Path(recipe).parent)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from intaglio.compress.distill import Logits as Logits
     from intaglio.compress.distill import Relations as Relations
     from intaglio.compress.distill import Teacher as Teacher
+    from intaglio.compress.lasso import GroupLasso as GroupLasso
     from intaglio.compress.pruning import prune as prune
     from intaglio.compress.pruning import pruned_steps as pruned_steps
     from intaglio.compress.pruning import sensitivity as sensitivity
@@ -39,6 +40,7 @@ _LAZY = {
     **dict.fromkeys(
         ("Attention", "Distillation", "Hints", "Logits", "Relations", "Teacher"), "distill"
     ),
+    "GroupLasso": "lasso",
     "Labelled": "data",
     "Recipe": "recipe",
     "Twin": "twin",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from intaglio.array_files import read_npz
-from intaglio.errors import BadInput
+from intaglio.errors import BadFile, BadInput
 from intaglio.ir import Array
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
@@ -33,7 +33,15 @@ class Labelled:
             raise BadInput(f"data: {len(self.x)} inputs and {len(self.y)} labels; give as many")
         if not len(self.x):
             raise BadInput("data: there are no samples; give at least one")
-        self.y = np.asarray(self.y).reshape(-1).astype(np.int64)
+        y = np.asarray(self.y)
+        if y.size != len(y) or not (np.isreal(y).all() and np.array_equal(y, np.round(y))):
+            raise BadInput(
+                f"data: labels are {y.dtype} of shape {y.shape}; give one class number for each "
+                "sample, such as scores.argmax(1)"
+            )
+        self.y = y.reshape(-1).astype(np.int64)
+        if self.y.min() < 0:
+            raise BadInput(f"data: a label is {self.y.min()}; classes are counted from 0")
 
     def __len__(self) -> int:
         return len(self.x)
@@ -114,7 +122,7 @@ def read(source: Any, shape: tuple[int, ...], channel: int = 1, **scaling: Any) 
 
 
 def _folder(path: Path, shape: tuple[int, ...], channel: int) -> tuple[Array, Array]:
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     classes = sorted(p for p in path.iterdir() if p.is_dir())
     if not classes:
@@ -125,9 +133,18 @@ def _folder(path: Path, shape: tuple[int, ...], channel: int) -> tuple[Array, Ar
     for label, folder in enumerate(classes):
         for file in sorted(folder.iterdir()):
             if file.suffix.lower() in PICTURES:
-                with Image.open(file) as picture:
-                    small = picture.convert("L" if grey else "RGB").resize(size)
+                try:
+                    with Image.open(file) as picture:
+                        small = picture.convert("L" if grey else "RGB").resize(size)
+                except (OSError, ValueError, SyntaxError) as e:
+                    words = "no picture" if isinstance(e, UnidentifiedImageError) else str(e)
+                    raise BadFile(f"{file}: cannot be read ({words}); remove it") from None
                 pixels = np.asarray(small).reshape(size[1], size[0], -1)
                 x.append(pixels.transpose(2, 0, 1) if channel == 1 else pixels)
                 y.append(label)
+    if not x:
+        raise BadInput(
+            f"{path}: there are no pictures in its folders ({', '.join(PICTURES)}); give one "
+            "folder of pictures per class"
+        )
     return np.stack(x), np.array(y)

@@ -15,7 +15,7 @@ import torch
 from intaglio import passes, quant, targets
 from intaglio.compress.twin import Twin
 from intaglio.compress.twin.module import from_array
-from intaglio.compress.twin.rounding import Rounding
+from intaglio.compress.twin.rounding import METHODS, Rounding
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array, Graph
 
@@ -40,11 +40,8 @@ def quantized_twin(
     `weights` and `activations` are bits; the first and the last product and the input keep `ends`
     bits. `data` and `options` are those of `intaglio.quantize`.
     """
-    for what, bits in (("weights", weights), ("activations", activations), ("ends", ends)):
-        if bits not in BITS:
-            raise BadInput(f"{what} is {bits!r}; give a number of bits from 2 to 8")
     chip = targets.find(target)
-    refuse_bits(chip, min(weights, activations))
+    check(chip, weights, activations, method, ends)
     found = quant.calibrate(model, data, target=target, **{"accuracy": None, **options})
     graph = integer_graph(found.graph, chip)
     twin = Twin(graph, method)
@@ -63,6 +60,19 @@ def integer_graph(graph: Graph, chip: targets.Target | None = None) -> Graph:
     result = graph.copy()
     passes.run(result, passes.neutral(*[chip.cost] if chip else []))
     return result
+
+
+def check(
+    chip: targets.Target, weights: int = 8, activations: int = 8, method: str = "lsq",
+    ends: int = 8,
+) -> None:  # fmt: skip
+    """BadInput unless the target computes with these bits, and the method is known."""
+    for what, bits in (("weights", weights), ("activations", activations), ("ends", ends)):
+        if bits not in BITS or isinstance(bits, bool | float):
+            raise BadInput(f"{what} is {bits!r}; give a number of bits from 2 to 8")
+    if method not in METHODS:
+        raise BadInput(f"method is {method!r}; known are {', '.join(METHODS)}")
+    refuse_bits(chip, min(weights, activations))
 
 
 def refuse_bits(chip: targets.Target, bits: int) -> None:

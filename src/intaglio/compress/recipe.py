@@ -72,12 +72,12 @@ class Recipe:
         self.steps.append(result)
         return result
 
-    def sparsify(self, pattern: str | float) -> Sparse:
+    def sparsify(self, pattern: str | float, permute: bool = False) -> Sparse:
         """Set weights to 0 that stay 0 in training (see `compress.sparsify`)."""
         self._floats_only("sparsify")
         self._settle()
         target = None if self.target == "cpu" or not isinstance(pattern, str) else self.target
-        result = sparsify(self.graph, pattern, target)
+        result = sparsify(self.graph, pattern, target, permute)
         self.graph, self._held = result.graph, True
         self.steps.append(result)
         return result

@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import intaglio
-from intaglio import progress
+from intaglio import progress, quant, targets
+from intaglio.compress import pruning, qat, sparsity
 from intaglio.compress.data import Labelled, read
+from intaglio.compress.deployed import Deployed, deployed
+from intaglio.compress.lasso import GroupLasso
 from intaglio.compress.recipe import Recipe
-from intaglio.compress.train import Training
+from intaglio.compress.train import Training, cross_entropy
 from intaglio.compress.twin.write_back import to_graph
 from intaglio.errors import BadFile, BadInput, did_you_mean
 from intaglio.ir import Graph
@@ -34,8 +37,10 @@ KEYS = ("model", "target", "data", "steps", "calibration", "channel")
 STEPS = ("train", "prune", "sparsify", "quantize")
 CALIBRATION = 100  # samples
 TEACHING = ("teacher", "temperature", "labels")
-TRAINING = (*(f.name for f in fields(Training)), *TEACHING)
+LOSS = (*TEACHING, "lasso")  # options of a training that choose its loss
+TRAINING = (*(f.name for f in fields(Training)), *LOSS)
 PRUNING = ("macs", "parameters", "ms", "criterion", "spread", "round_to", "least", "only", "leave")
+SPARSIFYING = ("pattern", "permute")
 QUANTIZING = ("weights", "activations", "method", "ends", "fast", "per")
 
 
@@ -58,6 +63,10 @@ class Result:
     graph: Graph
     stages: list[Stage] = field(default_factory=list)
     layers: dict[str, tuple[int, int]] = field(default_factory=dict)  # channels by layer
+    zeroed: dict[str, float] = field(default_factory=dict)  # share of weights kept, by layer
+    target: str = "cpu"
+    before: Deployed | None = None  # the model as loaded, quantised if the recipe quantises
+    after: Deployed | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Values by name."""
@@ -65,6 +74,9 @@ class Result:
         return {
             "stages": [{n: getattr(s, n) for n in names} for s in self.stages],
             "layers": {k: list(v) for k, v in self.layers.items()},
+            "weights_kept": self.zeroed,
+            "before": None if self.before is None else asdict(self.before),
+            "after": None if self.after is None else asdict(self.after),
         }
 
 
@@ -84,7 +96,10 @@ def load(path: str | Path) -> dict[str, Any]:
     for key in ("model", "steps"):
         if key not in content:
             raise BadInput(f"{path}: '{key}' is missing; a recipe has model and steps")
+    if not isinstance(content["steps"], list):
+        raise BadInput(f"{path}: steps is {content['steps']!r}; give a list, such as - train: {{}}")
     content["steps"] = [_step(f"{path}: step {i}", s) for i, s in enumerate(content["steps"], 1)]
+    _check_values(str(path), content)
     return content
 
 
@@ -95,14 +110,68 @@ def _check_keys(where: str, given: Mapping[str, Any], known: tuple[str, ...]) ->
             raise BadInput(f"{where}: no key is called '{key}'{hint}")
 
 
+def _check_values(path: str, content: Mapping[str, Any]) -> None:
+    """Refuse what a later step would refuse, before the first one runs for hours."""
+    chip = targets.find(str(content.get("target", "cpu")))
+    for key, least, most in (("calibration", 1, 1 << 20), ("channel", 1, 3)):
+        value = content.get(key, least)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise BadInput(f"{path}: {key} is {value!r}; give a whole number from {least} on")
+    _scaling(path, content.get("data"))
+    integers = False
+    for i, (name, options) in enumerate(content["steps"], 1):
+        try:
+            if integers and name != "train":
+                raise BadInput(f"{name} after quantize; integers are the last step")
+            _check_step(name, options, chip)
+        except BadInput as e:
+            raise BadInput(f"{path}: step {i}: {e}") from None
+        integers = integers or name == "quantize"
+
+
+def _check_step(name: str, options: Any, chip: targets.Target) -> None:
+    if name == "train":
+        Training(**{k: v for k, v in options.items() if k not in LOSS})
+        for key in ("temperature", "labels", "lasso"):
+            value = options.get(key, 1.0)
+            if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+                raise BadInput(f"{key} is {value!r}; give a number of at least 0")
+    elif name == "prune":
+        pruning.check(**options)
+        if "ms" in options and chip.name == "cpu":
+            raise BadInput("ms: predictions are for chips; give target: rk3588, k230, ...")
+    elif name == "sparsify":
+        sparsity.check(**options, target=None if chip.name == "cpu" else chip.name)
+    else:
+        qat.check(chip, **{k: v for k, v in options.items() if k not in ("fast", "per")})
+
+
+def _scaling(path: str, given: Any) -> dict[str, tuple[float, ...]]:
+    """`mean` and `std` of a recipe as numbers."""
+    if given is not None and not isinstance(given, dict):
+        raise BadInput(f"{path}: data is {given!r}; give {{mean: [...], std: [...]}}")
+    _check_keys(f"{path}: data", given or {}, ("mean", "std"))
+    found = {}
+    for key, value in (given or {}).items():
+        numbers = np.ravel(np.asarray(value, object)).tolist()
+        usual = [isinstance(x, int | float) and (key == "mean" or x > 0) for x in numbers]
+        if not numbers or not all(usual):
+            above = " above 0" if key == "std" else ""
+            raise BadInput(f"{path}: data: {key} is {value!r}; give numbers{above}")
+        found[key] = tuple(map(float, numbers))
+    return found
+
+
 def _step(where: str, step: Any) -> tuple[str, Any]:
     if not isinstance(step, dict) or len(step) != 1:
         raise BadInput(f"{where} is {step!r}; write one step, such as `- prune: {{macs: 0.5}}`")
     ((name, options),) = step.items()
     _check_keys(where, step, STEPS)
-    known = {"train": TRAINING, "prune": PRUNING, "quantize": QUANTIZING}.get(name)
-    if known is None:
-        return name, options
+    known = {
+        "train": TRAINING, "prune": PRUNING, "quantize": QUANTIZING, "sparsify": SPARSIFYING,
+    }[name]  # fmt: skip
+    if name == "sparsify" and not isinstance(options, dict):
+        options = {"pattern": options}
     if options is None:
         options = {}
     if not isinstance(options, dict):
@@ -129,12 +198,14 @@ class Runner:
                 f"the model has the inputs {first.name} and {more[0].name}; recipes are for models "
                 "with one; use intaglio.compress.Recipe from Python"
             )
-        self.shape, scaling = first.shape, dict(recipe.get("data") or {})
-        _check_keys("data", scaling, ("mean", "std"))
-        scaling = {k: tuple(np.ravel(v).tolist()) for k, v in scaling.items()}
+        self.shape, scaling = first.shape, _scaling("recipe", recipe.get("data"))
+        for _, options in recipe["steps"]:
+            self._check_teachers(options)
         channel = recipe.get("channel", _channel_axis(self.shape))
         self.train = read(data, self.shape, channel, **scaling)
         self.test = None if test is None else read(test, self.shape, channel, **scaling)
+        for what, found in (("data", self.train), ("test", self.test)):
+            self._check_classes(what, found)
         self.input = first.name
         self.whole: Graph | None = None  # before the first step that makes it smaller
 
@@ -142,9 +213,25 @@ class Runner:
         path = Path(name)
         return path if path.is_absolute() or path.exists() else self.base / path
 
+    def _check_teachers(self, options: Any) -> None:
+        named = options.get("teacher", "self") if isinstance(options, dict) else "self"
+        for name in [named] if isinstance(named, str) else named:
+            if name != "self" and not self._path(name).exists():
+                raise BadFile(f"{name}: no such file; teacher is a model file, or self")
+
+    def _check_classes(self, what: str, found: Labelled | None) -> None:
+        count = int(np.prod(self.recipe.graph.outputs[0].shape[1:]))
+        if found is not None and found.y.max() >= count:
+            raise BadInput(
+                f"{what}: a label is class {found.y.max()}, the model has {count} outputs; give "
+                "labels of its own classes, counted from 0"
+            )
+
     def run(self) -> Result:
         """All steps, then the check that the trained model is the deployed one."""
-        result = Result(self.recipe.graph)
+        result = Result(self.recipe.graph, target=self.recipe.target)
+        with progress.inside("compiling the model as loaded"):
+            result.before = deployed(self._as_deployed(), result.target)
         self._note(result, "start", "as loaded", time.perf_counter())
         for i, (name, options) in enumerate(self.content["steps"], 1):
             start = time.perf_counter()
@@ -152,7 +239,19 @@ class Runner:
                 words = self._run(i, name, options, result)
                 self._note(result, f"{i} {name}", words, start)
         result.graph = self.recipe.finish(self._samples(2))
+        with progress.inside("compiling the result"):
+            result.after = deployed(result.graph, result.target)
         return result
+
+    def _as_deployed(self) -> Graph:
+        """The model as loaded, in 8 bits if the recipe quantises: what the result replaces."""
+        if not any(name == "quantize" for name, _ in self.content["steps"]):
+            return self.recipe.graph
+        found = quant.calibrate(
+            self.recipe.graph.copy(), self._samples(self._calibration), accuracy=None, fast=True,
+            target=self.recipe.target, warn=lambda words: None,
+        )  # fmt: skip
+        return found.graph
 
     def _run(self, i: int, name: str, options: Any, result: Result) -> str:
         recipe = self.recipe
@@ -165,11 +264,13 @@ class Runner:
             }
             return str(found)
         if name == "sparsify":
-            return str(recipe.sparsify(options))
+            sparse = recipe.sparsify(**options)
+            result.zeroed |= sparse.layers | dict.fromkeys(sparse.dense, 1.0)
+            return str(sparse)
         if name == "quantize":
-            recipe.quantize(self._samples(self.content.get("calibration", CALIBRATION)), **options)
+            recipe.quantize(self._samples(self._calibration), **options)
             return ", ".join(f"{k} {v}" for k, v in options.items()) or "8 bits"
-        how = {k: v for k, v in options.items() if k not in TEACHING}
+        how = {k: v for k, v in options.items() if k not in LOSS}
         kept = None if self.folder is None else self.folder / f"{i:02}-train.pt"
         loss = self._loss(options)
         history = recipe.train(self.train, Training(**how), checkpoint=kept, **loss)
@@ -177,6 +278,12 @@ class Runner:
         return f"{len(losses)} epochs, loss {losses[0]:.3f} to {losses[-1]:.3f}" if losses else ""
 
     def _loss(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        found = self._teachers(options)
+        if options.get("lasso"):
+            found["loss"] = GroupLasso(float(options["lasso"]), found.get("loss", cross_entropy))
+        return found
+
+    def _teachers(self, options: Mapping[str, Any]) -> dict[str, Any]:
         if "teacher" not in options:
             if extra := [k for k in TEACHING if k in options]:
                 raise BadInput(f"{extra[0]} is for distillation; give teacher: model.onnx too")
@@ -198,6 +305,10 @@ class Runner:
                 "before this training; name a model file"
             )
         return self.whole
+
+    @property
+    def _calibration(self) -> int:
+        return int(self.content.get("calibration", CALIBRATION))
 
     def _samples(self, count: int) -> list[dict[str, Any]]:
         at = np.linspace(0, len(self.train) - 1, min(count, len(self.train))).astype(int)

@@ -7,11 +7,13 @@ twin = Twin(sparse); twin.hold_zeros()   # zeros stay zeros while it is trained
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from intaglio import targets
 from intaglio.compress.pruning.groups import label
+from intaglio.compress.pruning.permute import permute_channels
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node, constant
 from intaglio.npu.sparse_weights import BY_NAME, best_mask
@@ -33,20 +35,19 @@ class Sparse:
         return f"{len(self.layers)} sparse layers keep {100 * kept:.0f} % of their weights"
 
 
-def sparsify(model: Graph, pattern: str | float, target: str | None = None) -> Sparse:
+def sparsify(
+    model: Graph, pattern: str | float, target: str | None = None, permute: bool = False
+) -> Sparse:
     """Set the smallest weights to 0, by a pattern of a chip or by share of each layer.
 
-    `target` is the chip that is to read the pattern: layers that it could not store sparse stay
-    dense, and a pattern that it does not read is refused.
+    `permute` moves channels first, so that a pattern keeps larger weights. `target` is the chip
+    that is to read the pattern: layers that it could not store sparse stay dense, and a pattern
+    that it does not read is refused.
     """
-    atoms = (1, 1)
-    if isinstance(pattern, str):
-        _known(pattern)
-        if target is not None:
-            atoms = _atoms(pattern, target)
-    elif not 0 < pattern < 1:
-        raise BadInput(f"pattern is {pattern!r}; give a share of zeros between 0 and 1")
+    atoms = check(pattern, target, permute)
     found = Sparse(prepare(model), {})
+    if permute and isinstance(pattern, str):
+        permute_channels(found.graph, BY_NAME[pattern])
     for n in found.graph.nodes():
         w = n.inputs[1] if n.op in PRODUCTS else None
         if w is None or w.data is None or w.type.rank < 2:
@@ -63,9 +64,19 @@ def sparsify(model: Graph, pattern: str | float, target: str | None = None) -> S
     return found
 
 
-def _known(pattern: str) -> None:
-    if pattern not in BY_NAME:
-        raise BadInput(f"pattern is '{pattern}'; known are {', '.join(BY_NAME)}, or a share")
+def check(pattern: Any = None, target: str | None = None, permute: bool = False) -> tuple[int, int]:
+    """The outputs and inputs of the target's unit; BadInput unless it reads this pattern."""
+    if not isinstance(permute, bool) or (permute and not isinstance(pattern, str)):
+        raise BadInput(
+            f"permute is {permute!r} with {pattern!r}; permute=True is for patterns, such as 2:4 in"
+        )
+    if isinstance(pattern, str):
+        if pattern not in BY_NAME:
+            raise BadInput(f"pattern is '{pattern}'; known are {', '.join(BY_NAME)}, or a share")
+        return (1, 1) if target is None else _atoms(pattern, target)
+    if not isinstance(pattern, int | float) or not 0 < pattern < 1:
+        raise BadInput(f"pattern is {pattern!r}; give a share of zeros between 0 and 1")
+    return 1, 1
 
 
 def _atoms(pattern: str, target: str) -> tuple[int, int]:

@@ -47,6 +47,14 @@ class Training:
             raise BadInput(f"optimizer is {self.optimizer!r}; known are adam, sgd")
         if not (isinstance(self.rate, int | float) and 0 < self.rate < 100):
             raise BadInput(f"rate is {self.rate!r}; give a learning rate such as 0.01")
+        for name in ("momentum", "decay"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+                raise BadInput(f"{name} is {value!r}; give a number from 0 to 1")
+        if not isinstance(self.flip, bool):
+            raise BadInput(f"flip is {self.flip!r}; give true or false")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise BadInput(f"seed is {self.seed!r}; give a whole number of at least 0")
 
 
 @dataclass

@@ -132,9 +132,13 @@ def evaluate(
     known = _truth(name, custom, data, truth)
     pictures = list(known.labels)[:limit]
     scores, details = [], []
+    titles: list[str] = []
     for number, model in enumerate(listed):
         session, title, own = _opened(model, number)
         title = Path(names[number]).name if number < len(names) else title
+        if title in titles:  # a/model.itg and b/model.itg
+            title = f"{title} {number + 1}"
+        titles.append(title)
         try:
             scorer = _scorer(name, custom, session, known, characters, blank, prediction)
             for i, path in enumerate(pictures):
@@ -170,7 +174,11 @@ def _metric(metric: str | Callable[..., float]) -> tuple[str, Callable[..., floa
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as e:
+        where = f", line {e.lineno}" if isinstance(e, SyntaxError) else ""
+        raise BadInput(f"{path}{where} cannot be imported: {type(e).__name__}: {e}") from None
     found = getattr(module, function, None)
     if not callable(found):
         raise BadInput(f"{path} has no function '{function}'; define {function}(prediction, label)")

@@ -43,6 +43,7 @@ class _Sides:
     golden: Any  # None: nothing to compare with
     other: Any  # a graph or the package; None: the golden model itself
     notes: list[str]
+    layers: bool = True  # whether layers have an error of their own
 
 
 def report(
@@ -94,7 +95,7 @@ def report(
                 samples=samples or SAMPLES[data is not None],
                 seed=seed,
                 reading=reading,
-                runs=("native",) if sides.other is None else ("interpreter",),
+                runs=("interpreter",) if sides.layers else ("native",),
                 histograms=True,
             )
         join_rows(nodes, result.comparison)
@@ -146,7 +147,7 @@ def _sides(
             "quantisation: the model computes in floats, so only the rounding of floats is "
             "compared; give a quantised model, and this one as `golden`"
         )
-    return _Sides(package, graph, None, notes)
+    return _Sides(package, graph, None, notes, is_quantized(graph))
 
 
 def _loaded(golden: Any, load: Mapping[str, Any]) -> Any:
@@ -246,6 +247,8 @@ def join_rows(nodes: list[ReportNode], found: Comparison) -> None:
         n.rows = []
         if n.unit:
             by_tensor.setdefault(tensor_name(n.tensor), n)
+            if n.unit == "NPU":  # its only name is that of its node in the model file, or tensor
+                by_origin.setdefault(n.name, n)
             if n.origin and n.origin not in REGISTRY:  # the compiler named it by its op
                 by_origin[n.origin] = n
     made: dict[str, ReportNode] = {}

@@ -147,7 +147,7 @@ svg.addEventListener('keydown', e => {
 const go = i => { if (i >= 0) choose(i); };
 
 // ---- search: dims other nodes and hides other rows ----
-const haystack = nodes.map(n => `${n.name} ${n.op} ${n.facts.result ?? ''} ${n.unit} ${n.facts.tensor ?? ''}`.toLowerCase());
+const haystack = nodes.map(n => `${n.name} ${n.op} ${n.facts.result ?? ''} ${n.unit} ${n.facts.tensor ?? ''} ${n.facts.name ?? ''}`.toLowerCase());
 const table = $('rows'), rowOf = table ? [...table.tBodies[0].rows] : [];
 let hits = [];
 function freeze() {  // columns keep their widths, so that rows are hidden without a new layout of all

@@ -14,6 +14,7 @@ from intaglio.analysis.performance import Performance
 from intaglio.analysis.profile import Profile
 from intaglio.analysis.report.report_node import ReportNode
 from intaglio.analysis.report.speed_charts import Roof
+from intaglio.analysis.step_names import short
 from intaglio.files import write_atomically
 from intaglio.passes.partition_report import Partition
 
@@ -79,17 +80,18 @@ class ModelReport:
         if self.milliseconds is not None:
             whole = sum(n.microseconds or 0.0 for n in self.nodes) or 1.0
             slow = ", ".join(
-                f"'{n.name}' ({n.op}) {(n.microseconds or 0) / whole:.0%}" for n in self.slowest()
+                f"'{short(n.name)}' ({n.op}) {(n.microseconds or 0) / whole:.0%}"
+                for n in self.slowest()
             )
             how = "predicted" if self.performance is not None else "measured on one thread"
             found.append(("time", f"{self.milliseconds:.3f} ms, {how}; slowest: {slow}"))
             advised = [n for n in self.slowest() if n.advice]
-            found += [("speed-up", f"'{n.name}': {n.advice}") for n in advised]
+            found += [("speed-up", f"'{short(n.name)}': {n.advice}") for n in advised]
         found += [("memory", words) for words in self.memory_advice()]
         if self.partition is not None and self.partition.on_cpu:
             row = max(self.partition.on_cpu, key=lambda r: r.share)
             remedy = f"; {row.remedy}" if row.remedy else ""
-            found.append(("on the CPU", f"'{row.name}' ({row.op}): {row.why}{remedy}"))
+            found.append(("on the CPU", f"'{short(row.name)}' ({row.op}): {row.why}{remedy}"))
         return found + [("missing", words) for words in self.notes]
 
     def memory_advice(self) -> list[str]:

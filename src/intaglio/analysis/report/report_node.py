@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from intaglio.analysis.comparison import Row
+from intaglio.analysis.step_names import short
 
 BINS = 72  # of a histogram on the page
 
@@ -55,6 +56,7 @@ class ReportNode:
     def facts(self) -> dict[str, str]:
         """What the page shows of the node, as words."""
         facts = {
+            "name": self.name if short(self.name) != self.name else "",
             "result": self.type,
             "tensor": self.tensor,
             "node": self.origin,
@@ -102,7 +104,7 @@ class ReportNode:
         """The data that the page's script reads."""
         plain: dict[str, Any] = {
             "op": self.op,
-            "name": self.name or self.tensor,
+            "name": short(self.name or self.tensor),
             "unit": self.unit,
             "macs": self.macs,
             "us": self.microseconds,

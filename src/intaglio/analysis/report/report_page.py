@@ -16,6 +16,7 @@ from intaglio.analysis.report.layered_layout import layered
 from intaglio.analysis.report.model_report import ModelReport
 from intaglio.analysis.report.report_node import ReportNode
 from intaglio.analysis.report.speed_charts import roofline, timeline
+from intaglio.analysis.step_names import short
 from intaglio.analysis.web_page import Markup, cards, document, table
 
 LETTER, NARROW, WIDE = 6.6, 90.0, 210.0  # pixels of a letter; least and most width of a node
@@ -68,7 +69,7 @@ def page_data(r: ModelReport) -> dict[str, Any]:
 
 
 def _width(n: ReportNode) -> float:
-    letters = max(len(n.op) * 1.15, len(n.name or n.tensor))
+    letters = max(len(n.op) * 1.15, len(short(n.name or n.tensor)))
     return round(min(max(letters * LETTER + 20, NARROW), WIDE))
 
 
@@ -101,7 +102,7 @@ def _cards(r: ModelReport) -> str:
         shown.append(("time", f"{ms:.3f} ms", f"{1e3 / ms if ms else 0:.0f} runs a second"))
     if r.comparison is not None and not math.isnan(r.comparison.worst_output):
         bad = r.comparison.guilty
-        words = f"look at {bad.name}" if bad else "cosine, no layer stands out"
+        words = f"look at {short(bad.name)}" if bad else "cosine, no layer stands out"
         shown.append(("worst output", f"{r.comparison.worst_output:.5f}", words))
     if r.partition is not None:
         on_cpu = len(r.partition.on_cpu)
@@ -185,11 +186,13 @@ def _shown(cell: Any) -> Any:
 def _layer(i: int, n: ReportNode, whole: float) -> list[Any]:
     us, row = n.microseconds, n.worst
     run = max(row.entire.values(), key=lambda e: e.relative) if row and row.entire else None
-    name = Markup(f'<button class="link">{escape(n.name or n.tensor)}</button>')
+    whole_name = n.name or n.tensor
+    title = f' title="{escape(whole_name)}"' if short(whole_name) != whole_name else ""
+    name = Markup(f'<button class="link"{title}>{escape(short(whole_name))}</button>')
     cut = row is not None and row.range.limits is not None
     return [
         {"data-i": i},
-        (name, n.name or n.tensor),
+        (name, whole_name),
         n.op,
         n.unit,
         n.type,

@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 
 import intaglio
+from intaglio import targets
 from intaglio.compress.pruning.choose import SEARCHES, Kept, estimate, lowest, plan, search
 from intaglio.compress.pruning.criteria import CRITERIA, scores
 from intaglio.compress.pruning.groups import Coupling, Group, find_coupling, label, refusals
@@ -25,6 +26,7 @@ from intaglio.ir import Array, Graph, Value
 from intaglio.ops.complexity import Complexity, complexity
 from intaglio.quant.prepare import prepare
 
+CHANNELS = 8  # that vectors of CPUs hold
 MOST_COMPILES = 7  # predictions that a goal in milliseconds may take
 __all__ = ["CRITERIA", "Pruned", "find_coupling", "prune", "pruned_steps", "sensitivity"]
 
@@ -80,10 +82,11 @@ def prune(
 
     `macs` and `parameters` are the share that stays (0.5: half); `ms` is the time that `target`, a
     chip, is predicted to take. `spread` "uniform" removes the same share of every group, "global"
-    the lowest scores of all. Kept channels are multiples of `round_to` (default: 8). `least` is the
-    share of a group that always stays. `only` and `leave` name layers.
+    the lowest scores of all. Kept channels are multiples of `round_to` (default: the channels that
+    the target's unit makes at once, 8 on CPUs), unless there are fewer. `least` is the share of a
+    group that always stays. `only` and `leave` name layers.
     """
-    _check(macs, parameters, ms, spread, round_to, least)
+    check(macs, parameters, ms, criterion, spread, round_to, least, only, leave)
     graph = prepare(model)
     if gradients is not None:
         gradients = _carried(model, graph, gradients)
@@ -94,7 +97,8 @@ def prune(
         why = next(refusals(coupling), "it has no convolution or product with constant weights")
         raise Unsupported(f"no layer can be pruned: {why}; choose other layers or another model")
     ranks = scores(coupling, criterion, gradients, seed)
-    make = partial(_plan, coupling, ranks, spread, 8 if round_to is None else round_to, least)
+    step = usual_rounding(target) if round_to is None else round_to
+    make = partial(_plan, coupling, ranks, spread, step, least)
     whole = estimate(coupling, {})
     milliseconds = None
     if ms is not None:
@@ -128,6 +132,13 @@ def prune(
     )
 
 
+def usual_rounding(target: str) -> int:
+    """The channels that a target makes at once: other numbers are slower."""
+    chip = targets.find(target).chip
+    unit = None if chip is None else chip.units.get("conv")
+    return CHANNELS if unit is None else max(CHANNELS, unit.out_atom.get("i8", CHANNELS))
+
+
 def _plan(
     coupling: Coupling, ranks: Mapping[int, Array], spread: str, round_to: int, least: float,
     keep: float,
@@ -135,10 +146,12 @@ def _plan(
     return plan(coupling, ranks, keep, spread, round_to, least)
 
 
-def _check(
-    macs: float | None, parameters: float | None, ms: float | None, spread: str,
-    round_to: int | None, least: float,
+def check(
+    macs: float | None = None, parameters: float | None = None, ms: float | None = None,
+    criterion: str = "l2", spread: str = "uniform", round_to: int | None = None,
+    least: float = 0.1, only: Sequence[str] | None = None, leave: Sequence[str] = (),
 ) -> None:  # fmt: skip
+    """BadInput unless these options of `prune` are possible."""
     given = {"macs": macs, "parameters": parameters, "ms": ms}
     named = [k for k, v in given.items() if v is not None]
     if len(named) != 1:
@@ -149,12 +162,17 @@ def _check(
     top = float("inf") if named[0] == "ms" else 1.0
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < top:
         raise BadInput(f"{named[0]} is {value!r}; give a number above 0 and below {top:g}")
+    if criterion not in CRITERIA:
+        raise BadInput(f"criterion is {criterion!r}; known are {', '.join(CRITERIA)}")
     if spread not in ("uniform", "global"):
         raise BadInput(f"spread is {spread!r}; known are uniform, global")
-    if round_to is not None and round_to < 1:
-        raise BadInput(f"round_to is {round_to}; give a number of channels from 1 on")
-    if not 0 <= least <= 1:
-        raise BadInput(f"least is {least}; give a share from 0 to 1")
+    if round_to is not None and (not isinstance(round_to, int) or round_to < 1):
+        raise BadInput(f"round_to is {round_to!r}; give a number of channels from 1 on")
+    if not isinstance(least, int | float) or not 0 <= least <= 1:
+        raise BadInput(f"least is {least!r}; give a share from 0 to 1")
+    for what, names in (("only", only), ("leave", leave)):
+        if isinstance(names, str) or not all(isinstance(n, str) for n in names or ()):
+            raise BadInput(f"{what} is {names!r}; give a list of names of layers")
 
 
 def _choose_layers(coupling: Coupling, only: Sequence[str] | None, leave: Sequence[str]) -> None:
