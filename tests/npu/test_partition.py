@@ -156,8 +156,9 @@ def test_the_report_has_reasons_and_remedies():
     rows = {r.op: r for r in report.on_cpu}
     assert "equally often" in rows["resize"].why
     assert "exponentials" in rows["softmax"].remedy
-    assert rows["quantize_linear"].remedy == "quantise the op that makes this tensor"
-    assert rows["dequantize_linear"].remedy == "quantise the ops that read this tensor"
+    assert rows["quantize_linear"].remedy.endswith("which makes this tensor in floats")
+    assert rows["dequantize_linear"].remedy.endswith("which reads floats")
+    assert not any("quantise" in r.remedy for r in report.on_cpu), "the model is quantised"
     assert abs(sum(r.share for r in report.on_cpu) - 1) < 1
     text = str(report)
     assert text.startswith("eager: 2 NPU programs with 2 of")
@@ -197,7 +198,7 @@ def test_time_grows_with_the_graph_only():
         for i in range(layers):
             y = ops.lookup(y, constant(codes(n.rng, "i8", 256))) if i % 4 else on_cpu(n, y)
         graph = Graph([x], [y], ["y"])
-        passes.run(graph, passes.offload(EAGER)[:1])
+        passes.run(graph, passes.offload(EAGER)[:-1])
         start = time.perf_counter()
         partition(EAGER)(graph, lambda *_: None)
         return time.perf_counter() - start

@@ -9,7 +9,7 @@ import pytest
 
 import intaglio
 from intaglio import ops
-from intaglio.ir import Graph, Node, Type, Value
+from intaglio.ir import Graph, Node, Type, Value, constant
 from intaglio.ops.registry import REGISTRY
 from intaglio.targets import chip, host
 from intaglio.targets.chip import Host
@@ -48,6 +48,13 @@ def test_every_family_has_its_rate():
 
 def test_names_of_the_families_are_ops():
     assert {*host.FUNCTIONS.split(), *host.MOVES.split(), *host.FREE} <= set(REGISTRY)
+
+
+def test_a_gather_costs_the_rows_that_it_reads():
+    table, rows = value(30_000, 384), constant(np.arange(20))
+    few = host.nanoseconds(node(ops.gather(table, rows, axis=0)), CPU)
+    assert few == host.nanoseconds(node(ops.gather(value(20, 384), rows, axis=0)), CPU)
+    assert few < 20_000
 
 
 def test_memory_bounds_what_is_little_work():

@@ -171,6 +171,8 @@ def offload(target: Target) -> list[Pass]:
     rules = partial(_rules, target.cost)
     int16 = INT16 if target.chip and "i16" in target.chip.types else []
     return [
+        Pass("slice volumes", rules(target.volumes)),
+        Pass("merge slices", merge_duplicates),  # of one volume
         Pass("lower to NPU", rules(int16, target.lower, FOLD, CANONICAL)),
         Pass("partition", partition(target), finds="partition"),
     ]

@@ -9,14 +9,14 @@ assigned again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from intaglio.ir import Graph, Node, Value
 from intaglio.npu.lowering.builder import is_npu
 from intaglio.npu.lowering.limits import UNITS
 from intaglio.ops.registry import REGISTRY
-from intaglio.passes.partition_report import Module, OnCpu, Partition, why_and_remedy
+from intaglio.passes.partition_report import Module, OnCpu, Partition, what_is_done, why_and_remedy
 from intaglio.rewrite import Trace
 from intaglio.targets import Target
 from intaglio.targets.chip import Chip
@@ -143,9 +143,18 @@ class _Partition:
             )
             stay += [] if npu else [(n, ns / 1e3) for n, ns in each.items() if ns]
         total = sum(m.microseconds for m in modules) or 1.0
-        return Partition(self.chip.name, modules, [self._row(*r, total, why) for r in stay])
+        every = [n for nodes in stages.values() for n in nodes]
+        done = what_is_done(every, self.target.precision)
+        return Partition(self.chip.name, modules, [self._row(*r, total, why, done) for r in stay])
 
-    def _row(self, node: Node, microseconds: float, total: float, why: dict[Node, str]) -> OnCpu:
+    def _row(
+        self,
+        node: Node,
+        microseconds: float,
+        total: float,
+        why: dict[Node, str],
+        done: Collection[str],
+    ) -> OnCpu:
         words = why.get(node) or self.target.why_not(node) or "no lowering rule matched"
         out = node.outputs[0]
         read = ",".join(
@@ -155,7 +164,7 @@ class _Partition:
             node.op,
             node.origin or out.name,
             str(out.type),
-            *why_and_remedy(node, words),
+            *why_and_remedy(node, words, done),
             microseconds,
             microseconds / total,
             read,

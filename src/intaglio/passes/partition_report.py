@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from intaglio.ir import Node
+from intaglio.ops.quantized import INTEGERS
 
 QUANTISED = ("quantize_linear", "dequantize_linear")  # present only in quantised models
 # Ops that stay on the CPU because others do.
@@ -111,8 +112,11 @@ def _count(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
-def why_and_remedy(node: Node, words: str) -> tuple[str, str]:
-    """A reason, and a change to the model that would move the node to the NPU, if one is known."""
+def why_and_remedy(node: Node, words: str, done: Collection[str] = ()) -> tuple[str, str]:
+    """A reason, and a change to the model that would move the node to the NPU, if one is known.
+
+    `done` is what the user has done already, "quantise" or "compile it in f16": no remedy says it.
+    """
     why, _, remedy = words.partition(": ")
     if limit := LIMIT.fullmatch(why):
         return why, f"use {limit[1]} of {limit[2] or ''}{limit[3]}"
@@ -120,10 +124,30 @@ def why_and_remedy(node: Node, words: str) -> tuple[str, str]:
         return why, "move its neighbours to the NPU"
     read = node.inputs[0] if node.inputs else None
     if node.op == "quantize_linear" and read is not None and read.producer is not None:
-        return why, "quantise the op that makes this tensor"
-    if node.op == "dequantize_linear" and not all(u.op == "result" for u in node.outputs[0].uses):
-        return why, "quantise the ops that read this tensor"
-    return why, REMEDIES.get(node.op, remedy)
+        return why, _of_neighbour(read.producer, "which makes this tensor in floats")
+    if node.op == "dequantize_linear":
+        readers = [u for u in node.outputs[0].uses if u.op != "result"]
+        if readers:
+            return why, _of_neighbour(readers[0], "which reads floats")
+    remedy = REMEDIES.get(node.op, remedy)
+    left = [r for r in remedy.split(", or ") if not any(r.startswith(d) for d in done)]
+    return why, ", or ".join(left)
+
+
+def _of_neighbour(node: Node, what: str) -> str:
+    """The remedy of a conversion: that of the op for which it converts."""
+    return f"see {node.op} '{node.origin or node.outputs[0].name}', {what}"
+
+
+def what_is_done(nodes: Iterable[Node], precision: str) -> list[str]:
+    """What a user who compiles these nodes in this precision has done, as remedies begin."""
+    quantised = any(
+        n.op in QUANTISED
+        or n.op.startswith("qlinear_")
+        or (n.op.startswith("npu.") and n.inputs[0] is not None and n.inputs[0].dtype in INTEGERS)
+        for n in nodes
+    )
+    return ["quantise"] * quantised + ["compile it in f16"] * (precision == "f16")
 
 
 # The form of a chip's refusal for an attribute beyond a unit's limit.
@@ -134,7 +158,6 @@ REMEDIES = {
     "softmax": "end the model before it, or use an activation without exponentials",
     "qlinear_softmax": "end the model before it, or use an activation without exponentials",
     "argmax": "use the scores as output",
-    "depth_to_space": "use a nearest resize and a convolution instead of a transposed convolution",
     "qlinear_resize": "resize by an integer factor with mode 'nearest'",
     "transpose": "keep the layout NCHW between layers",
 }

@@ -35,8 +35,10 @@ class Target:
     image_cache: int = (
         0  # bytes of a layer's images that fit into the caches; 0: never slice a batch
     )
-    replace: tuple[Rule, ...] = ()  # equivalents that the target runs faster (targets.replace)
+    # equivalents that the target runs faster (targets.replace); of an NPU: only when quantising
+    replace: tuple[Rule, ...] = ()
     chip: Chip | None = None  # the NPU, whose ops `lower` makes
+    volumes: tuple[Rule, ...] = ()  # of an NPU: ops on N x C x D x H x W to ops on their slices
     host: Target | None = None  # of an NPU: the CPU that runs all other nodes
     precisions: tuple[Precision, ...] = ()  # types that layers of quantised models compute in
     weight_only: Stored | None = None  # integer weights that it computes with in floats, if any

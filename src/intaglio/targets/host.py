@@ -9,6 +9,7 @@ from intaglio.targets.chip import Host
 STEP = 2_000.0  # nanoseconds to start an op
 MIN_WORK_PER_CORE = 20_000.0  # nanoseconds; with less, another core does not pay
 FREE = ("reshape", "bitcast")  # views
+PARTS = ("gather", "gather_elements", "gather_nd", "slice")  # read only elements of their results
 FUNCTIONS = (
     "exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow sigmoid softplus "
     "mish gelu swish elu selu celu softmax log_softmax qlinear_softmax reduce_log_sum_exp lrn "
@@ -37,6 +38,8 @@ def nanoseconds(node: Node, host: Host) -> float:
     if node.op in FREE:
         return 0.0
     values = [v for v in (*node.inputs, *node.outputs) if v is not None]
+    if node.op in PARTS:
+        values[0] = node.outputs[0]
     elements = max(v.type.size for v in values)
     work = REGISTRY[node.op].macs(node) / host.per_ns("products")
     if family(node) != "products":

@@ -236,6 +236,33 @@ def test_moves():
     assert lowered(ops.resize(x, **half))[0] == ["npu.resize"]
 
 
+def test_pools_of_one_axis():
+    n, x = net(2, 8, 12)
+    window = {"kernel": (4,), "stride": (2,), "pad": (1, 1), "dilation": (1,)}
+    around = ["reshape", "npu.pool", "reshape"]
+    assert lowered(ops.max_pool(x, **window))[0] == around
+    assert lowered(ops.qlinear_avg_pool(*n.of(x), *n.result(), **window))[0] == around
+
+
+def test_transposed_convolutions_and_crops_are_copies():
+    _, x = net(1, 12, 4, 4)
+    for mode, ops_of in (("DCR", []), ("CRD", ["npu.conv"])):
+        y = ops.depth_to_space(x, blocksize=2, mode=mode)
+        assert lowered(y)[0] == [*ops_of, "npu.depth_to_space"]
+        assert lowered(ops.part(y, 1, 7, axis=3))[0] == [*ops_of, "npu.depth_to_space"]
+    assert lowered(ops.part(x, 1, 3, axis=2))[0] == ["npu.depth_to_space"]
+
+
+@pytest.mark.parametrize("act", [ops.relu, lambda v: ops.clip(v, lo=-0.5, hi=1.0)])
+def test_clamps_of_float_results_join_the_product(act):
+    n, x = net(1, 8, 6, 6)
+    w, scale, zero = n.weights(8, 8, (3, 3))
+    y = ops.qlinear_conv(*n.of(x), w, scale, zero, **WINDOW)
+    assert lowered(act(y))[0] == ["npu.conv"]
+    flat = ops.reshape(ops.qlinear_conv(*n.of(x), w, scale, zero, **WINDOW), shape=(1, 288))
+    assert lowered(act(flat))[0] == ["npu.conv", "reshape"]
+
+
 @pytest.mark.parametrize(
     ("build", "words"),
     [
@@ -246,7 +273,7 @@ def test_moves():
             "nearest",
         ),
         (lambda n, x: ops.concat(x, x, axis=2), "joins axis 2"),
-        (lambda n, x: ops.part(x, 1, 3, axis=3), "slices axes [3]"),
+        (lambda n, x: ops.part(x, 0, 4, axis=3, step=2), "slices axes [3]"),
         (lambda n, x: ops.pad(x, before=(0,) * 4, after=(0, 0, 1, 1), mode="edge"), "'edge'"),
         (lambda n, x: ops.lookup(x, constant(np.zeros(256, np.float32))), "a table of f32"),
         (lambda n, x: ops.qlinear_mean(*n.of(x), *n.result(), axes=(1,)), "axes (1,)"),

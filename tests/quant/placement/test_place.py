@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intaglio import ops
+from intaglio import ops, targets
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.quant.placement.place import place
 from intaglio.quant.prepare import name_tensors
@@ -23,12 +23,12 @@ def conv(x: Value, channels: int = 8, seed: int = 0) -> Value:
     return ops.conv(x, constant(w), constant(np.ones(channels, np.float32)), **SAME)
 
 
-def placed(x: Value, *outputs: Value, **wanted: str):
+def placed(x: Value, *outputs: Value, chip: targets.Target | None = None, **wanted: str):
     graph = Graph([x], list(outputs), [f"y{i}" for i in range(len(outputs))])
     for name, v in zip(graph.output_names, outputs, strict=True):
         v.name = name
     name_tensors(graph)
-    return place(graph, wanted)
+    return place(graph, wanted, chip)
 
 
 def quantized(made) -> set[str]:
@@ -133,3 +133,24 @@ def test_f16_and_f64_are_not_quantised(dtype):
     x = Value(Type(dtype, (1, 8, 8, 8)), "x")
     w = constant(np.ones((8, 8, 3, 3)), dtype=dtype)
     assert not placed(x, ops.conv(x, w, None, **SAME)).nodes
+
+
+def test_an_npu_computes_the_functions_and_sums_at_the_end():
+    chip = targets.find("rk3588")
+    x = image()
+    first = conv(x)
+    made = placed(x, ops.sigmoid(first), chip=chip)
+    assert quantized(made) == {"x", "conv", "sigmoid"}
+    assert quantized(placed(x, ops.sigmoid(first))) == {"x"}, "a CPU computes them in floats"
+    last = ops.relu(ops.add(conv(conv(x), seed=1), conv(x)))
+    assert quantized(placed(x, last, chip=chip)) == {"x", "conv", "relu"}
+    turned = ops.transpose(ops.sigmoid(conv(x)), perm=(0, 2, 3, 1))
+    assert quantized(placed(x, turned, chip=chip)) == {"x", "conv", "sigmoid", "transpose"}
+
+
+def test_what_other_ops_read_at_the_end_stays_in_floats():
+    chip = targets.find("rk3588")
+    x = image()
+    assert quantized(placed(x, ops.relu(conv(x)), chip=chip)) == {"x"}, "sums of floats are clamped"
+    assert quantized(placed(x, ops.softmax(ops.sigmoid(conv(x)), axis=1), chip=chip)) == {"x"}
+    assert quantized(placed(x, ops.sigmoid(conv(x)), chip=chip, y0="f32")) == {"x"}

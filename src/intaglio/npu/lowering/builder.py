@@ -43,7 +43,7 @@ class Builder:
         self.made.append(node)
         return node.outputs[0]
 
-    def on_cpu(self, op: Op, *values: Value, **attrs: Any) -> Value:
+    def on_cpu(self, op: Op, *values: Value | None, **attrs: Any) -> Value:
         """A node that the CPU runs, such as a transpose."""
         node = op.node(*values, **attrs)
         self.made.append(node)

@@ -29,7 +29,7 @@ from intaglio.ops.quantized import BITS8
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import P, Rule, no, rule
 
-x, a, b, t, t_ = P["x a b t! t_!?"]
+x, a, b, t = P["x a b t!"]
 xs, xz, az, bz, ys, yz = P["xs! xz! az! bz! ys! yz!"]
 as_, bs = P["as! bs!"]
 WITH_EPILOGUE = ("npu.conv", "npu.depthwise", "npu.eltwise", "npu.pool")
@@ -123,6 +123,14 @@ def _avg_pool(
         raise why from None
 
 
+def _window_mean(
+    make: Builder, x: Value, xs: Value, xz: Value, ys: Value, yz: Value, node: Node
+) -> Value:
+    window = node.attrs if x.type.rank == 4 else two_axes(node.attrs)
+    result = _avg_pool(make, x, xs, xz, ys, yz, node.outputs[0], **window)
+    return make.reshaped(result, node.outputs[0].shape)
+
+
 def _max_pool(make: Builder, x: Value, node: Node) -> Value:
     if x.dtype not in INTEGER_FEATURES:
         raise Refused(f"it computes in {x.dtype}; units work on integers: quantise it")
@@ -204,9 +212,7 @@ def elementwise_rules(make: Builder) -> tuple[Rule, ...]:
     @rule(P.qlinear_avg_pool(x, xs, xz, ys, yz))
     def avg_pool_on_npu(node: Node, x: Value, xs: Value, xz: Value, ys: Value, yz: Value) -> Any:
         """Lower qlinear_avg_pool to npu.pool, or to npu.depthwise with weights of 1."""
-        if x.type.rank != 4:
-            return no(f"{x.type} has {x.type.rank - 2} spatial axes; units take two")
-        return make.attempt(_avg_pool, x, xs, xz, ys, yz, node.outputs[0], **node.attrs)
+        return make.attempt(_window_mean, x, xs, xz, ys, yz, node)
 
     @rule(P.qlinear_mean(x, xs, xz, ys, yz))
     def mean_on_npu(node: Node, x: Value, xs: Value, xz: Value, ys: Value, yz: Value) -> Any:
@@ -218,16 +224,15 @@ def elementwise_rules(make: Builder) -> tuple[Rule, ...]:
         """Lower max_pool of integers to npu.pool."""
         return make.attempt(_max_pool, x, node)
 
-    @rule(P.op(("lookup", "lookup_wide", "clip"), P.op(LAYOUT_CHANGES, x) @ "move", t_))
-    def hoist_function(node: Node, move: Node, x: Value, t_: Value | None) -> Any:
-        """Hoist a table or clip above reshape and transpose, towards the NPU op before them."""
-        result: Node | None = x.producer
-        while result is not None and result.op in LAYOUT_CHANGES:
-            result = result.inputs[0].producer if result.inputs[0] is not None else None
-        if result is None or not (is_npu(result) or result.op.startswith("qlinear_")):
-            return None
-        given = (x,) if t_ is None else (x, t_)
-        return REGISTRY[move.op](REGISTRY[node.op](*given, **node.attrs), **move.attrs)
+    @rule(P.op(("lookup", "lookup_wide"), P.op(LAYOUT_CHANGES, x) @ "move", t))
+    def hoist_function(node: Node, move: Node, x: Value, t: Value) -> Any:
+        """Hoist a table above reshape and transpose, towards the NPU op before them."""
+        return _hoisted(node, move, x, t)
+
+    @rule(P.op(("clip", "relu"), P.op(LAYOUT_CHANGES, x) @ "move"))
+    def hoist_clamp(node: Node, move: Node, x: Value) -> Any:
+        """Hoist a clamp above reshape and transpose, towards the NPU op before them."""
+        return _hoisted(node, move, x)
 
     @rule(P.lookup(BEFORE, t))
     def table_into_npu(node: Node, before: Node, t: Value) -> Any:
@@ -249,10 +254,17 @@ def elementwise_rules(make: Builder) -> tuple[Rule, ...]:
         """Merge a clip of integers into the NPU op before it."""
         out = before.outputs[0]
         if out.dtype not in INTEGER_FEATURES:
-            return no(f"it clips {out.dtype}; units clip integers")
+            return None  # float_bounds_into_npu, or a rule for f16
         if len(before.inputs) > 2 and before.inputs[table_input(before.op)]:
             return no("the NPU op before it ends in a table, which makes the numbers")
         return make.attempt(_tighten_bounds, before, node)
+
+    @rule(P.op(("clip", "relu"), BEFORE))
+    def float_bounds_into_npu(node: Node, before: Node) -> Any:
+        """Merge a clip or relu of sums in f32 into the NPU product that makes them."""
+        if before.outputs[0].dtype != "f32":
+            return None
+        return make.attempt(_tighten_float_bounds, before, node)
 
     @rule(P.lookup(x, t))
     def table_on_npu(node: Node, x: Value, t: Value) -> Any:
@@ -273,6 +285,7 @@ def elementwise_rules(make: Builder) -> tuple[Rule, ...]:
 
     return (
         hoist_function,
+        hoist_clamp,
         pair_on_npu,
         avg_pool_on_npu,
         mean_on_npu,
@@ -280,10 +293,21 @@ def elementwise_rules(make: Builder) -> tuple[Rule, ...]:
         table_into_npu,
         wide_table_into_npu,
         bounds_into_npu,
+        float_bounds_into_npu,
         table_on_npu,
         wide_table_on_npu,
         clip_on_npu,
     )
+
+
+def _hoisted(node: Node, move: Node, x: Value, *rest: Value) -> Any:
+    """The function before the ops that only move its operand; None if no unit makes that."""
+    result: Node | None = x.producer
+    while result is not None and result.op in LAYOUT_CHANGES:
+        result = result.inputs[0].producer if result.inputs[0] is not None else None
+    if result is None or not (is_npu(result) or result.op.startswith("qlinear_")):
+        return None
+    return REGISTRY[move.op](REGISTRY[node.op](x, *rest, **node.attrs), **move.attrs)
 
 
 def _tighten_bounds(make: Builder, before: Node, node: Node) -> Value:
@@ -292,6 +316,15 @@ def _tighten_bounds(make: Builder, before: Node, node: Node) -> Value:
     if max(at["low"], low) > min(at["high"], high):
         raise Refused(f"bounds {low} to {high} and {at['low']} to {at['high']} do not overlap")
     return _with_epilogue(make, before, low=max(at["low"], low), high=min(at["high"], high))
+
+
+def _tighten_float_bounds(make: Builder, before: Node, node: Node) -> Value:
+    bounds = (0.0, math.inf) if node.op == "relu" else (node.attrs["lo"], node.attrs["hi"])
+    at = before.attrs
+    least, most = max(at["least"], bounds[0]), min(at["most"], bounds[1])
+    if least > most:
+        raise Refused(f"bounds {bounds} and {at['least']} to {at['most']} do not overlap")
+    return _with_epilogue(make, before, least=least, most=most)
 
 
 def _clip_table(make: Builder, x: Value, node: Node) -> Value:

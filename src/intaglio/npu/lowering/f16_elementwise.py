@@ -9,7 +9,14 @@ import numpy as np
 
 from intaglio import ops
 from intaglio.ir import Array, Node, Value, constant
-from intaglio.npu.lowering.builder import LAYOUT_CHANGES, Builder, Refused, data, table_input
+from intaglio.npu.lowering.builder import (
+    LAYOUT_CHANGES,
+    Builder,
+    Refused,
+    data,
+    table_input,
+    two_axes,
+)
 from intaglio.npu.lowering.f16_operands import (
     DATA_MOVEMENT,
     FLOATS,
@@ -208,23 +215,25 @@ def _with_epilogue(
 
 
 def _pool(make: Builder, casts: F16Casts, node: Node, x: Value, kind: str) -> Value:
-    if x.type.rank != 4 or x.type.dynamic:
+    if x.type.rank not in (3, 4) or x.type.dynamic:
         raise Refused(f"{x.type} is no feature map of fixed shape")
     if node.attrs.get("with_indices"):
         raise Refused("its indices are read, too; units return the largest numbers only")
     attrs: dict[str, Any]
     if node.op == "reduce_mean":
-        axes = tuple(sorted(i % 4 for i in node.attrs["axes"]))
-        if axes != (2, 3):
+        axes = tuple(sorted(i % x.type.rank for i in node.attrs["axes"]))
+        if axes != (2, 3)[: x.type.rank - 2]:
             raise Refused(
                 f"a mean over axes {axes} of {x.type}; units take it over height and width"
             )
         window = {"stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 1)}
-        attrs = {"kernel": x.shape[2:], **window}
+        attrs = {"kernel": (*x.shape[2:], 1)[:2], **window}
     else:
         attrs = {k: node.attrs[k] for k in ("kernel", "stride", "pad", "dilation")}
+        attrs = attrs if x.type.rank == 4 else two_axes(attrs)
     count = bool(node.attrs.get("count_include_pad"))
-    result = make(pool, casts(x), kind=kind, count_include_pad=count, dtype="f16", **attrs)
+    image = make.as_feature_map(casts(x))
+    result = make(pool, image, kind=kind, count_include_pad=count, dtype="f16", **attrs)
     return casts.back(result, node.outputs[0])
 
 

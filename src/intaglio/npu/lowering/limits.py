@@ -18,7 +18,7 @@ UNITS = {
     "npu.lut": "lut",
     "npu.eltwise": "eltwise",
     "npu.resize": "resize",
-    "npu.depth_to_space": "depth_to_space",
+    "npu.depth_to_space": "copy",  # copies with a stride, one for each phase
     "npu.matmul": "matmul",
     "npu.concat": "copy",
     "npu.slice": "copy",
@@ -54,6 +54,8 @@ def why_not(chip: Chip, also: Limit | None = None) -> Limit:
         if name is None:
             return f"no unit of {chip.name} does {node.op}"
         unit = chip.units.get(name)
+        if node.op == "npu.depth_to_space":
+            unit = chip.units.get("depth_to_space", unit)
         if unit is None:
             return f"{chip.name} has no unit for {name}"
         return (

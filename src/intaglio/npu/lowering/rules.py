@@ -71,6 +71,25 @@ def why_not(
     return reason
 
 
+def why_not_lowered(chip: Chip, rules: Sequence[Rule]) -> Callable[[Node], str | None]:
+    """A function of a neutral node: None if a rule lowers it, else the reason."""
+
+    def reason(node: Node) -> str | None:
+        refusal = None
+        for r in rules:
+            if r.pattern.ops and node.op not in r.pattern.ops:
+                continue
+            found = r.apply(EMPTY_GRAPH, node)
+            if isinstance(found, list):
+                for v in found:
+                    release(v.producer)
+                return None
+            refusal = refusal or found
+        return str(refusal or _why_no_rule(chip, node))
+
+    return reason
+
+
 def _why_no_rule(chip: Chip, node: Node) -> str:
     """Why no rule lowers such an op."""
     if REGISTRY[node.op].custom:

@@ -7,7 +7,11 @@ from collections.abc import Callable
 from intaglio.errors import BadInput
 from intaglio.ir import Node
 from intaglio.npu import ops as ops  # registers the NPU ops that the rules make
-from intaglio.npu.lowering.rules import lowering_rules, why_not
+from intaglio.npu.lowering import limits
+from intaglio.npu.lowering.builder import Builder
+from intaglio.npu.lowering.channel_sums import BEFORE_QUANTISATION
+from intaglio.npu.lowering.rules import lowering_rules, why_not, why_not_lowered
+from intaglio.npu.lowering.volumes import volume_rules
 from intaglio.targets import Target, cpu
 from intaglio.targets.chip import Chip
 from intaglio.targets.precision import Precision, Stored, floats, name_of
@@ -35,14 +39,17 @@ def npu_target(
     rules = lowering_rules(chip, precision == "f16", also)
     on_npu = precision == "f16" or (precision == "bf16" and chip.file == "bmodel")
     host = cpu.target("scalar" if isa is None else isa, "f32" if on_npu else precision)
+    volumes = volume_rules(Builder(limits.why_not(chip, also)), why_not_lowered(chip, rules))
     return Target(
         chip.name,
-        why_not(chip, rules, also),
+        why_not(chip, (*volumes, *rules), also),
         rules,
         isa=host.isa,
         cost=host.cost,
         precision=precision,
         chip=chip,
+        volumes=volumes,
+        replace=BEFORE_QUANTISATION,
         host=host,
         precisions=precisions(chip),
     )

@@ -24,6 +24,7 @@ from intaglio.npu.tiling.tiles import TilingContext
 
 Bands = list[tuple[int, int]]  # image and tile of each
 WEIGHT_ALIGNMENT = 16  # bytes
+SHARED_BYTES = 32768  # the smallest block of weights that is stored once for several layers
 
 
 class Emitter:
@@ -33,6 +34,7 @@ class Emitter:
         self.context, self.plan = context, plan
         self.instructions: list[Instruction] = []
         self.weights = bytearray()
+        self.offsets: dict[bytes, int] = {}  # of what `weights` holds
         self.packed: dict[tuple[int, int, int], tuple[int, int]] = {}  # chunk: offset, bytes
         self.hazards = [Hazards() for _ in range(context.cores)]
         self.core = self.barriers = 0
@@ -219,8 +221,12 @@ class Emitter:
         self.load_bytes(self.packed[key], blocks[slot % len(blocks)].offset, k)
 
     def add_weights(self, raw: bytes) -> tuple[int, int]:
-        """Append to the weights; returns offset and size."""
+        """Append to the weights, unless the same large block is there; returns offset and size."""
+        if raw in self.offsets:
+            return self.offsets[raw], len(raw)
         self.weights += b"\0" * (-len(self.weights) % WEIGHT_ALIGNMENT)
+        if len(raw) >= SHARED_BYTES:
+            self.offsets[raw] = len(self.weights)
         self.weights += raw
         return len(self.weights) - len(raw), len(raw)
 

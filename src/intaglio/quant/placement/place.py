@@ -2,8 +2,9 @@
 
 Integers pay off for products with constant weights (convolutions, matrix products). Ops between two
 products (sums, pools, concatenations, unary functions, ops that move values) follow if that saves a
-conversion. Ops after the last product stay in floats: they cost little, and boxes and scores keep
-their precision.
+conversion. Other ops after the last product stay in floats: they cost little, and boxes and scores
+keep their precision. On a chip with an NPU, where the CPU would have to compute them, functions and
+sums whose results only become outputs (the sigmoid of a head, a last residual) are integers too.
 """
 
 from __future__ import annotations
@@ -168,13 +169,14 @@ def place(
         elif why := result.chip.in_precision(precision).why_not(n):
             result.floats[n] = f"{result.chip.name} does not compute it in {precision}: {why}"
             del result.nodes[n]
-    _follow(nodes, result, wanted, usual)
+    ends = _endings(nodes) if result.chip.chip is not None else set()
+    _follow(nodes, result, wanted, usual, ends)
     for n in nodes:
         if n in result.nodes:
             for v in activations(n):
                 if not _absorbed(v, n, result):
                     result.add(v)
-            if not result.chip.in_precision(result.nodes[n]).float_results:
+            if n in ends or not result.chip.in_precision(result.nodes[n]).float_results:
                 for v in n.outputs:
                     if not any(r in result.nodes and _absorbed(v, r, result) for r in v.uses):
                         result.add(v)
@@ -201,15 +203,35 @@ def _leave_small(nodes: list[Node], made: Placement, wanted: Mapping[str, str]) 
             made.floats[n] = "it is small, and its neighbours are in floats"
 
 
+def _endings(nodes: list[Node]) -> set[Node]:
+    """Functions and sums, and moves behind them, whose results only become outputs.
+
+    A clamp behind a product is none of them: units clamp sums of floats.
+    """
+    lead: set[Node] = set()  # to outputs only
+    for n in reversed(nodes):
+        joins = n.op == "add" and len(activations(n)) == 2
+        if can_follow(n) and (joins or is_function(n) or keeps_scale(n)):
+            readers = [r for v in n.outputs for r in v.uses]
+            if readers and all(r.op == "result" or r in lead for r in readers):
+                lead.add(n)
+    found: set[Node] = set()
+    for n in nodes:
+        computes = n.op not in CLAMPS and not keeps_scale(n) and not adds_bias(n)
+        if n in lead and (computes or any(v.producer in found for v in activations(n))):
+            found.add(n)
+    return found
+
+
 def _follow(
-    nodes: list[Node], made: Placement, wanted: Mapping[str, str], usual: Precision
+    nodes: list[Node], made: Placement, wanted: Mapping[str, str], usual: Precision, ends: set[Node]
 ) -> None:
     """Add the ops between integer products; for targets without float results also those after."""
     to_the_end = not usual.float_results
     reach: set[Node] = set(made.nodes)
     for n in reversed(nodes):
         if n not in reach and can_follow(n) and wanted.get(layer(n)) not in FLOATS:
-            read = to_the_end or any(r in reach for v in n.outputs for r in v.uses)
+            read = to_the_end or n in ends or any(r in reach for v in n.outputs for r in v.uses)
             reach |= {n} if read else set()
     for n in nodes:
         if n in reach and n not in made.nodes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -50,7 +51,7 @@ def lower(graph: Graph, target: Target, dtype: str = "") -> Lowered:
     `dtype` is the type in which ops of f32 are computed on the chip; without one those that no
     layer of the chip needs stay with the caller.
     """
-    passes.run(graph, passes.offload(target)[:1])
+    passes.run(graph, passes.offload(target)[:-1])
     graph.tidy()
     assert target.chip is not None
     types = FloatTypes(target.chip, dtype or "f32", every=bool(dtype) or _has_weights(graph))
@@ -208,6 +209,14 @@ def why_not(node: Node) -> str | None:
     return found(node) if found else None
 
 
+def _product(node: Node) -> str | None:
+    """Why the end of a convolution has no commands."""
+    at = node.attrs
+    if at["dtype"] == "f32" and (at["least"] > -math.inf or at["most"] < math.inf):
+        return "it clips sums of floats, which has no commands yet"
+    return _tables(node)
+
+
 def _tables(node: Node) -> str | None:
     """Why a table cannot be looked up."""
     table = node.inputs[{"npu.lut": 1, "npu.eltwise": 2}.get(node.op, 5)]
@@ -231,8 +240,8 @@ def _eltwise(node: Node) -> str | None:
 
 MAX_SHIFT = 16000
 LIMITS = {
-    "npu.conv": _tables,
-    "npu.depthwise": _tables,
+    "npu.conv": _product,
+    "npu.depthwise": _product,
     "npu.eltwise": _eltwise,
     "npu.lut": _tables,
 }

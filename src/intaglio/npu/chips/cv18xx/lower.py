@@ -52,7 +52,7 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     transpose_inputs_first(graph)
     split_depthwise_phases(graph)
     split_large_scales(graph)
-    passes.run(graph, passes.offload(target)[:1], level)
+    passes.run(graph, passes.offload(target)[:-1], level)
     graph.tidy()
     part = file_part(graph, target)
     copied = prepared(part.layers, chip)

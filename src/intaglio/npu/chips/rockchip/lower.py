@@ -42,7 +42,7 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     target = npu_target(chip, also=limits.why_not)
     passes.run(graph, passes.neutral(), level)
     tables_of_bytes(graph)
-    passes.run(graph, passes.offload(target)[:1], level)
+    passes.run(graph, passes.offload(target)[:-1], level)
     graph.tidy()
     part = file_part(graph, target)
     layers = part.layers
