@@ -12,11 +12,16 @@ from intaglio.npu.weight_packing import TABLE_INPUT
 
 def describe(made: Compiled) -> dict[str, Any]:
     """Layers and memory of a program; reports read this and the program itself."""
-    groups = {k: g for g, one in enumerate(made.memory_plan.layouts) for k in one.group.numbers}
-    layers = [_layer(layer) | {"group": groups[layer.number]} for layer in made.net.layers]
+    layers = layers_of(made)
     for plain, layer in zip(layers, made.net.layers, strict=True):
         plain |= _ports(layer, made.net.layers)
     return {"layers": layers, "memory": memory(made).to_dict()}
+
+
+def layers_of(made: Compiled) -> list[dict[str, Any]]:
+    """The layers of a program: their ops, names, types and shapes."""
+    groups = {k: g for g, one in enumerate(made.memory_plan.layouts) for k in one.group.numbers}
+    return [_layer(layer) | {"group": groups[layer.number]} for layer in made.net.layers]
 
 
 def _ports(layer: Layer, layers: list[Layer]) -> dict[str, Any]:
