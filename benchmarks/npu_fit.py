@@ -3,11 +3,11 @@
 python -m benchmarks.npu_fit --rows fps-published.csv benchmarks/npu_more.csv [--fit]
                              [--family rknpu] [--chip NAME] [--without NET,...] [--cache FOLDER]
 
-The networks are rebuilt from their public architectures (`npu_nets`); other rows are skipped.
-Programs are scheduled like the vendor's compiler does: Rockchip's runs layer by layer, those of
-Canaan and Sophgo keep groups of layers on chip. Without --fit the constants of the chip files are
-used. With --fit they are fitted to all rows, and once without each network, whose rows are then
-predicted: this leave-one-network-out error is the one that counts.
+The networks are rebuilt from their public architectures (`npu_nets`), as quantised models; other
+rows are skipped. Times come from `vendor.predict`, as those of `intaglio perf --as-vendor` do.
+Without --fit the constants of the chip files are used. With --fit they are fitted to all rows, and
+once without each network, whose rows are then predicted: this leave-one-network-out error is the
+one that counts.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+import pickle
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -25,11 +26,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import npu_nets
-from intaglio.npu.compile import build
+from intaglio.analysis import vendor_style
 from intaglio.npu.own.isa import PROGRAM
 from intaglio.npu.predict import vendor
-from intaglio.npu.predict.cycles import DEFAULTS
-from intaglio.npu.predict.element_types import as_bytes
 from intaglio.npu.predict.timeline import timeline
 from intaglio.targets import chip
 from intaglio.targets.chip import Chip
@@ -131,84 +130,64 @@ def parts(row: Row) -> list[tuple[str, str]]:
     return [(n, "i8" if whole else floats) for n, whole in mixed or ()] or [(row.net, row.dtype)]
 
 
-Codes = list[tuple[str, np.ndarray]]  # the programs of a row, with their types
-
-
-def programs(row: Row, cached: Path | None) -> list[Codes]:
-    """The programs of a row's networks on its chip: for all of its cores, and for one."""
+def network(row: Row, cached: Path | None = None) -> list[vendor.Part]:
+    """A row's model, compiled in the style of the vendor's compiler."""
     return [
-        [
-            (dtype, program(Row(row.chip, net, dtype, row.batch, cores, 0.0), cached))
-            for net, dtype in parts(row)
-        ]
-        for cores in {row.cores, 1}
+        part(Row(row.chip, net, dtype, row.batch, row.cores, 0.0), cached)
+        for net, dtype in parts(row)
     ]
 
 
 @cache
-def program(row: Row, cached: Path | None) -> np.ndarray:
-    """The program of one network in one type."""
-    name = f"{row.chip}-{row.net}-{row.dtype}-{row.batch}-{row.cores}.npy"
-    if cached and (cached / name).exists():
-        return np.load(cached / name)
-    c = as_bytes(chip.load(row.chip), row.dtype)
-    grouped = vendor.GROUPS_LAYERS[c.family]
-    made = build(npu_nets.MAKERS[row.net](row.batch), vendor.as_used(c), grouped, row.cores)
-    code = made.program.encode() if grouped else vendor.serial(made.program.encode())
-    if cached:
-        cached.mkdir(parents=True, exist_ok=True)
-        np.save(cached / name, code)
-    return code
+def part(row: Row, cached: Path | None) -> vendor.Part:
+    """One network in one type."""
+    path = cached and cached / f"{row.chip}-{row.net}-{row.dtype}-{row.batch}-{row.cores}.pickle"
+    if path and path.exists():
+        found: vendor.Part = pickle.loads(path.read_bytes())
+        return found
+    graph = npu_nets.model(npu_nets.MAKERS[row.net](row.batch))
+    found = vendor_style.part(graph, chip.load(row.chip), row.dtype, row.cores)
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(pickle.dumps(found))
+    return found
 
 
-@cache
-def reordered(net: str) -> int:
-    """Elements that a network's exported model moves to another layout."""
-    return npu_nets.reordered(npu_nets.MAKERS[net]())
+@dataclass(frozen=True)
+class Cycles:
+    """What a fit keeps of a timeline."""
+
+    cycles: float
 
 
-@cache
-def pixels(net: str) -> int:
-    """Pixels of the image that a network reads; 0 if it reads no image."""
-    n, channels, height, width = npu_nets.MAKERS[net]().inputs[0].shape
-    return n * height * width if channels <= 12 else 0
+Known = dict[tuple[object, ...], Cycles]
 
 
-Known = dict[tuple[object, ...], float]
+def cycles_of(known: Known) -> Callable[[np.ndarray, Chip, str], Cycles]:
+    """The cycles of a program, cached by the constants that it depends on."""
+
+    def run(code: np.ndarray, c: Chip, dtype: str) -> Cycles:
+        alone = int(np.frombuffer(code, PROGRAM, 1)["cores"][0]) > 1
+        seen = {
+            k: v
+            for k, v in c.timing.items()
+            if k not in ("start", "call", "turn")
+            and (not k.startswith("use.") or k == "use.i8")  # that of the type: see `as_bytes`
+            and (alone or k != "alone")
+        }
+        tables = tuple(c.units["lut"].rate.items()) if "lut" in c.units else ()
+        key = (id(code), dtype, tables, *sorted(seen.items()))
+        if key not in known:
+            known[key] = Cycles(timeline(code, c).cycles)
+        return known[key]
+
+    return run
 
 
-def cycles_of(code: np.ndarray, dtype: str, c: Chip, known: Known) -> float:
-    """Cycles of a program; cached by the constants that it depends on."""
-    alone = int(np.frombuffer(code, PROGRAM, 1)["cores"][0]) > 1
-    seen = {
-        k: v
-        for k, v in c.timing.items()
-        if k not in ("start", "call", "turn")
-        and (not k.startswith("use.") or k == f"use.{dtype}")
-        and (alone or k != "alone")
-    }
-    tables = tuple(c.units["lut"].rate.items()) if "lut" in c.units else ()
-    key = (id(code), dtype, tables, *sorted(seen.items()))
-    if key not in known:
-        known[key] = timeline(code, as_bytes(c, dtype)).cycles
-    return known[key]
-
-
-def predict(row: Row, options: list[Codes], c: Chip, known: Known) -> float:
-    """Milliseconds per sample, with CPU steps and layout conversions.
-
-    A compiler that may use several cores uses one if the others do not help.
-    """
-    constant = {**DEFAULTS, **c.timing}
-    cycles = min(
-        sum(cycles_of(code, dtype, c, known) for dtype, code in codes) for codes in options
-    )
-    cycles += reordered(row.net) * row.batch * constant["turn"]
-    if row.dtype != "f32" and constant["apart"]:  # the float image is converted, in three lanes
-        work = pixels(row.net) * row.batch * c.c2["i8"] / c.units["eltwise"].rate["f32"]
-        cycles += work * constant["apart"]
-    steps = constant["start"] + npu_nets.HOST.get(row.net, 0) * constant["call"]
-    return (cycles / c.clock + steps) / 1e3 / row.batch
+def predict(row: Row, made: Sequence[vendor.Part], c: Chip, known: Known | None = None) -> float:
+    """Milliseconds per sample."""
+    run = cycles_of({} if known is None else known)
+    return vendor.predict(made, c, run).milliseconds / row.batch
 
 
 # ---- fitting -------------------------------------------------------------------------------------
@@ -241,11 +220,11 @@ class Fit:
     def __init__(self, name: str, rows: Sequence[Row], cached: Path | None) -> None:
         self.chip = chip.load(name)
         self.rows = list(rows)
-        self.codes = {r: programs(r, cached) for r in rows}
+        self.networks = {r: network(r, cached) for r in rows}
         self.known: Known = {}
 
     def predict(self, row: Row, values: Constants) -> float:
-        return predict(row, self.codes[row], fitted(self.chip, values), self.known)
+        return predict(row, self.networks[row], fitted(self.chip, values), self.known)
 
     def off(self, rows: Sequence[Row], values: Constants) -> np.ndarray:
         """log(predicted / published) of each row."""

@@ -1,4 +1,4 @@
-"""Layers of the rebuilt networks as NPU ops; only shapes matter, weights are zeros."""
+"""Layers of the rebuilt networks as NPU ops; only shapes matter."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from intaglio.ir import Graph, Type, Value
 from intaglio.npu import ops
+from intaglio.ops.shape import channels_last
 
 BYTES: dict[str, Any] = {"low": -128, "high": 127, "dtype": "i8"}
 ZERO: dict[str, Any] = {"x_zero": 0, "y_zero": 0}
@@ -47,7 +48,7 @@ class Net:
         return op(
             x,
             w,
-            np.ones(channels, np.float32),
+            np.arange(1, channels + 1, dtype=np.float32),  # one scale per channel
             np.zeros(channels, np.int32),
             add,
             table,
@@ -95,7 +96,11 @@ class Net:
         )
 
     def reordered(self, x: Value) -> Value:
-        """A layout conversion: each element is read and written, as by a lookup table."""
+        """A layout conversion of an output, which the layers of the units leave over."""
+        return channels_last(x)
+
+    def copied(self, x: Value) -> Value:
+        """A copy between layers: each element is read and written, as by a lookup table."""
         return ops.lut(x, np.zeros(256, np.int8), base=-128)
 
     def softmax(self, x: Value) -> Value:

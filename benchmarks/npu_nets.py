@@ -1,4 +1,4 @@
-"""Networks of published speeds as graphs of NPU ops; only shapes matter, weights are zeros.
+"""Networks of published speeds as graphs of NPU ops; only shapes matter.
 
 They are rebuilt from the public architectures. `MACS` has the published sizes, to check them.
 """
@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from benchmarks.npu_layers import BYTES, Net, graph, named
-from intaglio.ir import Graph, Value
+from intaglio import ops as neutral
+from intaglio.ir import Graph, Value, constant
 from intaglio.npu import ops
+from intaglio.npu.lowering.builder import is_npu
+from intaglio.passes.partition import given_back
 
 
 # ---- classifiers ---------------------------------------------------------------------------------
@@ -67,7 +72,7 @@ def lprnet(batch: int = 1) -> Graph:
 
     def every(y: Value, step: int) -> Value:
         """Every step-th channel: a copy, because none of them is a whole block."""
-        return n.reordered(ops.slice_(y, first=0, count=y.shape[1] // step))
+        return n.copied(ops.slice_(y, first=0, count=y.shape[1] // step))
 
     a = n.conv(x, 64, 3, pad=(0, 0))
     b = block(n.pool(a, 3, 1), 128)
@@ -418,13 +423,6 @@ MAKERS: dict[str, Callable[..., Graph]] = {
     "lprnet": lprnet,
     "bert": lambda batch=1: bert(batch=batch),
 }
-HOST = {  # CPU steps of the exported models: reshapes at the end, a softmax
-    "mobilenet_v2": 1,
-    "resnet50": 1,
-    "resnet50_v2": 1,
-    "retinaface_320": 10,
-    "retinaface_640": 10,
-}
 MACS = {  # millions of MACs, as published with the architectures
     "mobilenet_v2": 300,
     "resnet50": 4090,
@@ -452,11 +450,34 @@ def macs(g: Graph) -> int:
     return found
 
 
-def reordered(g: Graph) -> int:
-    """Elements that the exported model moves to another layout, per image."""
-    return sum(
-        n.outputs[0].type.size // n.outputs[0].shape[0] for n in g.nodes() if n.op == "npu.lut"
-    )
+def model(g: Graph, seed: int = 0) -> Graph:
+    """The network as a quantised model in neutral ops, with random weights.
+
+    Equal weights would be merged, and zeros are sparse weights, which take less memory.
+    """
+    chance = np.random.default_rng(seed)
+    for node in list(g.nodes()):
+        if node.op in ("npu.conv", "npu.depthwise"):
+            w, bias = node.inputs[1], node.inputs[3]
+            node.inputs[1] = constant(chance.integers(-127, 128, w.shape).astype(np.int8))  # type: ignore[union-attr]
+            node.inputs[3] = constant(chance.integers(-999, 999, bias.shape).astype(np.int32))  # type: ignore[union-attr]
+    for node in list(g.nodes()):
+        if is_npu(node):
+            given_back(g, node)
+    for node in list(g.nodes()):
+        if node.op == "lookup":
+            g.replace(node.outputs[0], _silu(node.inputs[0]))  # type: ignore[arg-type]
+    g.tidy()
+    return g
+
+
+def _silu(x: Value) -> Value:
+    """SiLU of bytes, as a quantised model has it; all tables take the same time."""
+    scale, zero = constant(0.05, dtype="f32"), constant(0, dtype="i8")
+    y = neutral.dequantize_linear(x, scale, zero)
+    y = neutral.mul(y, neutral.sigmoid(y))
+    made: Value = neutral.quantize_linear(y, scale, zero, dtype="i8")
+    return made
 
 
 def names() -> Sequence[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import npu_fit, npu_nets
+from intaglio.npu.predict.element_types import as_bytes
 from intaglio.targets import chip
 
 
@@ -36,9 +37,10 @@ def test_a_mixed_model_is_split_by_type():
     assert npu_fit.parts(replace(row, dtype="f32")) == [("yolox_s", "f32")]
 
 
-def test_reordered_elements_are_counted():
-    assert npu_fit.reordered("yolov5s_3output") == 255 * 8400
-    assert npu_fit.reordered("resnet50") == 0
+def test_moved_elements_are_counted():
+    part = npu_fit.part(npu_fit.Row("rk3588", "retinaface_320", "i8", 1, 1, 1.0), None)
+    assert [o.moved for o in part.others] == [32 * (40**2 + 20**2 + 10**2)]
+    assert part.pixels == 320 * 320
 
 
 def test_rows_that_contradict_others_are_not_counted():
@@ -68,10 +70,10 @@ def test_rows_of_nets_and_types_that_we_know_are_read(tmp_path: Path):
 
 def test_wider_elements_scale_memories_and_rates():
     c = chip.load("bm1684x")
-    wide = npu_fit.as_bytes(c, "f32")
+    wide = as_bytes(c, "f32")
     assert (wide.sram, wide.ddr, wide.align) == (c.sram // 4, c.ddr / 4, c.align // 4)
     assert wide.units["conv"].rate["i8"] == c.units["conv"].rate["f32"]
-    assert npu_fit.as_bytes(c, "i8") is c
+    assert as_bytes(c, "i8") is c
 
 
 def test_fitting_recovers_the_constants(tmp_path: Path, monkeypatch):
@@ -80,7 +82,7 @@ def test_fitting_recovers_the_constants(tmp_path: Path, monkeypatch):
     fit = npu_fit.Fit("rk3588", rows, tmp_path)
     hidden = {"layer": 30000.0}
     fit.rows = [replace(r, milliseconds=fit.predict(r, hidden)) for r in rows]
-    fit.codes = {new: fit.codes[old] for new, old in zip(fit.rows, rows, strict=True)}
+    fit.networks = {new: fit.networks[old] for new, old in zip(fit.rows, rows, strict=True)}
     first = {"layer": 5000.0}
     found = fit.fit(fit.rows, first)
     before, after = (abs(fit.off(fit.rows, v)).mean() for v in (first, found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy as np
 from intaglio.core_mask import CoreMask, chosen_cores, mask_bits
 from intaglio.errors import BadInput, option
 from intaglio.npu.own import isa
-from intaglio.npu.predict import vendor
 from intaglio.npu.predict.engines import Timed
 from intaglio.npu.predict.timeline import Timeline, timeline
 from intaglio.package import Package
@@ -192,19 +191,17 @@ def performance(
     chip: str | Chip | None = None,
     clock: float | None = None,
     ddr: float | None = None,
-    serial: bool = False,
     core_mask: CoreMask | None = None,
 ) -> Performance:
     """Predict how fast a package runs on the chip that it was compiled for, at its largest sizes.
 
     `clock` (MHz) and `ddr` (bytes per nanosecond) replace the chip's figures. Other memory sizes,
-    batches and types, and more cores, need another program: compile for them. With `serial` each
-    layer starts when the one before it has ended. `core_mask` chooses the cores that run it, as
-    that of `intaglio.open` does.
+    batches and types, and more cores, need another program: compile for them. `core_mask` chooses
+    the cores that run it, as that of `intaglio.open` does.
     """
     meta = package.meta
     if package.vendor_files():
-        return _of_chip_files(package, chip, clock, ddr, serial, core_mask)
+        return _of_chip_files(package, chip, clock, ddr, core_mask)
     if "npu" not in meta or "partition" not in meta:
         what = "stripped" if meta.get("target") not in (None, "cpu") else "for the CPU"
         raise BadInput(
@@ -241,17 +238,9 @@ def performance(
             result.cpu_milliseconds += long / 1e3
         else:
             number = len(result.busy)
-            program = vendor.serial(programs[number]) if serial else programs[number]
-            line = timeline(program, found, on=len(chosen))
-            layers, loads, long = (
-                meta["npu"][number]["layers"],
-                line.loads(),
-                line.milliseconds * 1e3,
-            )
-            rows = [
-                _row(r, layers[r["layer"]], f"npu{number}", line, loads[r["layer"]])
-                for r in line.layers()
-            ]
+            line = timeline(programs[number], found, on=len(chosen))
+            long = line.milliseconds * 1e3
+            rows = npu_rows(line, meta["npu"][number]["layers"], f"npu{number}")
             result.busy.append(line.busy())
             result.npu_milliseconds += line.milliseconds
         if rows:
@@ -268,13 +257,12 @@ def _of_chip_files(
     chip: str | Chip | None,
     clock: float | None,
     ddr: float | None,
-    serial: bool,
     core_mask: CoreMask | None,
 ) -> Performance:
     """The prediction of a package with files of the chip, whose commands are fixed."""
     from intaglio.analysis import chip_package  # reads this module
 
-    given = {"chip": chip, "serial": serial or None, "core_mask": core_mask}
+    given = {"chip": chip, "core_mask": core_mask}
     for what, value in given.items():
         if value is not None:
             raise BadInput(
@@ -283,6 +271,12 @@ def _of_chip_files(
                 f"{option('ddr')} change"
             )
     return chip_package.performance(package, clock, ddr)
+
+
+def npu_rows(line: Timeline, layers: Sequence[Mapping[str, Any]], module: str) -> list[LayerRow]:
+    """The rows of a program's layers."""
+    loads = line.loads()
+    return [_row(r, layers[r["layer"]], module, line, loads[r["layer"]]) for r in line.layers()]
 
 
 def _row(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import intaglio
-from intaglio.analysis import vendor_performance
+from intaglio.analysis import vendor_performance, vendor_style
 from intaglio.analysis.memory import Report, lives
 from intaglio.analysis.memory import memory as memory_of
 from intaglio.analysis.performance import Performance, performance
@@ -90,6 +90,7 @@ class Model:
         self.by_layer, self.as_vendor = by_layer, as_vendor
         self.own_program = by_layer or as_vendor  # predict from it, not from a vendor's commands
         self._made: dict[tuple[Any, ...], tuple[Package, Chip]] = {}
+        self._parts: dict[tuple[Any, ...], tuple[vendor.Part, Chip]] = {}
 
     def compiled(self, target: str, what: WhatIf) -> tuple[Package, Chip]:
         """The package and its chip; cached, since clock and DDR speed do not change the program."""
@@ -101,16 +102,11 @@ class Model:
                 chip = replace(chip, sram=what.sram)
             chip = as_bytes(chip, dtype_of(what.dtype or "int8"))
             chip = vendor.as_used(chip) if self.as_vendor else chip
-            graph = self.graph_for(target)
-            if what.batch is not None:
-                graph = batched(graph, what.batch)
-            if what.sparse is not None:
-                graph = pruned(graph, what.sparse, chip)
             result = intaglio.compile(
-                graph,
+                self._graph(target, what, chip),
                 target=npu_target(chip),
                 cores=what.cores,
-                by_layer=self._is_serial(chip) or self.by_layer,
+                by_layer=self.by_layer or self._is_serial(chip),
                 npu_code="own",
             )
             self._made[key] = result, chip
@@ -120,8 +116,29 @@ class Model:
         """Does the vendor's runtime run layers strictly one after the other?"""
         return self.as_vendor and not vendor.GROUPS_LAYERS[chip.family]
 
+    def _graph(self, target: str, what: WhatIf, chip: Chip) -> Graph:
+        """The graph with the assumptions that change it."""
+        graph = self.graph_for(target)
+        if what.batch is not None:
+            graph = batched(graph, what.batch)
+        return graph if what.sparse is None else pruned(graph, what.sparse, chip)
+
+    def _vendor_part(self, target: str, what: WhatIf) -> tuple[vendor.Part, Chip]:
+        """The network in the style of the vendor's compiler; cached as `compiled` is."""
+        key = (target, replace(what, clock=None, ddr=None))
+        if key not in self._parts:
+            chip = chips.load(target)
+            if what.sram is not None:
+                chip = replace(chip, sram=what.sram)
+            graph = self._graph(target, what, chip)
+            dtype = dtype_of(what.dtype or "int8")
+            self._parts[key] = vendor_style.part(graph, chip, dtype, what.cores), chip
+        return self._parts[key]
+
     def performance(self, target: str, what: WhatIf) -> Performance:
         """From the commands of the vendor's file, if the chip has one that holds the network."""
+        if self.as_vendor:
+            return self._as_vendor(target, what)
         why = ""
         compilers = vendor_performance.COMPILERS
         if not self.own_program and what.in_commands and chips.load(target).file in compilers:
@@ -131,6 +148,19 @@ class Model:
                 why = f"; no {chips.load(target).file} holds this network: {e}"
         found = self._of_program(target, what)
         found.source += why
+        return found
+
+    def _as_vendor(self, target: str, what: WhatIf) -> Performance:
+        what.check()
+        if what.core_mask is not None:
+            raise BadInput(
+                f"{option('core_mask', what.core_mask)} is for programs of Intaglio; a vendor's "
+                f"program is compiled for a number of cores: give {option('cores')}"
+            )
+        one, chip = self._vendor_part(target, what)
+        changes = {k: v for k, v in (("clock", what.clock), ("ddr", what.ddr)) if v is not None}
+        found = vendor_style.performance([one], replace(chip, **changes))  # type: ignore[arg-type]
+        found.batch = what.batch or 1
         return found
 
     def _of_commands(self, target: str, what: WhatIf) -> Performance:
@@ -150,14 +180,7 @@ class Model:
         dtype = dtype_of(what.dtype or "int8")
         size = size_of(dtype)
         ddr = None if what.ddr is None else what.ddr / size
-        found = performance(
-            package,
-            chip=chip,
-            clock=what.clock,
-            ddr=ddr,
-            serial=self._is_serial(chip),
-            core_mask=what.core_mask,
-        )
+        found = performance(package, chip=chip, clock=what.clock, ddr=ddr, core_mask=what.core_mask)
         found.batch = what.batch or 1
         return found if size == 1 else _in_elements(found, dtype, size)
 

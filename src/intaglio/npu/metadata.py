@@ -19,7 +19,7 @@ def describe(made: Compiled, commands: int | None = None) -> dict[str, Any]:
 
 
 def layers_of(made: Compiled) -> list[dict[str, Any]]:
-    """The layers of a program."""
+    """The layers of a program: their ops, names, types and shapes, and what they read."""
     groups = {k: g for g, one in enumerate(made.memory_plan.layouts) for k in one.group.numbers}
     layers = [_layer(layer) | {"group": groups[layer.number]} for layer in made.net.layers]
     for plain, layer in zip(layers, made.net.layers, strict=True):

@@ -193,7 +193,9 @@ def _convolution(
     products = pixels * taps * depth * channels
     if not constant["apart"]:
         return np.maximum(cycles, epilogue), products
-    return cycles + epilogue + constant["apart"] * _output_elements(rows) / _wide(chip), products
+    return cycles + epilogue + constant["apart"] * _output_elements(rows) / wide_rate(
+        chip
+    ), products
 
 
 def _epilogue_cycles(rows: Array, chip: Chip, constant: dict[str, float]) -> Array:
@@ -254,7 +256,7 @@ def _rate(chip: Chip, unit: str, codes: Array) -> Array:
     return rate
 
 
-def _wide(chip: Chip) -> float:
+def wide_rate(chip: Chip) -> float:
     """The element-wise unit's rate for 32-bit elements."""
     rate = chip.units.get("eltwise", chip.units["copy"]).rate
     return rate.get("f32") or rate["i8"] / 4

@@ -1,0 +1,126 @@
+"""The performance report of a network as its vendor's compiler would run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from intaglio import passes
+from intaglio.analysis.performance import LayerRow, Part, Performance, npu_rows
+from intaglio.errors import BadInput
+from intaglio.ir import Graph
+from intaglio.npu.lowering.target import npu_target
+from intaglio.npu.predict import vendor
+from intaglio.npu.predict.element_types import as_bytes, size_of
+from intaglio.npu.predict.timeline import Timeline
+from intaglio.targets.chip import Chip
+
+SOURCE = "a program in the style of the vendor's compiler and the figures of the chip"
+WORDS = {"start": "start of the program", "picture": "conversion of the picture"}
+
+
+def part(graph: Graph, chip: Chip, dtype: str = "i8", cores: int = 1) -> vendor.Part:
+    """A quantised graph, compiled in the vendor's style, with products of type `dtype`."""
+    if not 1 <= cores <= chip.cores:
+        raise BadInput(f"{chip.name}: {cores} cores are requested; it has {chip.cores}")
+    target = npu_target(vendor.as_used(as_bytes(chip, dtype)))
+    graph = graph.copy()
+    passes.run(graph, [*passes.neutral(target.cost), *passes.offload(target)])
+    return vendor.part(graph, chip, dtype, cores)
+
+
+def performance(parts: Sequence[vendor.Part], chip: Chip) -> Performance:
+    """Predict the speed of a network that consists of these parts."""
+    found = vendor.predict(parts, chip)
+    lines = [line for each in found.lines for line in each]
+    cores = max((line.cores for line in lines), default=1)
+    result = Performance(
+        chip.name,
+        chip.clock,
+        chip.ddr,
+        cores,
+        found.milliseconds,
+        estimates=list(chip.estimates),
+        chip_cores=chip.cores,
+        core_numbers=tuple(range(cores)),
+        source=SOURCE,
+    )
+    now = 0.0
+    for rows, line in _modules(parts, found):
+        name = f"cpu{len(result.parts) - len(result.busy)}" if line is None else ""
+        name = name or f"npu{len(result.busy)}"
+        rows = [replace(r, module=name) for r in rows]
+        long = sum(r.microseconds for r in rows)
+        result.parts.append(Part(name, now, now + long, line))
+        result.layers += rows
+        now += long
+        if line is not None:
+            result.busy.append(line.busy())
+    result.layers = [replace(r, id=i) for i, r in enumerate(result.layers)]
+    result.npu_milliseconds = sum(r.microseconds for r in result.layers if r.unit == "NPU") / 1e3
+    result.cpu_milliseconds = result.milliseconds - result.npu_milliseconds
+    return result
+
+
+def _modules(
+    parts: Sequence[vendor.Part], found: vendor.Prediction
+) -> Iterator[tuple[list[LayerRow], Timeline | None]]:
+    """The rows of each module in execution order, and its timeline if it is a program."""
+    for k, p in enumerate(parts):
+        costs = [c for c in found.costs if c.part == k]
+        first = [_cost_row(c) for c in costs if c.others is None and c.microseconds]
+        programs = list(zip(found.programs[k], found.lines[k], strict=True))
+        for number in range(len(programs) + 1):
+            rows = first if not number else []
+            for c in costs:
+                if c.others is not None and c.others.after == number:
+                    rows = rows + list(_other_rows(c, p.dtype))
+            if rows:
+                yield rows, None
+            if number < len(programs):
+                program, line = programs[number]
+                rows = npu_rows(line, program.about, "")
+                yield rows if p.native else [_scaled(r, p.dtype) for r in rows], line
+
+
+def _scaled(r: LayerRow, dtype: str) -> LayerRow:
+    """A layer of a program whose bytes stand for elements of `dtype`."""
+    size = size_of(dtype)
+    kind = dtype if dtype != "i8" else r.dtype
+    return replace(r, dtype=kind, bytes=round(r.bytes * size), near=round(r.near * size))
+
+
+def _cost_row(c: vendor.Cost) -> LayerRow:
+    return _row(c.what, WORDS[c.what], c.microseconds)
+
+
+def _other_rows(c: vendor.Cost, dtype: str) -> Iterator[LayerRow]:
+    """The ops of a run; each has its share of the time by its elements."""
+    assert c.others is not None
+    whole = sum(op.elements for op in c.others.ops) or 1
+    for op in c.others.ops:
+        share = c.microseconds * op.elements / whole
+        yield _row(op.op, op.name, share, op.dtype, op.inputs, op.output)
+
+
+def _row(
+    op: str, name: str, microseconds: float, dtype: str = "", inputs: str = "", output: str = ""
+) -> LayerRow:
+    return LayerRow(
+        0,
+        "",
+        op,
+        name,
+        dtype,
+        "CPU",
+        inputs,
+        output,
+        ddr_cycles=0.0,
+        npu_cycles=0.0,
+        cycles=0.0,
+        microseconds=microseconds,
+        mac_use=0.0,
+        bytes=0,
+        near=0,
+        bound="CPU",
+    )
