@@ -20,12 +20,21 @@ CLONES void itg_cv18xx_requantize(const int32_t *sums, int64_t count, int32_t bi
 
 enum { MAX_POOL = 0, AVERAGE_POOL = 1, DEPTHWISE = 2, MIN_POOL = 3 };
 
+// The padded plane of a channel in parts: pixels whose line and column have the same rest by the
+// steps of the windows lie in a part of their own, so that neighbouring results read neighbouring
+// numbers at every tap. Results are computed as one run, with those between two lines.
 typedef struct {
   const itg_cv18xx_tiu *t;
   window s;
   view x, w, y, q;
-  int32_t *plane, *sums;
+  int64_t rows, pitch, size, run, taps;
+  int64_t *at;  // of each tap in the parts
+  int32_t *plane, *sums, *weights;
 } work;
+
+enum { LINE = 16, LINES = 4 };
+typedef int32_t ints __attribute__((vector_size(LINE * sizeof(int32_t)), aligned(4)));
+typedef enum { ADD, MOST, LEAST } combination;
 
 CLONES static void widen(const uint8_t *restrict from, int32_t *restrict to, int64_t count,
                          int is_signed) {
@@ -35,75 +44,131 @@ CLONES static void widen(const uint8_t *restrict from, int32_t *restrict to, int
     for (int64_t i = 0; i < count; i++) to[i] = from[i];
 }
 
-static void pad_plane(const itg_cv18xx *m, const work *k, int64_t n, int64_t c) {
-  const uint8_t *from = channel(m, &k->x, n, c);
-  int32_t edge = edge_byte(k->t);
-  for (int64_t i = 0; i < k->s.high * k->s.wide; i++) k->plane[i] = edge;
-  for (int64_t h = 0; h < k->x.h; h++) {
-    int32_t *to = k->plane + (k->s.top + h * k->s.y_step) * k->s.wide + k->s.left;
-    const uint8_t *in = from + h * k->x.h_str;
-    if (k->x.w_str == 1 && k->s.x_step == 1) {
-      widen(in, to, k->x.w, (int)k->t->opt_opd0_sign);
-      continue;
-    }
-    for (int64_t w = 0; w < k->x.w; w++)
-      to[w * k->s.x_step] = read_byte(in + w * k->x.w_str, k->t->opt_opd0_sign);
+// The same of every second byte.
+CLONES static void widen_half(const uint8_t *restrict from, int32_t *restrict to, int64_t count,
+                              int is_signed) {
+  if (is_signed)
+    for (int64_t i = 0; i < count; i++) to[i] = (int8_t)from[2 * i];
+  else
+    for (int64_t i = 0; i < count; i++) to[i] = from[2 * i];
+}
+
+static int32_t *part(const work *k, int64_t row, int64_t column) {
+  int64_t number = row % k->s.y_str * k->s.x_str + column % k->s.x_str;
+  return k->plane + (number * k->rows + row / k->s.y_str) * k->pitch + column / k->s.x_str;
+}
+
+static void place_row(const work *k, const uint8_t *in, int64_t row) {
+  int is_signed = (int)k->t->opt_opd0_sign;
+  int64_t left = k->s.left, count = k->x.w;
+  if (k->x.w_str == 1 && k->s.x_step == 1 && k->s.x_str == 1) {
+    widen(in, part(k, row, left), count, is_signed);
+  } else if (k->x.w_str == 1 && k->s.x_step == 1 && k->s.x_str == 2) {
+    widen_half(in, part(k, row, left), (count + 1) / 2, is_signed);
+    widen_half(in + 1, part(k, row, left + 1), count / 2, is_signed);
+  } else {
+    for (int64_t w = 0; w < count; w++)
+      *part(k, row, left + w * k->s.x_step) = read_byte(in + w * k->x.w_str, k->t->opt_opd0_sign);
   }
 }
 
-// One tap of every window of a row.
-CLONES static void add_tap(int32_t *restrict sums, const int32_t *restrict x, int64_t count,
-                           int64_t step, int32_t w) {
-  if (step == 1)
-    for (int64_t i = 0; i < count; i++) sums[i] += w * x[i];
-  else
-    for (int64_t i = 0; i < count; i++) sums[i] += w * x[i * step];
+static void pad_plane(const itg_cv18xx *m, const work *k, int64_t n, int64_t c) {
+  const uint8_t *from = channel(m, &k->x, n, c);
+  int32_t edge = edge_byte(k->t);
+  for (int64_t i = 0; i < k->size + LINE; i++) k->plane[i] = edge;
+  for (int64_t h = 0; h < k->x.h; h++)
+    place_row(k, from + h * k->x.h_str, k->s.top + h * k->s.y_step);
 }
 
-CLONES static void most_of(int32_t *restrict best, const int32_t *restrict x, int64_t count,
-                           int64_t step, int least) {
-  for (int64_t i = 0; i < count; i++) {
-    int32_t v = x[i * step];
-    best[i] = least ? (v < best[i] ? v : best[i]) : (v > best[i] ? v : best[i]);
+static inline __attribute__((always_inline)) void add_lines(const work *k, int64_t p,
+                                                            const int32_t *first,
+                                                            const combination how,
+                                                            const int lines) {
+  ints total[LINES];
+  for (int i = 0; i < lines; i++) total[i] = *(const ints *)first;
+  for (int64_t tap = 0; tap < k->taps; tap++) {
+    const int32_t *x = k->plane + k->at[tap] + p;
+    for (int i = 0; i < lines; i++) {
+      const ints v = *(const ints *)(x + i * LINE);
+      if (how == ADD) {
+        total[i] += v * k->weights[tap];
+      } else {
+        const ints better = how == MOST ? v > total[i] : v < total[i];
+        total[i] = (v & better) | (total[i] & ~better);
+      }
+    }
+  }
+  for (int i = 0; i < lines; i++) *(ints *)(k->sums + p + i * LINE) = total[i];
+}
+
+static inline __attribute__((always_inline)) void add_run(const work *k, const int32_t *first,
+                                                          const combination how) {
+  int64_t p = 0;
+  for (; p + LINES * LINE <= k->run; p += LINES * LINE) add_lines(k, p, first, how, LINES);
+  for (; p < k->run; p += LINE) add_lines(k, p, first, how, 1);
+}
+
+// All windows of a plane; `value` is what they begin with.
+CLONES static void add_taps(const work *k, int32_t value, combination how) {
+  int32_t first[LINE];
+  for (int i = 0; i < LINE; i++) first[i] = value;
+  if (how == ADD) add_run(k, first, ADD);
+  else if (how == MOST) add_run(k, first, MOST);
+  else add_run(k, first, LEAST);
+}
+
+static void find_weights(const itg_cv18xx *m, const work *k, int64_t c) {
+  const itg_cv18xx_tiu *t = k->t;
+  const uint8_t fixed = (uint8_t)t->opd1_addr, *weights = channel(m, &k->w, 0, c);
+  for (int64_t tap = 0; tap < k->taps; tap++) {
+    const uint8_t *w = weights + tap / t->opd1_w * k->w.h_str + tap % t->opd1_w * k->w.w_str;
+    k->weights[tap] = read_byte(t->opt_opd1_const ? &fixed : w, t->opt_opd1_sign);
   }
 }
 
 static void one_plane(itg_cv18xx *m, const work *k, int64_t n, int64_t c) {
   const itg_cv18xx_tiu *t = k->t;
   int kind = (int)t->tsk_eu_typ, is_pool = kind == MAX_POOL || kind == MIN_POOL;
-  const uint8_t *weights = kind == DEPTHWISE ? channel(m, &k->w, 0, c) : NULL;
-  int32_t first = is_pool ? edge_byte(t) : 0;  // the padding value counts in every window
-  for (int64_t h = 0; h < k->y.h; h++) {
-    for (int64_t i = 0; i < k->y.w; i++) k->sums[i] = first;
-    for (int64_t ky = 0; ky < t->opd1_h; ky++)
-      for (int64_t kx = 0; kx < t->opd1_w; kx++) {
-        const int32_t *x =
-            k->plane + (h * k->s.y_str + ky * k->s.y_dil) * k->s.wide + kx * k->s.x_dil;
-        if (is_pool) {
-          most_of(k->sums, x, k->y.w, k->s.x_str, kind == MIN_POOL);
-          continue;
-        }
-        int32_t w = 1;
-        if (kind == DEPTHWISE)
-          w = t->opt_opd1_const
-                  ? (t->opt_opd1_sign ? (int8_t)t->opd1_addr : (uint8_t)t->opd1_addr)
-                  : read_byte(weights + ky * k->w.h_str + kx * k->w.w_str, t->opt_opd1_sign);
-        add_tap(k->sums, x, k->y.w, k->s.x_str, w);
-      }
-    if (kind == DEPTHWISE) {
-      finish_pixels(m, t, &k->y, &k->q, n, c, h * k->y.w, k->y.w, k->sums);
-      continue;
-    }
-    uint8_t *to = channel(m, &k->y, n, c) + h * k->y.h_str;
-    for (int64_t i = 0; i < k->y.w; i++) {
-      int64_t v = k->sums[i];
-      if (kind == AVERAGE_POOL)
-        v = shift_up(v * (t->opt_opd1_sign ? (int8_t)t->opd1_addr : (uint8_t)t->opd1_addr),
-                     (int)t->opt_res_shift);
-      if (t->opt_relu_typ && v < 0) v = 0;
-      to[i * k->y.w_str] = byte_of(v, t->opt_res0_sign);
-    }
+  // the padding value counts in every window of a pool
+  add_taps(k, is_pool ? edge_byte(t) : 0, !is_pool ? ADD : kind == MIN_POOL ? LEAST : MOST);
+  if (k->pitch != k->y.w)
+    for (int64_t h = 1; h < k->y.h; h++)
+      memmove(k->sums + h * k->y.w, k->sums + h * k->pitch, (size_t)k->y.w * sizeof *k->sums);
+  if (kind == DEPTHWISE) {
+    finish_pixels(m, t, &k->y, &k->q, n, c, 0, k->y.h * k->y.w, k->sums);
+    return;
   }
+  int64_t factor = read_byte(&(uint8_t){(uint8_t)t->opd1_addr}, t->opt_opd1_sign);
+  for (int64_t i = 0; i < k->y.h * k->y.w; i++) {
+    int64_t v = k->sums[i];
+    if (kind == AVERAGE_POOL) v = shift_up(v * factor, (int)t->opt_res_shift);
+    if (t->opt_relu_typ && v < 0) v = 0;
+    uint8_t *to = channel(m, &k->y, n, c) + i / k->y.w * k->y.h_str + i % k->y.w * k->y.w_str;
+    *to = byte_of(v, t->opt_res0_sign);
+  }
+}
+
+// Finds the parts of planes and the memory for them; 0: there is none.
+static int arrange(itg_cv18xx *m, work *k) {
+  const window *s = &k->s;
+  k->rows = (s->high + s->y_str - 1) / s->y_str;
+  k->pitch = (s->wide + s->x_str - 1) / s->x_str;
+  k->size = s->y_str * s->x_str * k->rows * k->pitch;
+  k->run = (k->y.h - 1) * k->pitch + k->y.w;
+  k->taps = (int64_t)k->t->opd1_h * k->t->opd1_w;
+  int64_t numbers = k->size + LINE + up_to(k->run, LINE) + k->taps;
+  k->at = itg_cv18xx_scratch(
+      m, k->taps * (int64_t)sizeof(int64_t) + numbers * (int64_t)sizeof(int32_t));
+  if (!k->at) return 0;
+  k->plane = (int32_t *)(k->at + k->taps);
+  k->sums = k->plane + k->size + LINE;
+  k->weights = k->sums + up_to(k->run, LINE);
+  for (int64_t tap = 0; tap < k->taps; tap++) {
+    int64_t row = tap / k->t->opd1_w * s->y_dil, column = tap % k->t->opd1_w * s->x_dil;
+    k->at[tap] = part(k, row, column) - k->plane;
+    k->weights[tap] = 1;
+  }
+  return 1;
 }
 
 int itg_cv18xx_windows(itg_cv18xx *m, const itg_cv18xx_tiu *t) {
@@ -127,11 +192,10 @@ int itg_cv18xx_windows(itg_cv18xx *m, const itg_cv18xx_tiu *t) {
   int64_t work_items = k.y.n * k.y.c * k.y.h * k.y.w;
   if (work_items > MOST_WORK / 64 || work_items * t->opd1_h * t->opd1_w > MOST_WORK)
     return refuse(m, "it computes more than a real command can");
-  k.plane = itg_cv18xx_scratch(m, (k.s.high * k.s.wide + k.y.w) * (int64_t)sizeof(int32_t));
-  if (!k.plane) return 0;
-  k.sums = k.plane + k.s.high * k.s.wide;
+  if (!arrange(m, &k)) return 0;
   for (int64_t n = 0; n < k.y.n; n++)
     for (int64_t c = 0; c < k.y.c; c++) {
+      if (t->tsk_eu_typ == DEPTHWISE) find_weights(m, &k, c);
       pad_plane(m, &k, n, c);
       one_plane(m, &k, n, c);
     }

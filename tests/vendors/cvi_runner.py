@@ -3,8 +3,8 @@
     python cvi_runner.py CHIP FOLDER    every N.cvimodel on N.in.npz (arrays of pictures, by input
                                         number), into N.out.npz
 
-Writes FOLDER/report.json: seconds of a picture, or the error, by name. The simulator ends the
-process where a command breaks its rules: the first model that the report lacks.
+Writes FOLDER/report.json: seconds of the CPU for a picture, or the error, by name. The simulator
+ends the process where a command breaks its rules: the first model that the report lacks.
 """
 
 import json
@@ -29,9 +29,9 @@ def simulate(path):
     for pictures in zip(*inputs, strict=True):
         for tensor, x in zip(model.inputs, pictures, strict=True):
             tensor.data[:] = x.reshape(tensor.data.shape)
-        start = time.perf_counter()
+        start = time.process_time()
         model.forward()
-        seconds += time.perf_counter() - start
+        seconds += time.process_time() - start
         runs.append([np.array(t.data) for t in model.outputs])
     outputs = {str(i): np.stack(one) for i, one in enumerate(zip(*runs, strict=True))}
     np.savez(path.with_suffix(".out.npz"), **outputs)
