@@ -10,6 +10,8 @@ from tests.compat import models
 from tests.compat.command_line import refused, run
 
 import intaglio
+from intaglio.compat.tpu_mlir import module_file
+from intaglio.compat.tpu_mlir.tables import read_qtable
 from intaglio.npu.chips.bm1684x import bmodel, simulate
 from intaglio.npu.chips.cv18xx import cvimodel
 
@@ -102,6 +104,10 @@ def test_3_detector_to_named_outputs(folder: Path, chip: str, monkeypatch: pytes
     (stage,) = bmodel.read(Path("net.bmodel").read_bytes()).nets[0].stages
     assert [t.name for t in stage.outputs] == ["out0_Conv", "out1_Conv"]
     assert {bmodel.TYPES[t.type][0] for t in stage.outputs} == {"i8"}
+    assert run(f"{deploy} --num_core 2") == 0
+    (stage,) = bmodel.read(Path("net.bmodel").read_bytes()).nets[0].stages
+    assert stage.cores == 2
+    assert run(f"{deploy} --num_core 9") == 2
 
 
 def test_4_mixed_precision_by_a_table(folder: Path, capsys: pytest.CaptureFixture[str]):
@@ -121,6 +127,31 @@ def test_4_mixed_precision_by_a_table(folder: Path, capsys: pytest.CaptureFixtur
     assert run("model_runner --input net_in_f32.npz --model net.itg --output out.npz") == 0
     top, out = np.load("net_top.npz")["y_Gemm"], np.load("out.npz")["y_Gemm"]
     assert np.corrcoef(top.ravel(), out.ravel())[0, 1] > 0.99
+
+
+def test_float_layers_by_their_place(folder: Path, capsys: pytest.CaptureFixture[str]):
+    """fp_forward: before, after and between layers; its table is one for model_deploy."""
+    transform("mobilenet.onnx", PICTURES)
+    names = [v.name for n in module_file.read("net.mlir").graph.nodes() for v in n.outputs]
+    line = "fp_forward net.mlir --quantize INT8 --processor bm1684x -o table"
+
+    def table(rest: str) -> list[str]:
+        assert run(f"{line} {rest}") == 0
+        assert set(read_qtable("table").values()) == {"f16"}
+        return list(read_qtable("table"))
+
+    assert table(f"--fpfwd_inputs {names[2]}") == names[:3]
+    assert table(f"--fpfwd_outputs {names[-2]}") == names[-2:]
+    assert table(f"--fpfwd_blocks {names[1]}:{names[3]}") == names[1:4]
+    capsys.readouterr()
+    for rest, words in (
+        ("", "no layer is chosen"),
+        ("--fpfwd_outputs nothing", "no layer is called 'nothing'"),
+        (f"--fpfwd_blocks {names[1]}", "START:END"),
+        (f"--fpfwd_blocks {names[3]}:{names[1]}", "no path"),
+    ):
+        assert run(f"{line} {rest}") == 2
+        assert words in capsys.readouterr().err
 
 
 def test_5_tflite(folder: Path):

@@ -19,6 +19,7 @@ COMMANDS = {  # name without .py -> module and function
     "model_transform": (f"{TPU_MLIR}.transform", "main"),
     "run_calibration": (f"{TPU_MLIR}.calibration", "main"),
     "run_qtable": (f"{TPU_MLIR}.calibration", "qtable"),
+    "fp_forward": (f"{TPU_MLIR}.fp_forward", "main"),
     "model_deploy": (f"{TPU_MLIR}.deploy", "main"),
     "model_runner": (f"{TPU_MLIR}.runner", "main"),
     "model_tool": (f"{TPU_MLIR}.model_tool", "main"),

@@ -38,7 +38,9 @@ def main(arguments: Sequence[str], log: Log) -> int:
     log.info(f"{given.calibration_table}: ranges of {len(table.rows)} tensors")
     if searched:
         _cosine(given.expected_cos)
-        request = Request(chip, method, accuracy=given.expected_cos, floats=_floats(given, chip))
+        request = Request(
+            chip, method, accuracy=given.expected_cos, floats=float_layers(given, chip)
+        )
         wider = quantise(module, samples, len(samples), request, log)
         _write(wider, given, chip, len(samples), log)
     return 0
@@ -57,7 +59,7 @@ def qtable(arguments: Sequence[str], log: Log) -> int:
         chip,
         table.method or Request.method,
         accuracy=given.expected_cos,
-        floats=_floats(given, chip),
+        floats=float_layers(given, chip),
     )
     found = quantise(module, samples, len(samples), request, log)
     _write(found, given, chip, len(samples), log)
@@ -73,7 +75,7 @@ def _cosine(given: float) -> None:
         raise BadInput(f"--expected_cos is {given}; give a cosine between 0 and 1, such as 0.99")
 
 
-def _floats(given: argparse.Namespace, chip: Chip) -> str:
+def float_layers(given: argparse.Namespace, chip: Chip) -> str:
     """The type of float layers: the wanted one, or f32 if the chip has no f16."""
     wanted = FLOATS[str(given.fp_type)]
     return wanted if wanted in chip.types else "f32"

@@ -85,6 +85,7 @@ CALIBRATION = Command(
         option("--mix_mode", OURS, default="wi8ai8_fp"),
         option("--pre_qtable", OURS, default=""),
         flag("--cluster", OURS),
+        option("--transformer", OURS, default="False"),  # of the quick start guide
         option("-o --calibration_table", "the table to write", required=True),
         option("--quantize_table", "the table of float layers that a search writes", default=""),
         option("--debug_cmd", "ignored: it is for the vendor's developers", default=""),

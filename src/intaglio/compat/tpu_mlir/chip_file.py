@@ -80,15 +80,18 @@ class ChipFile:
         return {p.name: p.real(found[name]).reshape(p.shape) for name, p in ends}
 
 
-def compile_file(graph: Graph, network: Graph, chip: Chip, dtype: str = "") -> ChipFile:
+def compile_file(
+    graph: Graph, network: Graph, chip: Chip, dtype: str = "", cores: int = 1
+) -> ChipFile:
     """Compile a graph of a network; Unsupported names a layer that is in the way.
 
-    The graph is quantised, or its layers are computed in the floats `dtype`.
+    The graph is quantised, or its layers are computed in the floats `dtype`. `cores` of a BM chip
+    share the work.
     """
     made: Any
     try:
         if chip.file == "bmodel":
-            made = compile_bmodel(graph, chip, dtype=dtype)
+            made = compile_bmodel(graph, chip, dtype=dtype, cores=cores)
         else:
             made = compile_cvimodel(graph, chip)
     except Unsupported as e:
@@ -244,8 +247,12 @@ def _plain(v: Value) -> str:
 
 def refuse_type(quantize: str, chip: str, file: str) -> None:
     """BadInput for types that files for a chip do not have."""
-    if quantize not in ("INT8", "QDQ") and (file != "bmodel" or quantize not in FLOATS):
-        raise BadInput(
-            f"--quantize is {quantize}; files for {chip} are written in INT8; give --quantize INT8 "
-            "with --calibration_table, or --model NAME.itg for a package in floats"
-        )
+    if quantize in ("INT8", "QDQ") or (file == "bmodel" and quantize in FLOATS):
+        return
+    if quantize in FLOATS:
+        remedy = "give --quantize INT8 with --calibration_table, or --model NAME.itg for a package"
+        remedy += " in floats"
+    else:
+        remedy = "give --quantize INT8 with --calibration_table"
+    types = "INT8, F16, BF16 and F32" if file == "bmodel" else "INT8"
+    raise BadInput(f"--quantize is {quantize}; files for {chip} are written in {types}; {remedy}")

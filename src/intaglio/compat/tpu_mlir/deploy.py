@@ -90,17 +90,28 @@ def _compiled(
     graph = _network(module, given, chip, fused, test, log)
     if given.model.endswith(PACKAGE):
         return graph, None
-    dtype = FLOATS.get(given.quantize, "")
+    how = (FLOATS.get(given.quantize, ""), _cores(given, chip, log))
     try:
-        return graph, compile_file(graph, module.graph, chip, dtype)
+        return graph, compile_file(graph, module.graph, chip, *how)
     except UnsupportedEnd as e:
         if not given.calibration_table:
             raise
         graph = _network(module, given, chip, fused, test, log, to_the_end=True)
         try:
-            return graph, compile_file(graph, module.graph, chip, dtype)
+            return graph, compile_file(graph, module.graph, chip, *how)
         except UnsupportedEnd:
             raise e from None
+
+
+def _cores(given: argparse.Namespace, chip: Chip, log: Log) -> int:
+    """How many cores share the work; a chip with one core ignores --num_core."""
+    count: int = given.num_core
+    if count < 1 or 1 < chip.cores < count:
+        raise BadInput(f"--num_core is {count}; {chip.name} takes 1 to {chip.cores}")
+    if count > chip.cores:
+        log.warning(f"--num_core {count} is ignored: {chip.name} has one core")
+        return 1
+    return count
 
 
 def _outputs(graph: Graph, made: ChipFile | None, own: bool, feeds: Sample) -> dict[str, Array]:

@@ -91,7 +91,7 @@ DEPLOY = Command(
         ),
         flag("--aligned_input", "refused: rows of the input have no padding; leave it out"),
         option("--num_device", "refused: a file is for one device; leave it out", int, default=1),
-        option("--num_core", "ignored: a file runs on one core", int, default=1),
+        option("--num_core", "cores of bm1688 and bm1690 that share the work", int, default=1),
         option(
             "--group_by_cores", TILING, lower, default="auto", choices=("auto", "true", "false")
         ),

@@ -7,6 +7,7 @@ from intaglio.compat.nntc.bmnet import BMNET, BMNETU
 from intaglio.compat.nntc.cali_model import CALI_MODEL
 from intaglio.compat.tpu_mlir.calibration_options import CALIBRATION, QTABLE
 from intaglio.compat.tpu_mlir.deploy_options import DEPLOY
+from intaglio.compat.tpu_mlir.fp_forward import FORWARD
 from intaglio.compat.tpu_mlir.model_tool import TOOL
 from intaglio.compat.tpu_mlir.npz_tool import TOOL as NPZ_TOOL
 from intaglio.compat.tpu_mlir.runner_options import RUNNER
@@ -25,7 +26,7 @@ HEAD = (
 def facade() -> Facade:
     """All command lines."""
     commands = (
-        *(TRANSFORM, CALIBRATION, QTABLE, DEPLOY, RUNNER, TOOL, NPZ_TOOL),
+        *(TRANSFORM, CALIBRATION, QTABLE, FORWARD, DEPLOY, RUNNER, TOOL, NPZ_TOOL),
         *(BMNET, BMNETU, CALI_MODEL),
     )
     return Facade("tpu-mlir and tpu-nntc: what is supported", HEAD, {}, {}, commands=commands)
