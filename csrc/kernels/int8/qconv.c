@@ -120,11 +120,30 @@ static const int32_t *bias_of(const task *t, const class *c, const uint8_t *b, i
   itg_requantize sums = t->to;
   sums.kind = ITG_Q_SUMS;
   int32_t *to = t->bias + (c - t->classes) * t->c->channels;
-  const itg_qproduct p = {c->left_out, c->n_left_out, panel, t->to.bias, NULL, &sums, to, VQ_LESS};
+  const itg_qproduct p = {c->left_out, c->n_left_out, panel, t->to.bias, NULL, &sums,
+                          to,          VQ_LESS,       NULL};
   const itg_qrow row = {t->end, 0, 0};
   itg_qtile(&p, &row, 1, b, column, columns);
   return to;
 }
+
+#if defined(ISA_neon)
+enum { SUMMED = 256 };  // rows of a panel, at most, whose sums several classes share
+typedef int32_t row_totals[SUMMED + 1][ITG_PANEL];
+
+// What signed inputs lack for the first rows of a panel (itg_qproduct.less), if that saves work.
+static const int32_t *less_of(const task *t, const uint8_t *b, row_totals to) {
+  int classes = 0;
+  for (int k = 0; k < t->n_classes; k++) classes += t->classes[k].rows > 0;
+  if (classes < 2 || t->c->rows > SUMMED) return NULL;
+  vq sum[4] = {vq_set(0), vq_set(0), vq_set(0), vq_set(0)};
+  for (int64_t r = 0;; r++) {
+    FOR_UNROLLED (4, int v = 0; v < 4; v++) vq_store(to[r] + 4 * v, sum[v]);
+    if (r == t->c->rows) return to[0];
+    vq_add_row(sum, (const int8_t *)b + r * ITG_QROW);
+  }
+}
+#endif
 
 // Multiplies n rows, which are sorted by class, with all panels of the share.
 static void multiply(task *t, const share *s, itg_qrow *rows, int64_t n) {
@@ -140,12 +159,18 @@ static void multiply(task *t, const share *s, itg_qrow *rows, int64_t n) {
     const int64_t column = s->g * c->per + p * ITG_PANEL;
     const uint8_t *b = t->w + (s->g * c->panels + p) * panel;
     const itg_qrow *next = rows;
+    const int32_t *less = NULL;
+#if defined(ISA_neon)
+    row_totals totals;
+    less = less_of(t, b, totals);
+#endif
     for (int k = 0; k < t->n_classes; k++) {
       const class *one = &t->classes[k];
       if (!one->rows) continue;
       const itg_qproduct product = {
           one->taps, one->n_taps, panel,  bias_of(t, one, b, panel, column, columns),
-          t->w_zero, &t->to,      t->out, c->direct ? c->flip : VQ_LESS};
+          t->w_zero, &t->to,      t->out, c->direct ? c->flip : VQ_LESS,
+          less};
       itg_qtile(&product, next, one->rows, b, column, columns);
       next += one->rows;
     }
@@ -201,9 +226,11 @@ static void run_pixels(task *t, const share *s, int64_t oy, int64_t r, int64_t n
       rows[k].x = x;
       rows[k].out = (r + k) * c->channels;
     }
+    class *one = skip ? NULL : t->classes;
     for (; i < stop; ox++) {
+      const int64_t left = from[1], right = to[1];
       if (across) find_taps(w, 2, ox, &from[1], &to[1]);
-      class *one = skip ? class_of(t, from, to) : t->classes;
+      if (skip && (!one || from[1] != left || to[1] != right)) one = class_of(t, from, to);
       const int64_t many = across ? 1 : stop - i;
       memset(of + i, (int)(one - t->classes), (size_t)many);
       one->rows += many;

@@ -1,7 +1,8 @@
 // Depthwise convolution of bytes for 64-bit ARM: one output pixel by 16 channels at a time, without
 // interleaving. Products are of signed bytes. If no weight is -128, the sum of two of them fits 16
 // bits, so that pairs of taps are added there first; otherwise, and if weights need nine bits,
-// inputs are widened. Included by qdepthwise.c.
+// inputs are widened. Of images with 8 channels two neighbouring pixels are computed at a time.
+// Included by qdepthwise.c.
 #pragma once
 
 typedef struct block {  // of 16 channels
@@ -13,6 +14,7 @@ typedef struct block {  // of 16 channels
   vq_end end;
   const uint8_t *table;
   int64_t channel, n;
+  bool twice;  // has the same 8 channels two times
 } block;
 
 // Unpacks the weights and adds to the bias what signed inputs lack.
@@ -23,11 +25,15 @@ static void block_of(const task *t, int64_t b, block *to) {
   to->channel = b * ITG_QBLOCK16;
   to->n = d->channels - to->channel < ITG_QBLOCK16 ? d->channels - to->channel : ITG_QBLOCK16;
   to->narrow = d->parts == 1;
+  to->twice = d->channels == 8;
   int8x16_t least = vdupq_n_s8(0);
   int32x4_t sum[4] = {vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)};
   for (int64_t g = 0; g < once; g++, from += ITG_QPLACE) {
-    const int8x16x4_t four = vld4q_s8(from);
+    int8x16x4_t four = vld4q_s8(from);
     const int8x16x4_t more = d->parts == 2 ? vld4q_s8(from + once * ITG_QPLACE) : four;
+    if (to->twice)
+      FOR_UNROLLED (4, int i = 0; i < 4; i++)
+        four.val[i] = vcombine_s8(vget_low_s8(four.val[i]), vget_low_s8(four.val[i]));
     FOR_UNROLLED (4, int i = 0; i < 4; i++) {
       const int64_t down = g / d->wide * 4 + i, tap = down * d->wide + g % d->wide;
       if (down >= lines) continue;
@@ -51,6 +57,10 @@ static void block_of(const task *t, int64_t b, block *to) {
   float scale[ITG_QBLOCK16] = {0};
   memcpy(bias, t->end.bias + to->channel, (size_t)to->n * sizeof *bias);
   memcpy(scale, t->end.scale + to->channel, (size_t)to->n * sizeof *scale);
+  if (to->twice) {
+    memcpy(bias + 8, bias, 8 * sizeof *bias);
+    memcpy(scale + 8, scale, 8 * sizeof *scale);
+  }
   FOR_UNROLLED (4, int v = 0; v < 4; v++) {
     to->bias[v] = vmlaq_n_s32(vld1q_s32(bias + 4 * v), sum[v], VQ_LESS);
     to->scale[v] = vload(scale + 4 * v);
@@ -89,10 +99,14 @@ INLINE void add_sixteen(int32x4_t *sum, int8x16_t x, const int16_t *w) {
   sum[3] = vmlal_high_s16(sum[3], high, b);
 }
 
-INLINE void put_pixel(const block *b, const int32x4_t *sum, uint8_t *to) {
+INLINE uint8x16_t bytes_of(const int32x4_t *sum, const vf *scale, vq_end end) {
   vf y[4];
-  FOR_UNROLLED (4, int v = 0; v < 4; v++) y[v] = vmul(vcvtq_f32_s32(sum[v]), b->scale[v]);
-  uint8x16_t bytes = vq_bytes(y, b->end);
+  FOR_UNROLLED (4, int v = 0; v < 4; v++) y[v] = vmul(vcvtq_f32_s32(sum[v]), scale[v]);
+  return vq_bytes(y, end);
+}
+
+INLINE void put_pixel(const block *b, const int32x4_t *sum, uint8_t *to) {
+  uint8x16_t bytes = bytes_of(sum, b->scale, b->end);
   if (b->table) bytes = vq_lookup(bytes, b->table);
   vq_put_some(to, bytes, b->n);
 }
@@ -114,30 +128,59 @@ static void any_pixel(const block *b, const uint8_t *const *at, int64_t taps, in
   put_pixel(b, sum, to);
 }
 
-// `pixels` neighbours of a line whose 3x3 windows lie inside the image. Weights stay in registers.
-INLINE void line_3x3(const block *b, const uint8_t *x, int64_t down, int64_t right, int64_t step,
-                     int64_t pixels, int64_t pitch, uint8_t *to, const int FLIP) {
+// The three lines of 3x3 windows. One outside the image is 16 bytes of padding, over which windows
+// do not move.
+typedef struct lines_3x3 {
+  const uint8_t *at[3];       // the first tap of a window
+  int64_t right[3], step[3];  // bytes to the next tap, to that of the next window
+  int64_t down;               // bytes to the lines of the next output line
+} lines_3x3;
+
+typedef struct results {  // of `lines` output lines
+  uint8_t *to;
+  int64_t lines, pixels, line, pitch;  // bytes of a line, and of a pixel
+} results;
+
+// Keeps gcc from copying the halves of a vector before a loop, for which registers do not suffice.
+#define IN_PLACE(v) __asm__("" : "+w"(v))
+
+// Neighbouring 3x3 windows between the sides of the image. Weights stay in registers.
+INLINE void windows_3x3(const block *b, const lines_3x3 *from, const results *r, const int FLIP) {
   int8x16_t w[9];
   FOR_UNROLLED (9, int k = 0; k < 9; k++) w[k] = vld1q_s8(b->w8[k]);
-  const uint8_t *y = x + down, *z = y + down;
-  for (int64_t i = 0; i < pixels; i++, x += step, y += step, z += step, to += pitch) {
-    int32x4_t sum[4] = {b->bias[0], b->bias[1], b->bias[2], b->bias[3]};
-    add_two(sum, input(x, FLIP), w[0], input(x + right, FLIP), w[1]);
-    add_two(sum, input(x + 2 * right, FLIP), w[2], input(y, FLIP), w[3]);
-    add_two(sum, input(y + right, FLIP), w[4], input(y + 2 * right, FLIP), w[5]);
-    add_two(sum, input(z, FLIP), w[6], input(z + right, FLIP), w[7]);
-    add_one(sum, input(z + 2 * right, FLIP), w[8]);
-    put_pixel(b, sum, to);
+  // Loaded once: stores of bytes may change *b, as far as the compiler knows.
+  int32x4_t bias[4];
+  vf scale[4];
+  FOR_UNROLLED (4, int k = 0; k < 4; k++) bias[k] = b->bias[k], scale[k] = b->scale[k];
+  const vq_end end = b->end;
+  const uint8_t *table = b->table;
+  const int64_t n = b->n, pitch = r->pitch, i = from->right[0], j = from->right[1],
+                k = from->right[2], a = from->step[0], c = from->step[1], e = from->step[2];
+  for (int64_t line = 0; line < r->lines; line++) {
+    const int64_t down = line * from->down;
+    const uint8_t *x = from->at[0] + down, *y = from->at[1] + down, *z = from->at[2] + down;
+    uint8_t *to = r->to + line * r->line;
+    for (int64_t left = r->pixels; left > 0; left--, to += pitch) {
+      FOR_UNROLLED (9, int v = 0; v < 9; v++) IN_PLACE(w[v]);
+      int32x4_t sum[4] = {bias[0], bias[1], bias[2], bias[3]};
+      add_two(sum, input(x, FLIP), w[0], input(x + i, FLIP), w[1]);
+      add_two(sum, input(x + 2 * i, FLIP), w[2], input(y, FLIP), w[3]);
+      add_two(sum, input(y + j, FLIP), w[4], input(y + 2 * j, FLIP), w[5]);
+      add_two(sum, input(z, FLIP), w[6], input(z + k, FLIP), w[7]);
+      add_one(sum, input(z + 2 * k, FLIP), w[8]);
+      uint8x16_t bytes = bytes_of(sum, scale, end);
+      if (table) bytes = vq_lookup(bytes, table);
+      vq_put_some(to, bytes, n);
+      x += a, y += c, z += e;
+    }
   }
 }
 
-static void line_signed(const block *b, const uint8_t *x, int64_t down, int64_t right, int64_t step,
-                        int64_t pixels, int64_t pitch, uint8_t *to) {
-  line_3x3(b, x, down, right, step, pixels, pitch, to, 0);
+static void windows_signed(const block *b, const lines_3x3 *from, const results *r) {
+  windows_3x3(b, from, r, 0);
 }
-static void line_unsigned(const block *b, const uint8_t *x, int64_t down, int64_t right,
-                          int64_t step, int64_t pixels, int64_t pitch, uint8_t *to) {
-  line_3x3(b, x, down, right, step, pixels, pitch, to, 1);
+static void windows_unsigned(const block *b, const lines_3x3 *from, const results *r) {
+  windows_3x3(b, from, r, 1);
 }
 
 // One pixel whose window may leave the image, or whose last 16 bytes may leave its memory.
@@ -165,21 +208,17 @@ static void careful_pixel(const task *t, const block *b, const uint8_t *image, c
   any_pixel(b, at, n, !t->flip, to);
 }
 
-// The same for 3x3 windows: `line` is the first of its lines, as far as there is one, `x` the
-// column of its first tap.
-static void careful_3x3(const task *t, const block *b, const uint8_t *line, const uint8_t *stop,
-                        int64_t y, int64_t x, int64_t down, const uint8_t *fill, uint8_t *to) {
-  const itg_window *w = &t->d->w;
-  const int64_t channels = t->d->channels, dx = w->dilation[2], dy = w->dilation[1];
-  const uint64_t high = (uint64_t)w->in[1], wide = (uint64_t)w->in[2];
-  const bool column[3] = {(uint64_t)x < wide, (uint64_t)(x + dx) < wide,
-                          (uint64_t)(x + 2 * dx) < wide};
+// The same for 3x3 windows that begin in column x; `lines` are those of column 0.
+static void careful_3x3(const task *t, const block *b, const lines_3x3 *lines, const uint8_t *stop,
+                        int64_t x, const uint8_t *fill, uint8_t *to) {
+  const int64_t dx = t->d->w.dilation[2];
   const uint8_t *at[9];
   uint8_t copies[9][16];
-  FOR_UNROLLED (3, int j = 0; j < 3; j++) {
-    const bool inside = (uint64_t)(y + j * dy) < high;
-    FOR_UNROLLED (3, int k = 0; k < 3; k++)
-      at[3 * j + k] = inside && column[k] ? line + j * down + (x + k * dx) * channels : fill;
+  FOR_UNROLLED (3, int k = 0; k < 3; k++) {
+    const int64_t column = x + k * dx;
+    const bool inside = (uint64_t)column < (uint64_t)t->d->w.in[2];
+    FOR_UNROLLED (3, int j = 0; j < 3; j++)
+      at[3 * j + k] = inside && lines->right[j] ? lines->at[j] + column * t->d->channels : fill;
   }
   if (b->n < 16)
     for (int k = 0; k < 9; k++)
@@ -193,6 +232,132 @@ static void careful_3x3(const task *t, const block *b, const uint8_t *line, cons
   put_pixel(b, sum, to);
 }
 
+// Pixels of a line, as far as their 3x3 windows lie between the sides of the image.
+static void inner_pixels(const task *t, const block *b, const lines_3x3 *lines, const uint8_t *stop,
+                         int64_t *from, int64_t *end, uint8_t *to) {
+  const itg_window *w = &t->d->w;
+  const int64_t pitch = t->d->channels, room = w->in[2] - 1 - 2 * w->dilation[2] + w->before[2];
+  const uint8_t *last = NULL;  // of the lines inside the image
+  FOR_UNROLLED (3, int j = 0; j < 3; j++)
+    if (lines->right[j]) last = lines->at[j];
+  if (!last) return;
+  const int64_t first = (w->before[2] + w->stride[2] - 1) / w->stride[2];
+  int64_t past = room < 0 ? 0 : room / w->stride[2] + 1;
+  past = past < w->out[2] ? past : w->out[2];
+  for (; past > first; past--) {  // all loads lie in the image's memory
+    const int64_t x = (past - 1) * w->stride[2] - w->before[2] + 2 * w->dilation[2];
+    if (stop - (last + x * pitch) >= 16) break;
+  }
+  if (past <= first) return;
+  *from = first;
+  *end = past;
+  lines_3x3 here = *lines;
+  FOR_UNROLLED (3, int j = 0; j < 3; j++)
+    if (here.right[j]) here.at[j] += (first * w->stride[2] - w->before[2]) * pitch;
+  const results r = {to + first * pitch, 1, past - first, 0, pitch};
+  (t->flip ? windows_signed : windows_unsigned)(b, &here, &r);
+}
+
+// A line of output pixels, whose windows begin in line y of the image.
+static void line_of_3x3(const task *t, const block *b, const uint8_t *image, const uint8_t *stop,
+                        int64_t y, const uint8_t *fill, uint8_t *to) {
+  const itg_window *w = &t->d->w;
+  const int64_t pitch = t->d->channels;
+  lines_3x3 lines = {.down = 0};
+  FOR_UNROLLED (3, int j = 0; j < 3; j++) {
+    const int64_t line = y + j * w->dilation[1];
+    const bool inside = (uint64_t)line < (uint64_t)w->in[1];
+    lines.at[j] = inside ? image + line * w->in[2] * pitch + b->channel : fill;
+    lines.right[j] = inside ? w->dilation[2] * pitch : 0;
+    lines.step[j] = inside ? w->stride[2] * pitch : 0;
+  }
+  int64_t from = 0, end = 0;
+  inner_pixels(t, b, &lines, stop, &from, &end, to);
+  for (int64_t ox = 0; ox < w->out[2]; ox++) {
+    if (ox == from && end > from) ox = end;
+    if (ox < w->out[2])
+      careful_3x3(t, b, &lines, stop, ox * w->stride[2] - w->before[2], fill, to + ox * pitch);
+  }
+}
+
+// ---- 3x3 windows with stride 1: from a copy with padding, so that no pixel is at a side
+// ----------
+enum { COPY = 16 << 10 };  // bytes of it
+
+typedef struct copied {
+  int64_t columns, lines;  // with padding; output lines that fit
+  int64_t pixel;           // bytes: 16, or 8 if two pixels are computed at a time
+  uint8_t bytes[COPY + 16];
+} copied;
+
+static bool fits_copy(const task *t, copied *c) {
+  const itg_window *w = &t->d->w;
+  const int64_t reach = 2 * w->dilation[1];
+  c->pixel = t->d->channels == 8 ? 8 : 16;
+  c->columns = w->out[2] + 2 * w->dilation[2];
+  c->lines = COPY / (c->pixel * c->columns) - reach;
+  return w->kernel[0] == 1 && w->kernel[1] == 3 && w->kernel[2] == 3 && w->stride[1] == 1 &&
+         w->stride[2] == 1 && (c->lines >= w->out[1] || c->lines > 2 * reach);
+}
+
+// Copies a line of 16 channels as i8: n pixels, then padding up to `columns`.
+static void copy_line(const block *b, const uint8_t *x, const uint8_t *stop, int64_t n,
+                      int64_t pitch, uint8x16_t flip, uint8_t *to) {
+  int64_t i = 0;
+  for (; i < n && stop - x >= 16; i++, x += pitch)
+    vst1q_u8(to + 16 * i, veorq_u8(vld1q_u8(x), flip));
+  for (; i < n; i++, x += pitch) {
+    uint8_t some[16] = {0};
+    memcpy(some, x, (size_t)b->n);
+    vst1q_u8(to + 16 * i, veorq_u8(vld1q_u8(some), flip));
+  }
+}
+
+// Output lines [y, y + n) of an image.
+static void lines_by_copy(const task *t, block *b, const uint8_t *image, const uint8_t *stop,
+                          int64_t y, int64_t n, copied *c, uint8_t *out) {
+  const itg_window *w = &t->d->w;
+  const int64_t pitch = t->d->channels, line = c->columns * c->pixel;
+  const int64_t left = w->before[2] < c->columns ? w->before[2] : c->columns;
+  const int64_t inner = w->in[2] < c->columns - left ? w->in[2] : c->columns - left;
+  const uint8x16_t flip = vdupq_n_u8(t->flip ? 0 : 0x80);
+  const int fill = t->fill ^ (t->flip ? 0 : 0x80);
+  uint8_t *to = c->bytes;
+  for (int64_t i = 0; i < n + 2 * w->dilation[1]; i++, to += line) {
+    const int64_t at = y - w->before[1] + i;
+    if (at < 0 || at >= w->in[1]) {
+      memset(to, fill, (size_t)line);
+      continue;
+    }
+    const uint8_t *x = image + at * w->in[2] * pitch + b->channel;
+    uint8_t *const first = to + left * c->pixel, *const last = first + inner * c->pixel;
+    memset(to, fill, (size_t)(first - to));
+    if (c->pixel == 16) {
+      copy_line(b, x, stop, inner, pitch, flip, first);
+    } else {
+      for (int64_t k = 0; k < inner * 8; k++) first[k] = x[k] ^ (uint8_t)(t->flip ? 0 : 0x80);
+    }
+    memset(last, fill, (size_t)(to + line - last));
+  }
+  const int64_t right = w->dilation[2] * c->pixel, down = w->dilation[1] * line;
+  const uint8_t *x = c->bytes;
+  lines_3x3 from = {{x, x + down, x + 2 * down}, {right, right, right}, {16, 16, 16}, line};
+  results r = {out, n, w->out[2], w->out[2] * pitch, pitch};
+  if (c->pixel == 16) {
+    windows_signed(b, &from, &r);
+    return;
+  }
+  r.pixels = w->out[2] / 2;  // two at a time
+  r.pitch = 16;
+  b->n = 16;
+  windows_signed(b, &from, &r);
+  b->n = 8;
+  FOR_UNROLLED (3, int j = 0; j < 3; j++) from.at[j] += 16 * r.pixels;
+  r.to += 16 * r.pixels;
+  r.pixels = w->out[2] % 2;
+  windows_signed(b, &from, &r);
+}
+
 static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t first,
                 int64_t last) {
   (void)none;
@@ -201,43 +366,32 @@ static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t 
   const int64_t wide = w->out[2], pitch = d->channels, size = itg_places(w->in) * pitch;
   const uint8_t *stop = t->x + size * t->images;
   const bool three = w->kernel[0] == 1 && w->kernel[1] == 3 && w->kernel[2] == 3;
-  const int64_t down = w->dilation[1] * w->in[2] * pitch, right = w->dilation[2] * pitch;
+  copied copy;
+  const bool copies = fits_copy(t, &copy);
   uint8_t fill[16];
   memset(fill, t->fill, sizeof fill);
   block b;
   for (int64_t i = first; i < last; i++) {
     block_of(t, i, &b);
-    for (int64_t r = row; r < end; r++) {
+    for (int64_t r = row, lines; r < end; r += lines) {
       const int64_t oy = r % w->out[1], oz = r / w->out[1] % w->out[0];
       const uint8_t *image = t->x + r / w->out[1] / w->out[0] * size;
       uint8_t *to = t->out + r * wide * pitch + b.channel;
       int64_t at[3] = {oz * w->stride[0] - w->before[0], oy * w->stride[1] - w->before[1], 0};
-      int64_t from = 0, inside = 0;  // pixels [from, inside) have windows inside the image
-      if (three && b.narrow && at[0] >= 0 && at[0] < w->in[0] && at[1] >= 0 &&
-          at[1] + 2 * w->dilation[1] < w->in[1]) {
-        const int64_t room = w->in[2] - 1 - 2 * w->dilation[2] + w->before[2];
-        from = (w->before[2] + w->stride[2] - 1) / w->stride[2];
-        inside = room < 0 ? 0 : room / w->stride[2] + 1;
-        inside = inside < wide ? inside : wide;
-      }
-      const uint8_t *line = image + (at[0] * w->in[1] + at[1]) * w->in[2] * pitch + b.channel;
-      for (; inside > from; inside--) {  // all loads lie in the image's memory
-        const int64_t x = (inside - 1) * w->stride[2] - w->before[2];
-        if (stop - (line + x * pitch + 2 * down + 2 * right) >= 16) break;
+      lines = 1;
+      if (three && b.narrow && at[0] >= 0 && at[0] < w->in[0]) {
+        image += at[0] * w->in[1] * w->in[2] * pitch;
+        if (copies) {
+          lines = end - r < w->out[1] - oy ? end - r : w->out[1] - oy;
+          lines = lines < copy.lines ? lines : copy.lines;
+          lines_by_copy(t, &b, image, stop, oy, lines, &copy, to);
+        } else {
+          line_of_3x3(t, &b, image, stop, at[1], fill, to);
+        }
+        continue;
       }
       for (int64_t ox = 0; ox < wide; ox++) {
-        if (ox == from && inside > from) {
-          (t->flip ? line_signed : line_unsigned)(
-              &b, line + (from * w->stride[2] - w->before[2]) * pitch, down, right,
-              w->stride[2] * pitch, inside - from, pitch, to + from * pitch);
-          ox = inside - 1;
-          continue;
-        }
         at[2] = ox * w->stride[2] - w->before[2];
-        if (three && b.narrow && at[0] >= 0 && at[0] < w->in[0]) {
-          careful_3x3(t, &b, line, stop, at[1], at[2], down, fill, to + ox * pitch);
-          continue;
-        }
         careful_pixel(t, &b, image, stop, at, to + ox * pitch);
       }
     }

@@ -42,7 +42,9 @@ typedef struct itg_qproduct {  // shared by all tiles of a call
   const int32_t *w_zero;  // per column minus the zero point of the weights, or NULL
   const itg_requantize *end;
   void *out;
-  int flip;  // 0x80 if inputs are i8: xor with it makes them u8
+  int flip;             // 0x80 if inputs are i8: xor with it makes them u8
+  const int32_t *less;  // ARM: 128 times the sums of the first rows of the panel, per column, for
+                        // every number of rows; or NULL
 } itg_qproduct;
 
 // Computes columns [column, column + columns) of n rows; `b` is the first of their panels.

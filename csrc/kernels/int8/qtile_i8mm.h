@@ -2,7 +2,8 @@
 // qtile_neon.h.
 //
 // sum[pair][v] holds columns 2 v and 2 v + 1 of both rows. Two neighbouring rows of a packed panel
-// are zipped, so that eight bytes of a column follow each other.
+// are zipped, so that eight bytes of a column follow each other: once for all rows of a call, or,
+// if there are few, in every tile.
 #pragma once
 
 enum { MOST_PAIRS = MOST_ROWS / 2 };
@@ -80,9 +81,69 @@ INLINE void sum_pairs(const int P, const int N, const int FLIP, const itg_qprodu
   }
 }
 
-// Computes m rows, 2 P or one less: the last row then is there twice.
-INLINE void pairs_of(const int P, const int N, const int FLIP, const itg_qproduct *p, const span *s,
-                     const itg_qrow *rows, int m) {
+// Zips the weights of a span of N vectors, tap after tap; NULL if they are too many.
+INLINE const int8_t *zip_span(const int N, const itg_qproduct *p, const span *s, int8_t *to) {
+  int64_t eights = 0;
+  for (int64_t t = 0; t < p->n_taps; t++) eights += (p->taps[t].fours + 1) / 2;
+  if (eights > ZIPPED / (32 * N)) return NULL;
+  int8_t *at = to;
+  for (int64_t t = 0; t < p->n_taps; t++) {
+    const int8_t *from = (const int8_t *)s->b + p->taps[t].w;
+    for (int64_t left = p->taps[t].fours; left > 0; left -= 2, from += 2 * ITG_QROW) {
+      int8x16_t w[8];
+      zipped(N, from, left > 1 ? from + ITG_QROW : NULL, w);
+      FOR_UNROLLED (8, int v = 0; v < 2 * N; v++, at += 16) vst1q_s8(at, w[v]);
+    }
+  }
+  return to;
+}
+
+// Adds the products with eight bytes of every column.
+INLINE void add_stored(const int P, const int N, pair_sums *sum, const int8x16_t *x,
+                       const int8_t *from) {
+  FOR_UNROLLED (2, int v = 0; v < 2 * N; v += 4) {
+    const int8x16x4_t w = vld1q_s8_x4(from + 16 * v);
+    FOR_UNROLLED (4, int j = 0; j < 4; j++)
+      FOR_UNROLLED (3, int i = 0; i < P; i++)
+        sum[i][v + j] = vmmlaq_s32(sum[i][v + j], x[i], w.val[j]);
+  }
+}
+
+INLINE void sum_zipped(const int P, const int N, const int FLIP, const itg_qproduct *p,
+                       const span *s, const uint8_t *const *row, pair_sums *sum) {
+  const int8_t *from = s->zipped;
+  for (int64_t t = 0; t < p->n_taps; t++) {
+    const itg_qtap tap = p->taps[t];
+    int64_t k = tap.x, left = tap.fours;
+    int8x16_t x[MOST_PAIRS], y[MOST_PAIRS];
+    for (; left >= 4; left -= 4, k += 16, from += 64 * N) {
+      FOR_UNROLLED (3, int i = 0; i < P; i++) {
+        const int8x16_t a = input(row[2 * i] + k, FLIP), b = input(row[2 * i + 1] + k, FLIP);
+        x[i] = LOWS(a, b);
+        y[i] = HIGHS(a, b);
+      }
+      add_stored(P, N, sum, x, from);
+      add_stored(P, N, sum, y, from + 32 * N);
+    }
+    if (left >= 2) {
+      FOR_UNROLLED (3, int i = 0; i < P; i++)
+        x[i] = eights_of(row[2 * i] + k, row[2 * i + 1] + k, FLIP);
+      add_stored(P, N, sum, x, from);
+      left -= 2, k += 8, from += 32 * N;
+    }
+    if (left) {
+      FOR_UNROLLED (3, int i = 0; i < P; i++)
+        x[i] = flipped(LOWS(four_of(row[2 * i] + k), four_of(row[2 * i + 1] + k)), FLIP);
+      add_stored(P, N, sum, x, from);
+      from += 32 * N;
+    }
+  }
+}
+
+// Computes m rows, 2 P or one less: the last row then is there twice. STORED: the weights are
+// zipped.
+INLINE void pairs_of(const int P, const int N, const int FLIP, const int STORED,
+                     const itg_qproduct *p, const span *s, const itg_qrow *rows, int m) {
   const uint8_t *row[MOST_ROWS];
   pair_sums sum[MOST_PAIRS];
   FOR_UNROLLED (6, int r = 0; r < 2 * P; r++) row[r] = rows[r < m ? r : m - 1].x;
@@ -93,7 +154,8 @@ INLINE void pairs_of(const int P, const int N, const int FLIP, const itg_qproduc
       sum[i][2 * v + 1] = vreinterpretq_s32_s64(vdupq_laneq_s64(bias, 1));
     }
   }
-  sum_pairs(P, N, FLIP, p, s, row, sum);
+  if (STORED) sum_zipped(P, N, FLIP, p, s, row, sum);
+  else sum_pairs(P, N, FLIP, p, s, row, sum);
   row_sums made[MOST_ROWS];
   FOR_UNROLLED (3, int i = 0; i < P; i++)
     FOR_UNROLLED (4, int v = 0; v < N; v++) {
@@ -109,10 +171,20 @@ INLINE void pairs_of(const int P, const int N, const int FLIP, const itg_qproduc
   finish(2 * P, N, p, s, rows, made, m);
 }
 
-typedef void (*pairs_fn)(const itg_qproduct *p, const span *s, const itg_qrow *rows, int m);
+typedef void (*pairs_fn)(const itg_qproduct *p, const span *s, const itg_qrow *rows, int64_t n);
 #define PAIRS(P, N, FLIP)                                                                          \
   static void pairs_##P##x##N##_##FLIP(const itg_qproduct *p, const span *s, const itg_qrow *rows, \
-                                       int m) {                                                    \
-    pairs_of(P, N, FLIP, p, s, rows, m);                                                           \
+                                       int64_t n) {                                                \
+    pairs_of(P, N, FLIP, 0, p, s, rows, (int)n);                                                   \
   }
-#define PAIRED(N, FLIP) PAIRS(1, N, FLIP) PAIRS(2, N, FLIP) PAIRS(3, N, FLIP)
+// With zipped weights: n rows, at least 2 P of them; the last tile may repeat a few.
+#define STRIPS(P, N, FLIP)                                                    \
+  static void strips_##P##x##N##_##FLIP(const itg_qproduct *p, const span *s, \
+                                        const itg_qrow *rows, int64_t n) {    \
+    for (int64_t i = 0;;) {                                                   \
+      pairs_of(P, N, FLIP, 1, p, s, rows + i, 2 * P);                         \
+      if (i + 2 * P >= n) return;                                             \
+      i = i + 4 * P <= n ? i + 2 * P : n - 2 * P;                             \
+    }                                                                         \
+  }
+#define PAIRED(N, FLIP) PAIRS(1, N, FLIP) PAIRS(2, N, FLIP) PAIRS(3, N, FLIP) STRIPS(3, N, FLIP)

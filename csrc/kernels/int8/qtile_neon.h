@@ -9,7 +9,7 @@
 #pragma once
 
 #if defined(ISA_i8mm)
-enum { MOST_ROWS = 6 };
+enum { MOST_ROWS = 6, ZIPPED = 24 << 10 };  // bytes of zipped weights that a call keeps
 #elif defined(ISA_dotprod)
 enum { MOST_ROWS = 5 };  // 20 sums, 5 inputs and 4 weights: six rows spilled
 #elif defined(ISA_armv7)
@@ -20,11 +20,12 @@ enum { MOST_ROWS = 2 };
 
 typedef struct span {  // the columns of one call, padded to a panel
   const uint8_t *b;
+  const int8_t *zipped;  // the same for smmla, or NULL
   int32_t bias[ITG_PANEL], w_zero[ITG_PANEL];
   float scale[ITG_PANEL];
   int64_t column, columns;
   uint8_t flip;  // makes inputs i8
-  bool plain;    // bytes without residual and table
+  bool plain;    // bytes without residual and table, of 8 or 16 columns
   vq_end end;
 } span;
 
@@ -48,12 +49,7 @@ INLINE int8x16_t flipped(int8x16_t x, const int FLIP) {
 
 // Loads the weights of one group of four bytes along k.
 INLINE void weights_at(const int N, const int8_t *from, int8x16_t *w) {
-  if (N == 4) {
-    const int8x16x4_t all = vld1q_s8_x4(from);
-    FOR_UNROLLED (4, int v = 0; v < 4; v++) w[v] = all.val[v];
-  } else {
-    FOR_UNROLLED (4, int v = 0; v < N; v++) w[v] = vld1q_s8(from + 16 * v);
-  }
+  FOR_UNROLLED (4, int v = 0; v < N; v++) w[v] = vld1q_s8(from + 16 * v);
 }
 
 // ---- sums ---------------------------------------------------------------------------------------
@@ -148,6 +144,7 @@ INLINE void scaled(const int N, const span *s, const int32x4_t *sum, vf *y) {
 static __attribute__((noinline)) void store_rows(const itg_qproduct *p, const span *s,
                                                  const itg_qrow *rows, int m, const row_sums *sum) {
   const itg_requantize *end = p->end;
+  const vq_residual more = vq_residual_of(end);
   const int64_t n = s->columns;
   for (int r = 0; r < m; r++) {
     const int64_t at = rows[r].out + s->column;
@@ -167,7 +164,7 @@ static __attribute__((noinline)) void store_rows(const itg_qproduct *p, const sp
         uint8_t some[ITG_PANEL] = {0};
         const uint8_t *from = end->residual + at;
         if (n < ITG_PANEL) from = memcpy(some, from, (size_t)n);
-        vq_add_residual(end, from, y);
+        vq_add_residual(more, from, y);
       }
       uint8x16_t bytes = vq_bytes(y, s->end);
       if (end->table) bytes = vq_lookup(bytes, end->table);
@@ -187,14 +184,15 @@ INLINE void finish(const int M, const int N, const itg_qproduct *p, const span *
   }
   uint8_t *out = (uint8_t *)p->out + s->column;
   const vq_end end = s->end;
-  const int64_t columns = s->columns;
   vf by[4], y[4];  // loaded once: stores of bytes may change *s, as far as the compiler knows
   FOR_UNROLLED (4, int v = 0; v < N; v++) by[v] = vload(s->scale + 4 * v);
   FOR_UNROLLED (6, int r = 0; r < M; r++) {
     FOR_UNROLLED (4, int v = 0; v < N; v++) y[v] = vmul(vcvtq_f32_s32(sum[r][v]), by[v]);
     FOR_UNROLLED (4, int v = N; v < 4; v++) y[v] = y[0];
     const uint8x16_t bytes = vq_bytes(y, end);
-    if (r < m) vq_put_some(out + rows[r].out, bytes, N == 4 && columns == 16 ? 16 : columns);
+    if (r >= m) continue;
+    if (N == 4) vst1q_u8(out + rows[r].out, bytes);
+    else vst1_u8(out + rows[r].out, vget_low_u8(bytes));
   }
 }
 
@@ -215,23 +213,36 @@ INLINE void start(const int M, const int N, const span *s, const itg_qrow *rows,
 #include "qtile_i8mm.h"
 #endif
 
-typedef void (*tile_fn)(const itg_qproduct *p, const span *s, const itg_qrow *rows);
-#define TILE(M, N, FLIP)                                                    \
-  static void tile_##M##x##N##_##FLIP(const itg_qproduct *p, const span *s, \
-                                      const itg_qrow *rows) {               \
-    const uint8_t *row[MOST_ROWS];                                          \
-    FOR_UNROLLED (6, int m = 0; m < M; m++) row[m] = rows[m].x;             \
-    row_sums sum[MOST_ROWS];                                                \
-    start(M, N, s, rows, p->w_zero != NULL, sum);                           \
-    sum_taps(M, N, FLIP, p, s, row, sum);                                   \
-    finish(M, N, p, s, rows, sum, M);                                       \
+// Computes n rows, M at a time; the last tile may repeat a few.
+INLINE void strip(const int M, const int N, const int FLIP, const itg_qproduct *p, const span *s,
+                  const itg_qrow *rows, int64_t n) {
+  for (int64_t i = 0;;) {
+    const uint8_t *row[MOST_ROWS];
+    FOR_UNROLLED (6, int m = 0; m < M; m++) row[m] = rows[i + m].x;
+    row_sums sum[MOST_ROWS];
+    start(M, N, s, rows + i, p->w_zero != NULL, sum);
+    sum_taps(M, N, FLIP, p, s, row, sum);
+    finish(M, N, p, s, rows + i, sum, M);
+    if (i + M >= n) return;
+    i = i + 2 * M <= n ? i + M : n - M;
+  }
+}
+
+typedef void (*tile_fn)(const itg_qproduct *p, const span *s, const itg_qrow *rows, int64_t n);
+#define TILE(M, N, FLIP)                                                                          \
+  static void tile_##M##x##N##_##FLIP(const itg_qproduct *p, const span *s, const itg_qrow *rows, \
+                                      int64_t n) {                                                \
+    strip(M, N, FLIP, p, s, rows, n);                                                             \
   }
 #if defined(ISA_i8mm) || defined(ISA_armv7)  // i8mm multiplies other numbers of rows in pairs
 #define EACH(T, N, FLIP) T(1, N, FLIP)
+enum { EACH_ROWS = 1 };
 #elif defined(ISA_dotprod)
 #define EACH(T, N, FLIP) T(1, N, FLIP) T(2, N, FLIP) T(3, N, FLIP) T(4, N, FLIP) T(5, N, FLIP)
+enum { EACH_ROWS = 5 };
 #else
 #define EACH(T, N, FLIP) T(1, N, FLIP) T(2, N, FLIP)
+enum { EACH_ROWS = 2 };
 #endif
 EACH(TILE, 4, 0)
 EACH(TILE, 4, 1)
@@ -243,13 +254,14 @@ PAIRED(4, 1)
 PAIRED(2, 0)
 PAIRED(2, 1)
 
-static void run_pairs(const itg_qproduct *p, const span *s, const itg_qrow *rows, int m, bool few,
-                      bool flip) {
+// Multiplies up to MOST_ROWS rows in pairs, or all rows with zipped weights.
+static void run_pairs(const itg_qproduct *p, const span *s, const itg_qrow *rows, int64_t n,
+                      bool few, bool flip) {
 #define PAIRED_ENTRY(N, FLIP) \
-  { pairs_1x##N##_##FLIP, pairs_2x##N##_##FLIP, pairs_3x##N##_##FLIP }
-  static const pairs_fn all[2][2][MOST_PAIRS] = {{PAIRED_ENTRY(4, 0), PAIRED_ENTRY(4, 1)},
-                                                 {PAIRED_ENTRY(2, 0), PAIRED_ENTRY(2, 1)}};
-  all[few][flip][(m + 1) / 2 - 1](p, s, rows, m);
+  { pairs_1x##N##_##FLIP, pairs_2x##N##_##FLIP, pairs_3x##N##_##FLIP, strips_3x##N##_##FLIP }
+  static const pairs_fn all[2][2][MOST_PAIRS + 1] = {{PAIRED_ENTRY(4, 0), PAIRED_ENTRY(4, 1)},
+                                                     {PAIRED_ENTRY(2, 0), PAIRED_ENTRY(2, 1)}};
+  all[few][flip][s->zipped ? MOST_PAIRS : (n + 1) / 2 - 1](p, s, rows, n);
 }
 #endif
 
@@ -262,11 +274,15 @@ static void start_span(const itg_qproduct *p, span *s, int64_t column, int64_t c
   if (p->end->scale) memcpy(s->scale, p->end->scale + column, (size_t)columns * 4);
   if (p->w_zero) memcpy(s->w_zero, p->w_zero + column, (size_t)columns * 4);
   vq sum[4] = {vq_set(0), vq_set(0), vq_set(0), vq_set(0)};
-  const vq_four less = vdupq_n_s8(-VQ_LESS);
-  for (int64_t t = 0; t < p->n_taps; t++) {
+  for (int64_t t = 0; p->less && t < p->n_taps; t++) {
+    const int32_t *from = p->less + p->taps[t].w / ITG_FOUR,
+                  *to = from + p->taps[t].fours * ITG_PANEL;
+    FOR_UNROLLED (4, int v = 0; v < 4; v++)
+      sum[v] = vq_add(sum[v], visub(vq_load(to + 4 * v), vq_load(from + 4 * v)));
+  }
+  for (int64_t t = 0; !p->less && t < p->n_taps; t++) {
     const int8_t *w = (const int8_t *)s->b + p->taps[t].w;
-    for (int64_t i = 0; i < p->taps[t].fours; i++, w += ITG_QROW)
-      FOR_UNROLLED (4, int v = 0; v < 4; v++) sum[v] = vq_dot(sum[v], less, vld1q_s8(w + 16 * v));
+    for (int64_t i = 0; i < p->taps[t].fours; i++, w += ITG_QROW) vq_add_row(sum, w);
   }
   FOR_UNROLLED (4, int v = 0; v < 4; v++)
     vq_store(s->bias + 4 * v, visub(vq_load(s->bias + 4 * v), sum[v]));
@@ -275,21 +291,24 @@ static void start_span(const itg_qproduct *p, span *s, int64_t column, int64_t c
 void itg_qtile(ITG_QTILE_ARGS) {
   span s = {.b = b, .column = column, .columns = columns};
   start_span(p, &s, column, columns);
-  s.plain = p->end->kind == ITG_Q_BYTES && !p->end->residual && !p->end->table;
+  s.plain = p->end->kind == ITG_Q_BYTES && !p->end->residual && !p->end->table &&
+            (columns == 8 || columns == ITG_PANEL);
   if (p->end->kind == ITG_Q_BYTES) s.end = vq_end_of(p->end);
   const bool few = columns <= 8, flip = !p->flip;
 #define ENTRY(M, N, FLIP) tile_##M##x##N##_##FLIP,
   static const tile_fn tiles[2][2][MOST_ROWS] = {{{EACH(ENTRY, 4, 0)}, {EACH(ENTRY, 4, 1)}},
                                                  {{EACH(ENTRY, 2, 0)}, {EACH(ENTRY, 2, 1)}}};
-  const int64_t count = (n + MOST_ROWS - 1) / MOST_ROWS;
-  for (int64_t i = 0, r = 0, next; i < count; i++, r = next) {
-    next = itg_split(n, count, i + 1);
 #if defined(ISA_i8mm)
-    if (next - r > 1) {
-      run_pairs(p, &s, rows + r, (int)(next - r), few, flip);
-      continue;
-    }
-#endif
-    tiles[few][flip][next - r - 1](p, &s, rows + r);
+  int8_t kept[ZIPPED];
+  if (n >= 2 * MOST_ROWS) s.zipped = few ? zip_span(2, p, &s, kept) : zip_span(4, p, &s, kept);
+  const int64_t count = s.zipped ? 1 : (n + MOST_ROWS - 1) / MOST_ROWS;
+  for (int64_t i = 0, r = 0, next; n > 1 && i < count; i++, r = next) {
+    next = itg_split(n, count, i + 1);
+    run_pairs(p, &s, rows + r, next - r, few, flip);
   }
+  if (n > 1) return;
+#endif
+  // The fewest tiles, of as few rows as make them.
+  const int64_t tall = EACH_ROWS < n ? EACH_ROWS : n, of = (n + tall - 1) / tall;
+  tiles[few][flip][(n + of - 1) / of - 1](p, &s, rows, n);
 }

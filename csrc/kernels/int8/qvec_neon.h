@@ -37,6 +37,12 @@ INLINE vq vq_dot(vq sum, vq_four x, vq_four w) {
 #endif
 }
 
+// Adds -VQ_LESS times the weights of a packed row, four bytes along k by 16 columns.
+INLINE void vq_add_row(vq sum[4], const int8_t *w) {
+  FOR_UNROLLED (4, int v = 0; v < 4; v++)
+    sum[v] = vq_dot(sum[v], vdupq_n_s8(-VQ_LESS), vld1q_s8(w + 16 * v));
+}
+
 // ---- requantisation -----------------------------------------------------------------------------
 typedef struct vq_end {  // of a call, in registers. Numbers become i8; for u8 they are 128 less.
   int16x8_t zero;
@@ -73,17 +79,26 @@ INLINE uint8x16_t vq_lookup(uint8x16_t bytes, const uint8_t *table) {
   return found;
 }
 
+typedef struct vq_residual {  // how residuals become floats, in registers
+  uint8x16_t flip;
+  int16x8_t zero;
+  vf scale;
+} vq_residual;
+
+INLINE vq_residual vq_residual_of(const itg_requantize *q) {
+  return (vq_residual){vdupq_n_u8((uint8_t)q->r_high), vdupq_n_s16((int16_t)q->r_zero),
+                       vdupq_n_f32(q->r_scale)};
+}
+
 // Dequantises 16 bytes of a residual and adds them to scaled sums.
-INLINE void vq_add_residual(const itg_requantize *q, const uint8_t *from, vf *y) {
-  const uint8x16_t bytes = veorq_u8(vld1q_u8(from), vdupq_n_u8((uint8_t)q->r_high));
-  const int16x8_t zero = vdupq_n_s16((int16_t)q->r_zero);
-  const vf scale = vdupq_n_f32(q->r_scale);
-  const int16x8_t a = vsubq_s16(vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(bytes))), zero),
-                  b = vsubq_s16(vreinterpretq_s16_u16(vmovl_high_u8(bytes)), zero);
-  y[0] = vadd(y[0], vmul(vcvtq_f32_s32(vmovl_s16(vget_low_s16(a))), scale));
-  y[1] = vadd(y[1], vmul(vcvtq_f32_s32(vmovl_high_s16(a)), scale));
-  y[2] = vadd(y[2], vmul(vcvtq_f32_s32(vmovl_s16(vget_low_s16(b))), scale));
-  y[3] = vadd(y[3], vmul(vcvtq_f32_s32(vmovl_high_s16(b)), scale));
+INLINE void vq_add_residual(vq_residual r, const uint8_t *from, vf *y) {
+  const uint8x16_t bytes = veorq_u8(vld1q_u8(from), r.flip);
+  const int16x8_t a = vsubq_s16(vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(bytes))), r.zero),
+                  b = vsubq_s16(vreinterpretq_s16_u16(vmovl_high_u8(bytes)), r.zero);
+  y[0] = vadd(y[0], vmul(vcvtq_f32_s32(vmovl_s16(vget_low_s16(a))), r.scale));
+  y[1] = vadd(y[1], vmul(vcvtq_f32_s32(vmovl_high_s16(a)), r.scale));
+  y[2] = vadd(y[2], vmul(vcvtq_f32_s32(vmovl_s16(vget_low_s16(b))), r.scale));
+  y[3] = vadd(y[3], vmul(vcvtq_f32_s32(vmovl_high_s16(b)), r.scale));
 }
 
 // Stores the first n of 16 bytes.
