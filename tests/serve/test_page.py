@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import threading
 
 import pytest
+from tests import chromium
 from tests.serve.models import rows, rows_model
 from tests.serve.running import running, tensor
 
+from intaglio.serve.page import PAGE
 from intaglio.serve.publish import publish
 from intaglio.serve.settings import ModelSettings
 
@@ -77,3 +80,26 @@ def test_the_page_shows_models_traffic_and_latency(tmp_path):
         picture = tmp_path / "page.png"
         rendered(f"http://{server.http}/", tmp_path, f"--screenshot={picture}")
         assert picture.read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize("width", [1200, 800, 600])
+def test_all_columns_fit_the_window(width, tmp_path):
+    """A long name and a reason wrap; no column lies behind the edge, the latency least of all."""
+    busy = {"recent": list(range(60)), "rate": 1234.5, "inferences": 1_234_567, "failed": 1234}
+    busy |= {"waiting": 256, "batch": 12.34, "p50": 123.456, "p99": 1234.567}
+    row = {"name": "a-model-with-quite-a-long-name.v2", "version": "12", "reason": ""}
+    broken = row | {"state": "UNAVAILABLE", "reason": "/models/digits/3/model.itg: " + "why " * 40}
+    figures = {"ready": True, "models": [row | busy | {"state": "READY"}, broken]}
+    asked = 'await (await fetch("live.json")).json()'
+    page = PAGE.decode()
+    assert asked in page
+    script = """
+      await pause(200);
+      const box = document.querySelector("div"), cells = [...document.querySelectorAll("td")];
+      return {over: box.scrollWidth - box.clientWidth, wrong: window.wrong,
+              p99: cells.find(c => c.textContent === "1234.567")?.getBoundingClientRect().right};
+    """
+    found = chromium.run_in(page.replace(asked, json.dumps(figures)), script, width)
+    assert found["over"] <= 0, found
+    assert 0 < found["p99"] <= width, found
+    assert not found["wrong"]

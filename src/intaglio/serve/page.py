@@ -40,12 +40,15 @@ def _ms(seconds: float | None) -> float | None:
 
 PAGE = b"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>intaglio serve</title>
 <meta name="viewport" content="width=device-width"><style>
-body{font:15px system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;color:#222}
+body{font:15px system-ui,sans-serif;margin:2em auto;max-width:84em;padding:0 1em;color:#222}
 h1{font-size:1.3em}#state{font-weight:normal;color:#080}
 div{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{text-align:right;padding:.4em .6em;border-bottom:1px solid #ddd;white-space:nowrap}
-th:nth-child(-n+4),td:nth-child(-n+4){text-align:left}svg{vertical-align:middle}
+th:nth-child(-n+4),td:nth-child(-n+4){text-align:left}
+td:first-child{white-space:normal;overflow-wrap:anywhere;min-width:6em}svg{vertical-align:middle}
 #state.bad,.bad{color:#b00}td.reason{white-space:normal;overflow-wrap:anywhere;padding-left:2em}
+@media(max-width:60em){body{font-size:13px}th,td{padding:.3em}#rows svg{width:60px}}
+@media(max-width:44em){:is(th,td):is(:nth-child(4),:nth-child(6),:nth-child(9)){display:none}}
 @media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}th,td{border-color:#333}
 #state{color:#6c6}#state.bad,.bad{color:#f77}a{color:#9bf}}
 </style></head><body><h1>intaglio serve <span id="state"></span></h1><div><table><thead><tr>
