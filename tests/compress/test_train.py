@@ -14,7 +14,9 @@ import pytest
 from tests.compress.small_nets import build, labelled, samples, with_softmax
 
 import intaglio
+from intaglio.catalogue.builder import Builder
 from intaglio.errors import BadInput, IntaglioError, RunError, Unsupported
+from intaglio.ir import Graph
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install .[train]")
 
@@ -193,6 +195,36 @@ def test_group_lasso_shrinks_whole_groups():
     quantized = quantized_twin(build("plain"), samples(4), fast=True)
     with pytest.raises(BadInput, match="no channels can be pruned"):
         losses[1].penalty(quantized)
+
+
+@pytest.mark.parametrize(("pattern", "share"), [("2:4 in", 0.67), ("16:4", 0.37)])
+def test_all_sparse_layers_are_sparse_on_the_chip(pattern: str, share: float):
+    b = Builder("random")
+    x = b.input(12)
+    source = b.graph(x, b.classifier(b.conv(b.conv(x, 32, 3), 64, 3), 32), "sparse")
+
+    def made(recipe: Recipe) -> tuple[Graph, intaglio.Package]:
+        recipe.quantize(samples(8), fast=True)
+        recipe.train(data(64), Training(epochs=1, batch=16))
+        graph = recipe.finish()
+        return graph, intaglio.compile(graph, target="rk3576")
+
+    recipe = Recipe(source, target="rk3576")
+    sparse = recipe.sparsify(pattern)
+    assert list(sparse.dense) == ["conv1"]  # its three inputs fill no unit
+    graph, small = made(recipe)
+    _, dense = made(Recipe(source, target="rk3576"))
+    moved = [{r.layer: r.bytes for r in p.performance().layers if r.op == "conv"}
+             for p in (small, dense)]  # fmt: skip
+    assert len(moved[0]) == len(sparse.layers) + 1
+    for layer in list(moved[0])[1:]:
+        assert moved[0][layer] < share * moved[1][layer] + 8 * 64  # scales and biases stay
+    assert small.memory().modules[0].weights < dense.memory().modules[0].weights
+    (feeds,) = samples(1, 5)
+    with intaglio.open(small) as session:  # the simulator reads them
+        (found,) = session.run(feeds).values()
+    (want,) = intaglio.interpret(graph, feeds).values()
+    assert np.array_equal(found, want)
 
 
 def test_labels_that_are_no_classes_are_one_line():

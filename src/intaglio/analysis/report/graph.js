@@ -70,7 +70,8 @@ function start() {  // the first layers at a size that can be read
 }
 function centre(i) {
   if (at.k < .45) at.k = .8;
-  at.x = svg.clientWidth / 2 - nodes[i].x * at.k; at.y = svg.clientHeight / 2 - nodes[i].y * at.k; place();
+  const high = matchMedia('(max-width: 46em)').matches ? .22 : .5;  // on phones the node's data lie below
+  at.x = svg.clientWidth / 2 - nodes[i].x * at.k; at.y = svg.clientHeight * high - nodes[i].y * at.k; place();
 }
 svg.addEventListener('wheel', e => {
   if (!e.ctrlKey && document.activeElement !== svg) return;  // the page scrolls
