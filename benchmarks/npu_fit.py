@@ -19,7 +19,7 @@ import pickle
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -71,6 +71,7 @@ UNCOUNTED_ROWS = {  # contradict other rows: printed, but neither fitted nor cou
     ("bm1684", "retinaface_640", "i8"): "int8 takes longer than f32",
     ("bm1684", "yolox_s", "i8"): "it takes less time than its float parts in f32",
 }
+LEFT_OUT = ("family", "chip", "net", "dtype", "batch", "cores", "published", "fitted", "left_out")
 TYPES = {"int8": "i8", "uint8": "i8", "fp16": "f16", "fp32": "f32"}
 
 
@@ -384,6 +385,7 @@ def main() -> int:
     parser.add_argument("--without", default="", help="networks to leave out, separated by commas")
     parser.add_argument("--cache", type=Path, help="folder for compiled programs")
     parser.add_argument("--fit", action="store_true", help="fit the constants")
+    parser.add_argument("--left-out", type=Path, help="table to write of left-out rows (--fit)")
     args = parser.parse_args()
     tables = {
         t.name: [
@@ -397,9 +399,23 @@ def main() -> int:
     found = []
     for name in dict.fromkeys(r.chip for r in rows):
         found += report(Fit(name, [r for r in rows if r.chip == name], args.cache), args.fit)
+        if args.left_out:
+            save(args.left_out, found)
     print()
     summary(found, tables)
     return 0
+
+
+def save(path: Path, found: Sequence[tuple[Row, float, float | None]]) -> None:
+    """Write the rows with both predictions; benchmarks.npu_bands reads them."""
+    with path.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(LEFT_OUT)
+        for row, p, left in found:
+            if left is not None:
+                c = chip.load(row.chip)
+                figures = (f"{x:.4g}" for x in (row.milliseconds, p, left))
+                table.writerow((c.family, *astuple(row)[:-1], *figures))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from intaglio import ops as neutral
 from intaglio.ir import Graph, Type, Value
 from intaglio.npu import ops
 from intaglio.ops.shape import channels_last
@@ -48,7 +49,7 @@ class Net:
         return op(
             x,
             w,
-            np.arange(1, channels + 1, dtype=np.float32),  # one scale per channel
+            1e-4 * np.arange(1, channels + 1, dtype=np.float32),  # one scale per channel
             np.zeros(channels, np.int32),
             add,
             table,
@@ -99,9 +100,12 @@ class Net:
         """A layout conversion of an output, which the layers of the units leave over."""
         return channels_last(x)
 
-    def copied(self, x: Value) -> Value:
-        """A copy between layers: each element is read and written, as by a lookup table."""
-        return ops.lut(x, np.zeros(256, np.int8), base=-128)
+    def every(self, x: Value, step: int) -> Value:
+        """Every step-th channel, as of a pooling over channels."""
+        n, channels, height, width = x.shape
+        span = {"start": (0, 0, 0, 0), "stop": (n, channels, height, width)}
+        made: Value = neutral.slice_(x, **span, step=(1, step, 1, 1))
+        return made
 
     def softmax(self, x: Value) -> Value:
         """An approximation: exponentials by a lookup table, then a product."""

@@ -70,15 +70,11 @@ def lprnet(batch: int = 1) -> Graph:
         """Normalisation by the mean of the squares."""
         return n.join(f, n.mean(n.join(f, f, "mul")), "mul")
 
-    def every(y: Value, step: int) -> Value:
-        """Every step-th channel: a copy, because none of them is a whole block."""
-        return n.copied(ops.slice_(y, first=0, count=y.shape[1] // step))
-
     a = n.conv(x, 64, 3, pad=(0, 0))
     b = block(n.pool(a, 3, 1), 128)
-    c = block(every(n.pool(b, 3, (1, 2)), 2), 256)
+    c = block(n.every(n.pool(b, 3, (1, 2)), 2), 256)
     d = block(c, 256)
-    e = n.conv(every(n.pool(d, 3, (1, 2)), 4), 256, (1, 4), pad=(0, 0))
+    e = n.conv(n.every(n.pool(d, 3, (1, 2)), 4), 256, (1, 4), pad=(0, 0))
     f = n.conv(e, 68, (13, 1), pad=(0, 0))
     pools = [
         n.pool(y, k, s, kind="avg") for y, k, s in ((a, 5, 5), (b, 5, 5), (d, (4, 10), (4, 2)))

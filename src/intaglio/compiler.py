@@ -291,6 +291,7 @@ def _metadata(
 
         of_chip = options.npu_code == "chip"
         meta["npu"] = [p.about if of_chip else describe(p) for p in found["programs"]]
+        meta["outline"] = found["outline"]
     return meta
 
 
@@ -302,9 +303,13 @@ def _packed_size(graph: Graph) -> int:
 
 def _offload(target: targets.Target, options: CompileOptions) -> list[passes.Pass]:
     """The passes that turn nodes into NPU programs, or files of the chip."""
+    from intaglio.npu.outline import outline  # a CPU does not need it
+
     chip = target.chip
     assert chip is not None
     work: Callable[[Graph], Any]
+    outlined = passes.Pass("outline", lambda graph, _: outline(graph, chip), finds="outline")
+    program = passes.Pass("program", lambda graph, _: work(graph), finds="programs")
     if options.npu_code == "chip":
         from intaglio.npu.chips import packaged
 
@@ -312,9 +317,8 @@ def _offload(target: targets.Target, options: CompileOptions) -> list[passes.Pas
         if options.precision and packaged.computes_floats(chip, options.precision):
             kind = options.precision
             floats = partial(packaged.lower_floats, target=target, precision=kind)
-            program = passes.Pass("program", lambda graph, _: work(graph), finds="programs")
             lower = passes.Pass("lower floats", lambda graph, _: floats(graph), finds="partition")
-            return [lower, program]
+            return [lower, outlined, program]
     else:
         if options.precision == "bf16" and chip.file == "bmodel":
             raise BadInput(
@@ -322,12 +326,11 @@ def _offload(target: targets.Target, options: CompileOptions) -> list[passes.Pas
                 f"file of the chip with `intaglio compile -o m.bmodel`, or give "
                 f"{option('precision', 'f16')}"
             )
-        from intaglio.npu.compile import compile_programs  # a CPU does not need it
+        from intaglio.npu.compile import compile_programs
 
         grouped = not options.by_layer
         work = partial(compile_programs, chip=chip, grouped=grouped, cores=options.cores)
-    program = passes.Pass("program", lambda graph, _: work(graph), finds="programs")
-    return [*passes.offload(target), program]
+    return [*passes.offload(target), outlined, program]
 
 
 def _npu_code(target: targets.Target, options: CompileOptions) -> str:

@@ -11,10 +11,12 @@ import pytest
 
 import intaglio
 from intaglio import ops
+from intaglio.analysis import vendor_style
 from intaglio.analysis.memory import memory
 from intaglio.analysis.performance import performance
 from intaglio.analysis.performance_page import page, picture
 from intaglio.analysis.performance_text import text
+from intaglio.analysis.whatif import Model, WhatIf
 from intaglio.cli import main
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value
@@ -155,9 +157,48 @@ def test_commands(package, graph: Graph, tmp_path: Path, capsys):
     assert json.loads(capsys.readouterr().out)["target"] == "rk3588"
 
 
+def test_a_package_is_predicted_as_the_vendor_would_run_it(package, graph: Graph, tmp_path: Path):
+    model = Model(graph, as_vendor=True)
+    for what in (WhatIf(), WhatIf(dtype="fp16", cores=2), WhatIf(clock=500, ddr=4)):
+        usual = model.performance("rk3588", what)
+        found = vendor_style.of_package(package, what)
+        assert found.milliseconds == usual.milliseconds
+        assert [r.microseconds for r in found.layers] == [r.microseconds for r in usual.layers]
+    assert found.milliseconds > package.performance(clock=500, ddr=4).npu_milliseconds
+
+
+def test_a_package_in_f16_is_predicted_as_the_vendor_would_run_it():
+    x = Value(Type("f32", (1, 16, 32, 32)), "x")
+    w = np.random.default_rng(0).normal(0, 0.2, (32, 16, 3, 3)).astype(np.float32)
+    y = ops.conv(x, w, None, stride=(1, 1), pad=(1,) * 4, dilation=(1, 1), groups=1)
+    floats = intaglio.compile(Graph([x], [y], ["y"]), target="rk3588", precision="f16")
+    found = vendor_style.of_package(floats, WhatIf())
+    assert {r.dtype for r in found.layers if r.unit == "NPU"} == {"f16"}
+    products = 32 * 16 * 9 * 32 * 32
+    assert found.milliseconds > products / 512 / 1e6  # the rate of f16, at 1 GHz
+    with pytest.raises(BadInput, match="computes in f16; another type"):
+        vendor_style.of_package(floats, WhatIf(dtype="int8"))
+
+
+def test_the_largest_costs_are_explained(package, tmp_path: Path, capsys):
+    itg = tmp_path / "net.itg"
+    package.save(itg)
+    main(["perf", str(itg), "--as-vendor", "--explain"])
+    said = capsys.readouterr().out
+    assert said.count("to change it: ") == 3
+    assert "ops beside the units, 2 layers" in said or "end the model before" in said
+    main(["perf", str(itg), "--explain", "--json"])
+    costs = json.loads(capsys.readouterr().out)["explain"]
+    assert [c["microseconds"] for c in costs] == sorted(
+        (c["microseconds"] for c in costs), reverse=True
+    )
+    assert 0 < sum(c["share"] for c in costs) <= 1
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
+        (["perf", "{itg}", "--explain", "--sweep", "clock=1,2"], "leave it out here"),
         (["perf", "none.itg"], "none.itg: no such file"),
         (["perf", "{cut}"], "it is truncated"),
         (["perf", "{cpu}"], "this package is for the CPU"),
@@ -175,7 +216,9 @@ def test_commands(package, graph: Graph, tmp_path: Path, capsys):
         (["memory", "{itg}", "--target", "rk3588"], "leave out --target"),
         (["memory", "{itg}", "--batch", "2"], "compiled already"),
         (["perf", "{itg}", "--sram", "1000"], "compiled already"),
-        (["perf", "{itg}", "--as-vendor"], "compiled already"),
+        (["perf", "{itg}", "--as-vendor", "--batch", "2"], "needs the model file"),
+        (["perf", "{cpu}", "--as-vendor"], "it is for the CPU"),
+        (["perf", "{itg}", "--as-vendor", "--dtype", "int4"], "does not multiply i4"),
         (["perf", "{onnx}"], "no chip is given"),
         (["perf", "{onnx}", "--target", "rk3588", "--sweep", "colour=1"], "not colour=1"),
         (["perf", "{onnx}", "--chips", "rk3588", "--html", "x.html"], "for one prediction"),

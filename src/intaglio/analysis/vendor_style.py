@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from intaglio import passes
 from intaglio.analysis.performance import LayerRow, Part, Performance, npu_rows
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, option
 from intaglio.ir import Graph
+from intaglio.npu import outline
 from intaglio.npu.lowering.target import npu_target
 from intaglio.npu.predict import vendor
-from intaglio.npu.predict.element_types import as_bytes, size_of
+from intaglio.npu.predict.element_types import as_bytes, dtype_of, size_of
 from intaglio.npu.predict.timeline import Timeline
+from intaglio.package import Package
+from intaglio.targets import chip as chips
 from intaglio.targets.chip import Chip
+
+if TYPE_CHECKING:
+    from intaglio.analysis.whatif import WhatIf
 
 SOURCE = "a program in the style of the vendor's compiler and the figures of the chip"
 WORDS = {"start": "start of the program", "picture": "conversion of the picture"}
@@ -21,12 +28,41 @@ WORDS = {"start": "start of the program", "picture": "conversion of the picture"
 
 def part(graph: Graph, chip: Chip, dtype: str = "i8", cores: int = 1) -> vendor.Part:
     """A quantised graph, compiled in the vendor's style, with products of type `dtype`."""
-    if not 1 <= cores <= chip.cores:
-        raise BadInput(f"{chip.name}: {cores} cores are requested; it has {chip.cores}")
     target = npu_target(vendor.as_used(as_bytes(chip, dtype)))
     graph = graph.copy()
     passes.run(graph, [*passes.neutral(target.cost), *passes.offload(target)])
     return vendor.part(graph, chip, dtype, cores)
+
+
+def of_package(package: Package, what: WhatIf) -> Performance:
+    """Predict the speed of the network of a package, compiled again in the vendor's style."""
+    what.check()
+    fixed = {"core_mask": what.core_mask, "batch": what.batch, "sparse": what.sparse}
+    for name, value in fixed.items():
+        if value is not None:
+            raise BadInput(
+                f"{option(name, value)} with {option('as_vendor', True)} needs the model file, "
+                "not a package"
+            )
+    if "outline" not in package.meta:
+        raise BadInput(
+            "this package has no outline of its network: it is for the CPU, stripped, or made by "
+            "an earlier version; compile the model again, or predict from the model file"
+        )
+    chip = chips.load(package.meta["target"])
+    if what.sram is not None:
+        chip = replace(chip, sram=what.sram)
+    dtype = None if what.dtype is None else dtype_of(what.dtype)
+    one = outline.part(package.meta["outline"], chip, dtype, what.cores)
+    found = performance([one], with_figures(chip, what))
+    found.name = package.plans[-1].name
+    return found
+
+
+def with_figures(chip: Chip, what: WhatIf) -> Chip:
+    """The chip with the clock and the bandwidth that are assumed."""
+    changes = {k: v for k, v in (("clock", what.clock), ("ddr", what.ddr)) if v is not None}
+    return replace(chip, **changes)  # type: ignore[arg-type]
 
 
 def performance(parts: Sequence[vendor.Part], chip: Chip) -> Performance:

@@ -158,8 +158,7 @@ class Model:
                 f"program is compiled for a number of cores: give {option('cores')}"
             )
         one, chip = self._vendor_part(target, what)
-        changes = {k: v for k, v in (("clock", what.clock), ("ddr", what.ddr)) if v is not None}
-        found = vendor_style.performance([one], replace(chip, **changes))  # type: ignore[arg-type]
+        found = vendor_style.performance([one], vendor_style.with_figures(chip, what))
         found.batch = what.batch or 1
         return found
 

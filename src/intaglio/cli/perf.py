@@ -38,7 +38,7 @@ COMPARED = ("milliseconds", "fps", "bytes")  # figures in JSON of the chip witho
 GROUPS = {  # of --help
     "Chips": "--target --chips --cores --core-mask --by-layer --as-vendor",
     "Assumptions": "--clock --ddr --sram --batch --dtype --sparse --sweep --payoff",
-    "Output": "--json --html --svg --trace",
+    "Output": "--explain --json --html --svg --trace",
     **key_options.GROUP,
 }
 
@@ -61,7 +61,7 @@ GROUPS = {  # of --help
 @click.option(
     "--as-vendor",
     is_flag=True,
-    help="Schedule as the vendor's compiler does, to compare with published speeds.",
+    help="Predict the program of the vendor's compiler, to compare with published speeds.",
 )
 @click.option(
     "--sweep",
@@ -70,6 +70,11 @@ GROUPS = {  # of --help
 )
 @click.option(
     "--payoff", is_flag=True, help="Print the speed-up by more cores, batches and sparse weights."
+)
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Name the three largest costs and what would change them, instead of all layers.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.option("--html", type=click.Path(dir_okay=False), help="Write the report as an HTML page.")
@@ -99,6 +104,7 @@ def command(
     as_vendor: bool,
     sweep: str | None,
     payoff: bool,
+    explain: bool,
     as_json: bool,
     html: str | None,
     svg: str | None,
@@ -113,6 +119,7 @@ def command(
 
     \b
     intaglio perf model.itg                             time of each layer
+    intaglio perf model.itg --as-vendor --explain       the three largest costs
     intaglio perf model.onnx --target rk3588            compiles it first
     intaglio perf m.bmodel                              a vendor's file
     intaglio perf model.onnx --chips rk3588,k230        compares chips
@@ -132,6 +139,8 @@ def command(
         raise BadInput("--chips, --sweep and --payoff exclude each other; give one of them")
     if (chips or sweep or payoff) and (html or trace or (svg and not sweep)):
         raise BadInput("--html, --svg and --trace are for one prediction; leave them out here")
+    if explain and (chips or sweep or payoff):
+        raise BadInput("--explain is for one prediction; leave it out here")
     if chips and target:
         raise BadInput("--chips names the chips; leave out --target")
     if payoff and what != WhatIf():
@@ -145,18 +154,20 @@ def command(
     elif chips:
         _compare(_chips(source, chips, what), as_json)
     else:
-        _one(source, target, what, as_json, html, svg, trace)
+        _one(source, target, what, explain, as_json, html, svg, trace)
 
 
 def _one(
     source: _Source,
     target: str | None,
     what: Any,
+    explain: bool,
     as_json: bool,
     html: str | None,
     svg: str | None,
     trace: str | None,
 ) -> None:
+    from intaglio.analysis import explain as explaining
     from intaglio.analysis import performance_page, performance_text
     from intaglio.analysis.whatif import WhatIf
     from intaglio.files import write_atomically
@@ -165,6 +176,11 @@ def _one(
     with progress_line.shown():
         found = source.predict(target, what)
         usual = source.predict(target, WhatIf()) if what != WhatIf() else None
+        costs = (
+            explaining.explain(found, lambda other: source.predict(target, other), what)
+            if explain
+            else []
+        )
     words = "" if usual is None else _difference(usual, found, what)
     if html:
         write_atomically(html, performance_page.page(found, words).encode())
@@ -176,9 +192,14 @@ def _one(
         plain = found.to_dict()
         if usual is not None:
             plain |= {"what_if": str(what), "usual": {k: getattr(usual, k) for k in COMPARED}}
+        if explain:
+            plain["explain"] = explaining.to_list(costs)
         click.echo(json.dumps(plain, indent=1))
         return
-    click.echo(performance_text.text(found))
+    if explain:
+        fitted.echo("\n".join([*performance_text.summary(found), "", explaining.text(costs), ""]))
+    else:
+        click.echo(performance_text.text(found))
     fitted.echo(f"times come from {found.source}")
     fitted.echo(f"{runs_on.PREDICTED}; no part of this ran on {found.chip}")
     if words:
@@ -202,6 +223,7 @@ class _Source:
             self.model.own_program = True
 
     def predict(self, target: str | None, what: Any) -> Any:
+        from intaglio.analysis import vendor_style
         from intaglio.analysis.performance import performance
 
         if self.vendor is not None:
@@ -210,12 +232,16 @@ class _Source:
             found = self.model.performance(self.chip(target), what)
             found.name = Path(self.path).stem
             return found
-        if what.recompiles or self.by_layer or self.as_vendor or target:
+        if self.by_layer or target or (what.recompiles and not self.as_vendor):
             raise BadInput(
                 "a package is compiled already; --target, --sram, --cores, --batch, --dtype, "
-                "--sparse, --by-layer and --as-vendor need the model file"
+                "--sparse and --by-layer need the model file"
             )
-        found = performance(self.package, clock=what.clock, ddr=what.ddr, core_mask=what.core_mask)
+        if self.as_vendor:
+            found = vendor_style.of_package(self.package, what)
+        else:
+            figures = {"clock": what.clock, "ddr": what.ddr, "core_mask": what.core_mask}
+            found = performance(self.package, **figures)
         found.name = Path(self.path).stem
         return found
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.npu.compile import build
 from intaglio.npu.metadata import layers_of
@@ -26,6 +27,7 @@ from intaglio.targets.host import family, nanoseconds
 GROUPS_LAYERS = {"rknpu": False, "kpu": True, "sophgo": True}
 # Ops that cost nothing between a network and its inputs, outputs and other parts.
 FREE = ("reshape", "bitcast", "quantize_linear", "dequantize_linear")
+MOVES = ("transpose", "slice", "concat")  # of heads, between products of activations
 PICTURE_CHANNELS = 12  # an input with at most so many is a picture
 
 
@@ -172,18 +174,33 @@ def as_used(chip: Chip) -> Chip:
     return chip if GROUPS_LAYERS[chip.family] else replace(chip, shared=0)
 
 
-def part(graph: Graph, chip: Chip, dtype: str = "i8", cores: int = 1, native: bool = False) -> Part:
-    """A graph whose NPU layers are gathered in `npu.program` nodes, compiled for a chip.
-
-    With `native` its programs compute in `dtype`; else each byte stands for an element of it.
-    """
+def part(graph: Graph, chip: Chip, dtype: str = "i8", cores: int = 1) -> Part:
+    """A graph whose NPU layers are gathered in `npu.program` nodes, compiled for a chip."""
     bodies = [n.attrs["body"] for n in graph.nodes() if n.op == "npu.program"]
+    return part_of(bodies, others_of(graph, chip), pixels_of(graph), chip, dtype, cores)
+
+
+def part_of(
+    bodies: Sequence[Graph],
+    others: Sequence[Others],
+    pixels: int,
+    chip: Chip,
+    dtype: str = "i8",
+    cores: int = 1,
+    native: bool = False,
+) -> Part:
+    """Programs of these bodies for a chip, and what is beside them.
+
+    With `native` they compute in `dtype`; else each byte stands for an element of it.
+    """
+    if not 1 <= cores <= chip.cores:
+        raise BadInput(f"{chip.name}: {cores} cores are requested; it has {chip.cores}")
     used = as_used(chip if native else as_bytes(chip, dtype))
     return Part(
         dtype,
         tuple(_compiled(b, used, cores) for b in bodies),
-        tuple(others_of(graph, chip)),
-        pixels_of(graph),
+        tuple(others),
+        pixels,
         native,
         tuple(_compiled(b, used, 1) for b in bodies) if cores > 1 else (),
     )
@@ -215,20 +232,48 @@ def serial(code: Array) -> Array:
 
 # ---- what the programs leave over ----------------------------------------------------------------
 def others_of(graph: Graph, chip: Chip) -> list[Others]:
-    """The ops of a graph beside its programs, in runs between them, with the elements they move."""
+    """The ops of a graph beside its programs, in runs between them, with the elements they move.
+
+    If one engine computes everything, it takes the heads of an attention as a batch: tpu-mlir's
+    MatMul has the attribute hdim_is_batch for it. No op moves them.
+    """
     runs: dict[int, list[Node]] = {}
-    run_of: dict[Node, int] = {}
     programs = 0
+    heads = _moves_of_heads(graph) if constants(chip)["apart"] else set()
     for node in graph.nodes():
         if node.op == "npu.program":
             programs += 1
-        elif node.op not in FREE:
+        elif node.op not in FREE and node not in heads:
             runs.setdefault(programs, []).append(node)
-            run_of[node] = programs
+    run_of = {n: k for k, nodes in runs.items() for n in nodes}
     moved = dict.fromkeys(runs, 0)
     for v, run in _crossing(graph, run_of).items():
         moved[run] += v.type.size
     return [Others(k, moved[k], tuple(_op(n, chip) for n in nodes)) for k, nodes in runs.items()]
+
+
+def _moves_of_heads(graph: Graph) -> set[Node]:
+    """Moves between programs, some of which have products of activations, and nothing else."""
+    found: set[Node] = set()
+    for node in graph.nodes():
+        if node.op not in MOVES or node in found:
+            continue
+        part, ends = {node}, [node]
+        around: list[Node] = []
+        while ends:
+            n = ends.pop()
+            near = [v.producer for v in n.inputs if v is not None and v.producer is not None]
+            near += [user for v in n.outputs for user in v.uses]
+            for x in near:
+                if x.op in (*MOVES, *FREE):
+                    ends += [x] if x not in part else []
+                    part.add(x)
+                else:
+                    around.append(x)
+        inner = all(x.op == "npu.program" for x in around)
+        if inner and any(b.op == "npu.matmul" for x in around for b in x.attrs["body"].nodes()):
+            found |= part
+    return found
 
 
 def _crossing(graph: Graph, run_of: dict[Node, int]) -> dict[Value, int]:
