@@ -121,6 +121,8 @@ def constants(layer: Layer, chip: Chip) -> Constants | None:
     a = atoms(layer, chip)
     outs, ins, kh, kw = w.shape
     form = sparse_form(w.data, a, chip) if layer.op == "conv" and w.data is not None else 0
+    if layer.op == "conv" and not form:
+        a = _fitting(a, layer, chip)
     size = kh * kw * a.outputs * ins * dtypes.TABLE[w.dtype].numpy.itemsize
     if form:
         size = kh * kw * -(-ins // a.inputs) * FORMS[form].bytes(a.outputs, a.inputs)
@@ -128,6 +130,20 @@ def constants(layer: Layer, chip: Chip) -> Constants | None:
     assert scale is not None
     one = scale.data is not None and bool((scale.data == scale.data[0]).all())
     return Constants(a, -(-outs // a.outputs), size, raw, entries, form, one)
+
+
+def _fitting(a: Atoms, layer: Layer, chip: Chip) -> Atoms:
+    """Atoms of fewer outputs where a block of weights leaves no memory for a row of the result."""
+    assert layer.node is not None
+    w, x, y = layer.node.inputs[1], layer.reads[0].map, layer.dst.map
+    assert w is not None
+    reach = (layer.kernel[0] - 1) * layer.dilation[0] + 1
+    maps = x.sram_bytes(min(x.height, reach)) + y.sram_bytes(1)
+    each = w.type.bytes // w.shape[0]  # of one output channel
+    outputs = a.outputs
+    while outputs * each + maps > chip.sram and outputs % (2 * y.c2) == 0:
+        outputs //= 2
+    return Atoms(a.inputs, outputs)
 
 
 def sparse_form(w: Array, a: Atoms, chip: Chip) -> int:

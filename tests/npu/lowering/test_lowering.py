@@ -244,6 +244,20 @@ def test_pools_of_one_axis():
     assert lowered(ops.qlinear_avg_pool(*n.of(x), *n.result(), **window))[0] == around
 
 
+def test_heads_of_a_map_are_slices_of_its_channels():
+    for wide, made in (
+        (64, ["npu.conv", "npu.slice", "npu.slice", "npu.concat"]),
+        (8, ["npu.conv"] * 2),
+    ):
+        n, x = net(1, 8, 4, 5)
+        heads = ops.reshape(conv(n, x, wide), shape=(1, 2, wide // 2, 20))
+        value = ops.part(heads, wide // 4, wide // 2, axis=2)
+        assert lowered(ops.reshape(value, shape=(1, wide // 2, 4, 5)))[0] == made
+    n, x = net(1, 8, 4, 5)
+    pixels = ops.part(ops.reshape(conv(n, x), shape=(1, 8, 20)), 0, 7, axis=2)
+    assert "npu.slice" not in lowered(pixels)[0]
+
+
 def test_transposed_convolutions_and_crops_are_copies():
     _, x = net(1, 12, 4, 4)
     for mode, ops_of in (("DCR", []), ("CRD", ["npu.conv"])):

@@ -165,3 +165,14 @@ def test_volumes_in_f16():
     with intaglio.open(intaglio.compile(graph, target=target)) as session:
         np.testing.assert_array_equal(session.run(feed)["y"], got)
     assert report.found["partition"].npu_share == 1.0
+
+
+def test_weights_of_many_channels_fit_in_smaller_blocks():
+    """32 outputs of 1536 inputs and nine taps do not fit into a core of rk3588; 16 do."""
+    x = Value(Type("i8", (1, 512, 3, 4, 4)), "x")
+    n = Net(np.random.default_rng(1), [x])
+    deep = conv(n, x, 32)
+    assert partitioned(deep, RK3588) == ({"reshape", "transpose"}, 1)
+    wide = Value(Type("i8", (1, 2048, 3, 4, 4)), "x")
+    words = RK3588.why_not(conv(Net(n.rng, [wide]), wide, 32).producer)
+    assert "the weights of 16 channels need" in words

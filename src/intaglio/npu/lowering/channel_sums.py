@@ -21,7 +21,12 @@ def channel_sum_as_conv(node: Node, x: Value) -> Any:
     if tuple(a % 4 for a in node.attrs["axes"]) != (1,):
         return None
     ones = constant(np.ones((1, x.shape[1], 1, 1), np.float32))
-    window: dict[str, Any] = {"stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
+    window: dict[str, Any] = {
+        "stride": (1, 1),
+        "pad": (0, 0, 0, 0),
+        "dilation": (1, 1),
+        "groups": 1,
+    }
     y = ops.conv(x, ones, None, **window)
     return ops.reshape(y, shape=node.outputs[0].shape)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from intaglio import dtypes
 from intaglio.ir import Array, Node, Value, constant
-from intaglio.npu.lowering.builder import Builder, Refused, data
+from intaglio.npu.lowering.builder import Builder, Refused, data, is_npu
 from intaglio.npu.ops import concat, conv, depth_to_space, depthwise, resize, slice_
 from intaglio.ops import space_to_depth
 from intaglio.ops.quantized import BITS8
@@ -17,6 +17,7 @@ from intaglio.ops.resize import resize_tables
 from intaglio.rewrite import P, Rule, rule
 
 x, i = P["x i!"]
+SHORTEST_RUN = 8  # channels in a row that are sliced; fewer are selected by a convolution
 
 
 def _require_features(make: Builder, v: Value, rank: int | None = None) -> None:
@@ -43,6 +44,10 @@ def slice_map(make: Builder, x: Value, node: Node) -> Value:
     each = zip(x.shape, a["start"], a["stop"], a["step"], strict=True)
     ranges = [range(*slice(*cut).indices(extent)) for extent, *cut in each]
     sliced = [k for k, c in enumerate(ranges) if c != range(x.shape[k])]
+    if (order := _channels_of_axes(x, ranges)) is not None and x.producer is not None:
+        image = x.producer.inputs[0]
+        assert image is not None
+        return make.reshaped(_runs_of_channels(make, image, order), out.shape)
     if x.type.rank == 4 and sliced and min(sliced) > 1 and {r.step for r in ranges} == {1}:
         with suppress(Refused):
             return _crop(make, x, *ranges[2:])
@@ -55,6 +60,46 @@ def slice_map(make: Builder, x: Value, node: Node) -> Value:
         return _select(make, x, np.array(channels), out)
     part = make(slice_, make.as_feature_map(x), first=channels.start, count=len(channels))
     return make.reshaped(part, out.shape)
+
+
+def _channels_of_axes(x: Value, ranges: list[range]) -> Array | None:
+    """The channels of a feature map that a slice takes from axes into which they were split.
+
+    Attention splits the channels of a map into heads, and each head into query, key and value.
+    None: the slice takes something else, or no unit makes the map.
+    """
+    split = x.producer
+    image = split.inputs[0] if split is not None and split.op == "reshape" else None
+    if image is None or image.type.rank != 4 or image.producer is None or image.type.dynamic:
+        return None
+    if not (is_npu(image.producer) or image.producer.op.startswith("qlinear_")):
+        return None
+    extents = np.cumprod(x.shape[1:])
+    found = np.flatnonzero(extents == image.shape[1])
+    last = int(found[0]) + 2 if len(found) else 0  # the first axis of pixels
+    whole = all(r == range(d) for r, d in zip(ranges[last:], x.shape[last:], strict=True))
+    if (
+        not len(found)
+        or image.shape[0] != x.shape[0]
+        or ranges[0] != range(x.shape[0])
+        or not whole
+    ):
+        return None
+    numbers = np.arange(image.shape[1]).reshape(x.shape[1:last])
+    return numbers[np.ix_(*ranges[1:last])].reshape(-1)
+
+
+def _runs_of_channels(make: Builder, x: Value, order: Array) -> Value:
+    """Channels `order` of a feature map: slices of it, if they are some long runs."""
+    starts = np.flatnonzero(np.diff(order, prepend=order[0] - 2) != 1)
+    if len(starts) * SHORTEST_RUN > len(order):
+        return select_channels(make, x, order)
+    sizes = np.diff(starts, append=len(order))
+    parts = [
+        make(slice_, x, first=int(order[at]), count=int(size))
+        for at, size in zip(starts, sizes, strict=True)
+    ]
+    return parts[0] if len(parts) == 1 else make(concat, *parts)
 
 
 def _crop(make: Builder, x: Value, rows: range, columns: range) -> Value:

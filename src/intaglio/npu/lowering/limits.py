@@ -95,11 +95,22 @@ def _row_memory(chip: Chip, node: Node) -> str | None:
     kernel = a["kernel"] if "kernel" in a else node.inputs[1].shape[2:]  # type: ignore[union-attr]
     rows = min(x.shape[2], (kernel[0] - 1) * a["dilation"][0] + 1)
     need = _bytes_of_rows(chip, x, rows) + _bytes_of_rows(chip, y, 1)
+    if need > chip.sram:
+        return (
+            f"one row of its result needs {need} bytes of on-chip memory; "
+            f"a core of {chip.name} has {chip.sram}"
+        )
+    if node.op != "npu.conv":
+        return None
+    w = node.inputs[1]
+    assert w is not None
+    outputs = min(w.shape[0], chip.c2.get(y.dtype) or chip.c2["i8"])
+    need += w.type.bytes // w.shape[0] * outputs
     if need <= chip.sram:
         return None
     return (
-        f"one row of its result needs {need} bytes of on-chip memory; "
-        f"a core of {chip.name} has {chip.sram}"
+        f"one row of its result and the weights of {outputs} channels need {need} bytes of "
+        f"on-chip memory; a core of {chip.name} has {chip.sram}"
     )
 
 
