@@ -11,6 +11,8 @@ import pytest
 from tests.frontends.tflite_build import Op, T, model, op
 from tests.frontends.tflite_oracle import agrees, litert, ours
 
+from intaglio.errors import BadInput
+
 pytest.importorskip("tflite", reason="the tflite package is missing")
 
 RNG = np.random.default_rng(5)
@@ -245,6 +247,18 @@ I = np.int32  # noqa: E741  # the usual element type of indices
 )
 def test_one(name, operands, result, table, options):
     one(name, operands, result, table, **options)
+
+
+def test_an_argmax_of_another_type_than_its_options_say_is_refused():
+    """LiteRT gives the type of the options; the numbers were cast to the declared one."""
+    data = model(
+        [T((3, 6)), T(data=I(1)), T((3,))],
+        [op("ARG_MAX", [0, 1], [2], "ArgMaxOptions", OutputType=4)],
+        [0],
+        [2],
+    )
+    with pytest.raises(BadInput, match="declared as f32, but computed as i64"):
+        ours(data, [])
 
 
 # ---- quantised ops -------------------------------------------------------------------------------

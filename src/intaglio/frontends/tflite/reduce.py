@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from intaglio import ops
+from intaglio.frontends.tflite.file import DTYPES
 from intaglio.frontends.tflite.node import TfliteNode, importer
 from intaglio.ir import Value
 from intaglio.ops.registry import normalize_axis
@@ -39,8 +40,11 @@ def any_or_all(n: TfliteNode) -> Value:
 
 @importer("ARG_MAX", "ARG_MIN", stored=True)
 def arg_extreme(n: TfliteNode) -> Value:
+    """Indices of the type that the options say, whatever the file declares."""
     x = n.required(0)
     op = ops.argmax if n.op.op == "ARG_MAX" else ops.argmin
     axis = normalize_axis(n.ints(1)[0], x.type.rank)
-    y: Value = ops.cast(op(x, axis=axis, keepdims=False), dtype=n.out().dtype)
+    said = DTYPES.get(n.option("OutputType", -1))
+    dtype = said if said in ("i32", "i64") else n.out().dtype
+    y: Value = ops.cast(op(x, axis=axis, keepdims=False), dtype=dtype)
     return y
