@@ -49,6 +49,7 @@ def test_platforms(name: str):
         ({"dynamic_input": [[1, 3, 8, 8]]}, "give sets of shapes"),
         ({"dynamic_input": [[[1, 3, 8, 8]], [[1], [2]]]}, "as many in every set"),
         ({"dynamic_input": [[[1, 0]]]}, "extents are at least 1"),
+        ({"mean": [[0]]}, "unknown argument 'mean'; did you mean 'mean_values'?"),
         ({"mean_value": [[0]]}, "unknown argument 'mean_value'; did you mean 'mean_values'?"),
     ],
 )

@@ -111,7 +111,9 @@ class Config:
         """The checked config; arguments without effect are warnings."""
         for name in extras:
             if name not in EXTRAS:
-                hint = did_you_mean(name, (*EFFECTS, *EXTRAS))
+                known = (*EFFECTS, *EXTRAS)
+                longer = [k for k in known if k.startswith(name)]  # mean: mean_values
+                hint = did_you_mean(name, known) or did_you_mean(name, longer, likeness=0.1)
                 raise BadInput(f"unknown argument '{name}'{hint or '; leave it out'}")
             warn(f"config: {name} is ignored: it tunes the vendor's compiler")
         level = given.get("optimization_level", 3)
