@@ -184,6 +184,12 @@ def test_wrong_options(given: dict[str, Any], words: str):
     refused(lambda: compiler(preprocess=True, **given), "Compiler: ", words)
 
 
+def test_too_few_numbers_for_the_channels():
+    """The first of them was for all channels."""
+    words = "mean or std is [1.0, 2.0], the input has 3 channels"
+    refused(lambda: plain(preprocess=True, mean=[1, 2], std=[1, 2]).compile(), words)
+
+
 def test_wrong_ptq_options():
     found = plain(target="k230")
     for name, value in (

@@ -167,6 +167,25 @@ def test_auto_hybrid_keeps_the_cosine(folder: Path, picture: np.ndarray):
     assert cosine(rknn.inference(inputs=[picture])[0], golden("mobilenet.onnx", x=x)) > 0.999
 
 
+def test_layers_of_op_target_are_floats(folder: Path, capsys: pytest.CaptureFixture[str]):
+    def floats(**target: str) -> set[str]:
+        rknn = built("mobilenet.onnx", "dataset.txt", op_target=target)
+        scheme = rknn._built.quantized.scheme
+        return {name for name, precision in scheme.layers.items() if precision == "f32"}
+
+    everything = {v.name for n in intaglio.load("mobilenet.onnx").nodes() for v in n.outputs}
+    convs = {n.outputs[0].name for n in intaglio.load("mobilenet.onnx").nodes() if n.op == "conv"}
+    assert not floats(Conv="npu", x="auto")
+    one = sorted(convs)[0]
+    assert one in floats(**{one: "cpu"}) <= everything
+    assert convs <= floats(Conv="cpu")
+    capsys.readouterr()
+    assert not floats(nothing="cpu")
+    assert "W op_target: no layer is called 'nothing'" in capsys.readouterr().err
+    built("mobilenet.onnx", None, op_target={one: "cpu"})
+    assert "op_target is for quantised models" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -43,10 +43,13 @@ def test_platforms(name: str):
         ({"mean_values": [["a"]]}, "mean_values has ['a']"),
         ({"inputs_yuv_fmt": "nv12"}, "give a list with 'nv12', 'nv21' or None"),
         ({"inputs_yuv_fmt": ["NV12"]}, "inputs_yuv_fmt is ['NV12']"),
+        ({"op_target": {"Softmax": "dsp"}}, "targets are cpu, npu, gpu and auto"),
+        ({"op_target": ["Softmax"]}, "op_target is ['Softmax']; give a dict"),
         ({"custom_string": 3}, "custom_string is 3; give a text"),
         ({"dynamic_input": [[1, 3, 8, 8]]}, "give sets of shapes"),
         ({"dynamic_input": [[[1, 3, 8, 8]], [[1], [2]]]}, "as many in every set"),
         ({"dynamic_input": [[[1, 0]]]}, "extents are at least 1"),
+        ({"mean": [[0]]}, "unknown argument 'mean'; did you mean 'mean_values'?"),
         ({"mean_value": [[0]]}, "unknown argument 'mean_value'; did you mean 'mean_values'?"),
     ],
 )
@@ -65,10 +68,14 @@ def test_mistakes_are_one_line(given: dict, words: str, capsys: pytest.CaptureFi
 
 
 def test_arguments_without_effect_are_warnings(capsys: pytest.CaptureFixture[str]):
-    given = {"op_target": {"c0": "cpu"}, "sparse_infer": True, "sram_prefer": 1}
+    given = {"compress_weight": True, "sparse_infer": True, "sram_prefer": 1}
     assert RKNN().config(target_platform="rk3588", optimization_level=7, **given) == 0
     said = capsys.readouterr().err
-    for words in ("op_target is ignored", "sparse_infer is ignored", "sram_prefer is ignored"):
+    for words in (
+        "compress_weight is ignored",
+        "sparse_infer is ignored",
+        "sram_prefer is ignored",
+    ):
         assert f"W config: {words}" in said
     assert "optimization_level is 7; levels are 0 to 3; 3 is used" in said
 

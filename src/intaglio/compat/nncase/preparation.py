@@ -232,5 +232,13 @@ def _swapped(channels: int) -> list[int]:
 
 
 def _per_channel(numbers: tuple[float, ...], count: int) -> tuple[float, ...]:
-    """One number for each channel; the first one for all if there are not as many."""
+    """One number for each channel; of grey pictures the first one, and of one number this one.
+
+    BadInput if there are several, too few for all channels.
+    """
+    if len(numbers) < count and len(set(numbers)) > 1:
+        raise BadInput(
+            f"mean or std is {list(numbers)}, the input has {count} channels; give a number for "
+            "each, or one for all"
+        )
     return numbers if len(numbers) == count else numbers[:1] * count

@@ -11,6 +11,7 @@ import numpy as np
 from intaglio import dtypes, ops
 from intaglio.compat.joined_plans import compiled
 from intaglio.compat.log import Log
+from intaglio.compat.rknn import op_target
 from intaglio.compat.rknn.config import METHODS, Config
 from intaglio.compat.rknn.dataset import Samples, read_list
 from intaglio.compat.rknn.inputs import PICTURE_CHANNELS, InputInfo, inputs_of, write_inputs
@@ -105,6 +106,8 @@ def build_float(model: Loaded, config: Config, batch: int | None, log: Log) -> B
             f"build: {config.target_platform} computes integers only; float layers run on its CPU; "
             "use do_quantization=True"
         )
+    if op_target.scheme(config):
+        log.warning("build: op_target is for quantised models; the cost model places float layers")
     graphs: list[Graph] = []
     infos: list[InputInfo] = []  # of the largest shapes
     for one in (model, *model.others(config)):
@@ -156,7 +159,15 @@ def build_quantized(
     samples = Samples(read_list(dataset, len(infos)), infos, config)
     accuracy = config.auto_hybrid_cos_thresh if auto else None
     try:
-        result = quantize(model.graph, samples, infos, config, log.warning, accuracy=accuracy)
+        result = quantize(
+            model.graph,
+            samples,
+            infos,
+            config,
+            log.warning,
+            accuracy=accuracy,
+            scheme=op_target.scheme(config),
+        )
     except IntaglioError as e:
         if not str(e).startswith(NOTHING):
             raise

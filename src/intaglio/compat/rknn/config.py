@@ -19,6 +19,7 @@ DTYPES = {  # quantized_dtype -> types of activations and weights
     "w16a16i_dfp": ("int16", "int16"),
 }
 METHODS = {"normal": "minmax", "mmse": "mse", "kl_divergence": "kl", "gdq": "minmax"}
+TARGETS = ("cpu", "npu", "gpu", "auto")  # of op_target
 GROUP = re.compile(r"group(\d+)")
 
 # What each argument does. "ignored" and "refused" begin the words of arguments that have no effect.
@@ -42,7 +43,8 @@ EFFECTS = {
     "single_core_mode": "refuses a core_mask of several cores",
     "dynamic_input": "one plan for each set of shapes, over the same weights",
     "model_pruning": "ignored: channels that are zero are always removed",
-    "op_target": "ignored: the cost model places operators; eval_perf shows where",
+    "op_target": "cpu: a quantised model computes these layers, by name or type, in floats; the "
+    "cost model places them, products on an NPU that multiplies float16",
     "quantize_weight": "ignored: the NPU does not compute floats with integer weights",
     "remove_reshape": "ignored: reshapes that move nothing cost nothing",
     "sparse_infer": "ignored: sparse weights are found in the model itself",
@@ -109,7 +111,9 @@ class Config:
         """The checked config; arguments without effect are warnings."""
         for name in extras:
             if name not in EXTRAS:
-                hint = did_you_mean(name, (*EFFECTS, *EXTRAS))
+                known = (*EFFECTS, *EXTRAS)
+                longer = [k for k in known if k.startswith(name)]  # mean: mean_values
+                hint = did_you_mean(name, known) or did_you_mean(name, longer, likeness=0.1)
                 raise BadInput(f"unknown argument '{name}'{hint or '; leave it out'}")
             warn(f"config: {name} is ignored: it tunes the vendor's compiler")
         level = given.get("optimization_level", 3)
@@ -144,6 +148,12 @@ class Config:
         ):
             raise BadInput(
                 f"inputs_yuv_fmt is {yuv!r}; give a list with 'nv12', 'nv21' or None for each input"
+            )
+        target = {} if self.op_target is None else self.op_target
+        if not isinstance(target, Mapping) or not all(t in TARGETS for t in target.values()):
+            raise BadInput(
+                f"op_target is {target!r}; give a dict of names or types of operators: "
+                "{'Softmax': 'cpu'}; targets are cpu, npu, gpu and auto"
             )
         if not isinstance(self.custom_string, str | None):
             raise BadInput(f"custom_string is {self.custom_string!r}; give a text")

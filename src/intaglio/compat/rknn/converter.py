@@ -68,7 +68,7 @@ class Converter(Device):
 
         Deviation: -1 where the vendor's tool raises ValueError; the last table has each argument.
 
-        Missing: w4a16 and group quantisation; op_target; quantize_weight.
+        Missing: w4a16 and group quantisation; op_target of float models; quantize_weight.
         """
         given = {k: v for k, v in locals().items() if k not in ("self", "kwargs")}
         self._config = None
