@@ -1,7 +1,6 @@
 """uvicorn's HTTP/1.1 protocol with limits: bytes of headers, time for headers and bodies.
 
-A body within the limit reaches the application in one piece. A large one is received where the
-application reads it: the parser, which would copy it, sees only its beginning.
+A body within the limit reaches the application in one piece, which saves copies of large tensors.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-import httptools
 import numpy as np
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
@@ -69,25 +67,6 @@ class WholeAnswer(RequestResponseCycle):
         self.on_response()
 
 
-class BodyReader(asyncio.BufferedProtocol):
-    """Receives the rest of a body into its place; then the connection is its owner's again."""
-
-    def __init__(self, owner: LimitedProtocol, left: memoryview):
-        self._owner, self._left = owner, left
-        self.connection_lost = owner.connection_lost  # type: ignore[method-assign]
-        self.eof_received = owner.eof_received  # type: ignore[method-assign]
-        self.pause_writing = owner.pause_writing  # type: ignore[method-assign]
-        self.resume_writing = owner.resume_writing  # type: ignore[method-assign]
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._left
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._left = self._left[nbytes:]
-        if not self._left:
-            self._owner.body_is_here()
-
-
 class LimitedProtocol(HttpToolsProtocol):
     """A connection of a client that may be slow or hostile."""
 
@@ -122,7 +101,6 @@ class LimitedProtocol(HttpToolsProtocol):
             self._wait(self.limits.header_timeout_s)
         elif at is BODY:
             self._wait(self.limits.body_timeout_s)
-            self._receive_in_place()
 
     def on_message_begin(self) -> None:
         self._at = HEADERS
@@ -160,38 +138,18 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def _joined(self, parts: list[bytes]) -> Any:
+        """The body. A large one lies so that its binary part is aligned, which saves a copy."""
         if self._size < LARGE:
             return b"".join(parts)
-        body = self._place(self._size)
-        _fill(body, parts)
-        return body
-
-    def _place(self, size: int) -> memoryview:
-        """Memory for a large body. Its binary part is aligned, which saves a copy."""
         given = (v for n, v in self.headers if n == HEADER_LENGTH and v.isdigit() and len(v) < 10)
-        whole: Any = np.empty(size + ALIGNMENT, np.uint8)
+        whole: Any = np.empty(self._size + ALIGNMENT, np.uint8)
         at = -(whole.ctypes.data + int(next(given, b"0"))) % ALIGNMENT
-        return memoryview(whole)[at : at + size]
-
-    def _receive_in_place(self) -> None:
-        """Let the rest of a large body arrive where the application reads it."""
-        sizes = [v for n, v in self.headers if n == b"content-length"]
-        size = int(sizes[0]) if sizes else 0  # the parser has checked it
-        if size - self._size < LARGE or size > self.limits.max_body:
-            return
-        if self.cycle.response_complete or self.flow.read_paused or self.transport.is_closing():
-            return
-        body = self._place(size)
-        at = _fill(body, self._parts)
-        self._parts, self._size = [cast(bytes, body)], size
-        self.transport.set_protocol(BodyReader(self, body[at:]))
-
-    def body_is_here(self) -> None:
-        """The whole body has arrived behind the parser's back: the next message gets a new one."""
-        self._cancel()
-        self.parser = httptools.HttpRequestParser(self)
-        self.transport.set_protocol(self)
-        self.on_message_complete()
+        body = memoryview(whole)[at : at + self._size]
+        at = 0
+        for part in parts:
+            body[at : at + len(part)] = part
+            at += len(part)
+        return body
 
     def _wait(self, seconds: float) -> None:
         if self._timer is None:
@@ -213,15 +171,6 @@ class LimitedProtocol(HttpToolsProtocol):
                 b"content-length: %d\r\n\r\n%s" % (status, len(body), body)
             )
         self.transport.close()
-
-
-def _fill(body: memoryview, parts: list[bytes]) -> int:
-    """Copy the parts to the beginning of a body; the number of their bytes."""
-    at = 0
-    for part in parts:
-        body[at : at + len(part)] = part
-        at += len(part)
-    return at
 
 
 def limited_by(settings: ServeSettings) -> type[Any]:
