@@ -18,6 +18,16 @@ from intaglio.passes.partition import given_back
 
 
 # ---- classifiers ---------------------------------------------------------------------------------
+def mobilenet_v1(batch: int = 1) -> Graph:
+    n = Net()
+    x = n.image(3, 224, 224, batch)
+    y = n.conv(x, 32, 3, 2)
+    plan = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5]
+    for channels, stride in (*plan, (1024, 2), (1024, 1)):
+        y = n.conv(n.depthwise(y, 3, stride), channels)
+    return graph(x, n.conv(n.mean(y), 1000, act="none"))
+
+
 def mobilenet_v2(batch: int = 1) -> Graph:
     n = Net()
     x = n.image(3, 224, 224, batch)

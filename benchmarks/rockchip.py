@@ -1,15 +1,21 @@
 """Networks on the RK3588 from register commands: bits, times of compiling and simulating, sizes.
 
-python -m benchmarks.rockchip [NETWORK ...] [--save FOLDER]
+python -m benchmarks.rockchip [NETWORK ...] [--save FOLDER] [--board BUILD]
+python -m benchmarks.rockchip --times fps-published.csv
 
 Architectures are rebuilt by benchmarks.npu_nets; weights, scales and tables are random numbers. A
 job is written, read back and executed from its words. All bytes are compared with the interpreter.
 With `--save` the .rkjob, its inputs and expected outputs are written, for intaglio-rk on a board.
+With `--board` the intaglio-rk of a build folder runs them on its device in user space, by the
+ioctls of both drivers. `--times` compares the times of the words with published ones.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,17 +23,21 @@ from pathlib import Path
 import numpy as np
 
 import intaglio
-from benchmarks import npu_nets
+from benchmarks import npu_fit, npu_nets
 from intaglio.ir import Array, Graph, Node, constant
 from intaglio.npu.chips.file_part import Port
-from intaglio.npu.chips.rockchip import job, limits
+from intaglio.npu.chips.rockchip import job, limits, timing
 from intaglio.npu.chips.rockchip.compile import Compiled, compile_layers
 from intaglio.npu.chips.rockchip.lower import Lowered, meaning
 from intaglio.npu.chips.rockchip.run_job import JobMachine
 from intaglio.targets import chip as chips
 
 SPREAD = 40.0  # standard deviation of a layer's bytes
+CHIP = "rk3588"
+DRIVERS = ("rocket", "rknpu")
+SECONDS = 600  # of a run on the device in user space
 NETWORKS: dict[str, Callable[[], Graph]] = {
+    "mobilenet_v1": npu_nets.mobilenet_v1,
     "mobilenet_v2": npu_nets.mobilenet_v2,
     "resnet50": npu_nets.resnet50,
     "yolov5s_relu": lambda: npu_nets.yolov5(0.5, "relu"),
@@ -74,7 +84,7 @@ def compiled(graph: Graph) -> Compiled:
     inputs = [Port(v.name or f"x{i}", v.dtype, v.shape) for i, v in enumerate(graph.inputs)]
     named = zip(graph.outputs, graph.output_names, strict=True)
     outputs = [Port(n, v.dtype, v.shape) for v, n in named]
-    return compile_layers(Lowered(meaning(graph), inputs, outputs), chips.load("rk3588"))
+    return compile_layers(Lowered(meaning(graph), inputs, outputs), chips.load(CHIP))
 
 
 def save(folder: Path, name: str, made: Compiled, tensors: dict[str, Array]) -> None:
@@ -84,7 +94,49 @@ def save(folder: Path, name: str, made: Compiled, tensors: dict[str, Array]) -> 
         value.tofile(folder / f"{name}.{tensor}.bin")
 
 
-def measure(name: str, folder: Path | None) -> bool:
+def on_board(build: Path, name: str, made: Compiled, tensors: dict[str, Array]) -> bool:
+    """Run a job by intaglio-rk on the device in user space; whether all bytes are equal."""
+    with tempfile.TemporaryDirectory() as made_in:
+        folder, equal = Path(made_in), True
+        save(folder, name, made, tensors)
+        words = [str(build / "intaglio-rk"), "run", str(folder / f"{name}.rkjob")]
+        words += ["--timeout", str(SECONDS * 1000)]
+        for port in made.job.ports:
+            option = "--expect" if port.is_output else "--input"
+            words += [option, f"{port.name}={folder}/{name}.{port.name}.bin"]
+        for driver in DRIVERS:
+            log = folder / "log"
+            own = {"LD_PRELOAD": str(build.absolute() / "libfake_rockchip.so")}
+            own |= {"INTAGLIO_RK_FAKE": driver, "INTAGLIO_RK_FAKE_LOG": str(log)}
+            given = {"env": os.environ | own, "timeout": SECONDS}
+            done = subprocess.run(words, capture_output=True, text=True, **given)  # type: ignore[call-overload]
+            said = [line for line in done.stdout.splitlines() if "bytes differ" in line]
+            said += done.stderr.splitlines() + log.read_text().splitlines()
+            print(f"{'':14} {driver}: {'; '.join(said)}", flush=True)
+            equal &= not done.returncode
+        return equal
+
+
+def published(path: Path) -> bool:
+    """Print predicted beside published times; whether all are within 15 %."""
+    rows = [r for r in npu_fit.read(path) if (r.chip, r.dtype, r.cores) == (CHIP, "i8", 1)]
+    fit = npu_fit.Fit(CHIP, rows, None)
+    worst = other = 0.0
+    for row in rows:
+        found = timing.of_job(compiled(npu_nets.MAKERS[row.net]()).job).microseconds / 1e3
+        before = fit.predict(row, {})
+        off, off_before = (abs(ms / row.milliseconds - 1) for ms in (found, before))
+        worst, other = max(worst, off), max(other, off_before)
+        print(
+            f"{row.net:16} published {row.milliseconds:7.3f} ms, of the words {found:7.3f} "
+            f"({off:.1%} off), of the chip's model {before:7.3f} ({off_before:.1%} off)",
+            flush=True,
+        )
+    print(f"worst: {worst:.1%} by the words, {other:.1%} by the chip's model")
+    return worst <= 0.15
+
+
+def measure(name: str, folder: Path | None, build: Path | None) -> bool:
     """Print a row; whether all bytes are equal."""
     start = time.process_time()
     made = compiled(randomised(NETWORKS[name]()))
@@ -110,18 +162,25 @@ def measure(name: str, folder: Path | None) -> bool:
     )
     if folder is not None:
         save(folder, name, made, feeds | found)
-    return not wrong
+    equal = not wrong
+    if build is not None:
+        equal &= on_board(build, name, made, feeds | found)
+    return equal
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("networks", nargs="*", metavar="NETWORK", default=list(NETWORKS))
     parser.add_argument("--save", type=Path, metavar="FOLDER")
+    parser.add_argument("--board", type=Path, metavar="BUILD", help="folder of make build")
+    parser.add_argument("--times", type=Path, metavar="CSV", help="table of published speeds")
     given = parser.parse_args()
+    if given.times:
+        return 0 if published(given.times) else 1
     unknown = [n for n in given.networks if n not in NETWORKS]
     if unknown:
         parser.error(f"unknown: {unknown[0]}; known are {', '.join(NETWORKS)}")
-    equal = [measure(n, given.save) for n in given.networks]
+    equal = [measure(n, given.save, given.board) for n in given.networks]
     return 0 if all(equal) else 1
 
 

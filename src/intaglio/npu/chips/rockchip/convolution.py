@@ -1,4 +1,4 @@
-"""Convolutions of the RK3588 as register commands, word by word.
+"""Convolutions of Rockchip's NPU as register commands, word by word.
 
 A task multiplies what lies in the buffer, adds a bias per channel, scales, and writes rows of the
 output. An input that does not fit is split by rows; every task reads the rows that its results
@@ -10,19 +10,31 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from intaglio.errors import Unsupported
+from intaglio.npu.chips.rockchip import settings, settings_rk356x, settings_rk3576, settings_rv110x
 from intaglio.npu.chips.rockchip.geometry import (
-    ATOM,
-    BANKS,
     CHANNEL_BYTES,
+    RK356X,
+    RK3588,
     Convolution,
     Rows,
     data_banks,
+    rows_beside,
     split,
     weight_banks,
     why_not,
 )
-from intaglio.npu.chips.rockchip.settings import settings
 from intaglio.npu.chips.rockchip.words import NUMBERS, Word
+
+LAYOUTS = {
+    "rk3588": settings.settings,
+    "rk3566": settings_rk356x.settings,
+    "rv1106": settings_rv110x.settings,
+    "rk3576": settings_rk3576.settings,
+}
+INPUT, OUTPUT = 0x1070, 0x4020
+CBUF_CON0, DATA_REUSE = 0x1040, 1 << 12
+SHIFTS = 0x5024  # of an RK3576: where the bits behind the point of multipliers lie
+ADDRESSES = {"rk3576": {INPUT: 0x1088, OUTPUT: 0x4018}}  # registers elsewhere
 
 
 @dataclass(slots=True)
@@ -37,8 +49,13 @@ def encode(conv: Convolution) -> list[Task]:
     """The tasks of a convolution, in order; each ends without naming the next one."""
     if reason := why_not(conv):
         raise Unsupported(f"rockchip: a convolution of {conv.channels} channels: {reason}")
-    if conv.depthwise and data_banks(conv, conv.height) > BANKS - weight_banks(conv)[0]:
+    if conv.depthwise and data_banks(conv, conv.height) > conv.design.banks - weight_banks(conv)[0]:
         return _by_channels(conv)
+    if conv.design is RK356X and not conv.depthwise and max(conv.kernel) == 1:
+        banks = min(data_banks(conv, conv.height), RK356X.banks - 1)
+        room = (RK356X.banks - banks) * RK356X.bank_bytes // conv.kernel_bytes
+        if RK356X.outputs <= room < conv.outputs:
+            return _by_kernels(conv, banks, room // RK356X.outputs * RK356X.outputs)
     return _by_rows(conv)
 
 
@@ -48,13 +65,24 @@ def _by_channels(conv: Convolution) -> list[Task]:
     fitting = [
         count
         for count in range(block, conv.channels, block)
-        if data_banks(_of_channels(conv, count), conv.height) <= BANKS - 1
+        if data_banks(_of_channels(conv, count), conv.height)
+        <= conv.design.banks - conv.design.weight_banks
     ]
     step = max(fitting, default=block)
+    if conv.design is not RK3588:  # one block of channels after the other
+        tasks = []
+        for first in range(0, conv.channels, step):
+            some = _of_channels(conv, min(step, conv.channels - first))
+            rows = split(some)
+            banks = data_banks(some, conv.height)
+            if len(rows) > 1:
+                banks = conv.design.banks - conv.design.weight_banks
+            tasks += [_task(some, part, banks, n > 0, first) for n, part in enumerate(rows)]
+        return tasks
     rows = split(_of_channels(conv, min(step, conv.channels)))
     banks = data_banks(_of_channels(conv, min(step, conv.channels)), rows[0].count)
     if len(rows) > 1:
-        banks = BANKS - 1
+        banks = RK3588.banks - 1
     alone = conv.channels <= step  # one set of weights, which stays
     return [
         _task(_of_channels(conv, min(step, conv.channels - first)), part, banks, reuse, first)
@@ -71,28 +99,53 @@ def _of_channels(conv: Convolution, count: int) -> Convolution:
 def _by_rows(conv: Convolution) -> list[Task]:
     parts = split(conv)
     needed, stay = weight_banks(conv)
-    banks = data_banks(conv, parts[0].count) if len(parts) == 1 else BANKS - needed
+    banks = data_banks(conv, parts[0].count) if len(parts) == 1 else conv.design.banks - needed
     return [_task(conv, rows, banks, stay and number > 0, 0) for number, rows in enumerate(parts)]
 
 
+def _by_kernels(conv: Convolution, banks: int, room: int) -> list[Task]:
+    """As many outputs at a time as their weights fit; rows of the input stay for the next ones."""
+    tasks = []
+    for part in rows_beside(conv, conv.design.banks - banks):
+        for first in range(0, conv.outputs, room):
+            some = replace(conv, outputs=min(room, conv.outputs - first))
+            task = _task(some, part, banks, False, 0)
+            more = {"weights": conv.kernel_bytes, "channels": CHANNEL_BYTES}
+            more["output"] = conv.out_surface
+            for index, (name, offset) in task.addresses.items():
+                task.addresses[index] = name, offset + first * more.get(name, 0)
+            for index, word in enumerate(task.words):
+                if first and word.register == CBUF_CON0 and word.block == "CNA":
+                    task.words[index] = replace(word, value=word.value | DATA_REUSE)
+            tasks.append(task)
+    return tasks
+
+
 def _task(conv: Convolution, rows: Rows, banks: int, reuse: bool, first_channel: int) -> Task:
-    values = settings(conv, rows, banks, reuse)
+    design = conv.design
+    values = LAYOUTS[design.registers](conv, rows, banks, reuse)
     task = Task([Word(NUMBERS[block], register, value) for block, register, value in values])
-    pixels = ATOM if not conv.picture else conv.channels
+    atom = conv.design.atom
+    pixels = atom if not conv.picture else conv.channels
     start = first_channel * (conv.in_surface or conv.height * conv.width)
+    pairs = conv.depthwise and design.pairs
     addresses = {
-        0x1070: ("input", start + rows.first * conv.width * pixels),
-        0x1110: ("weights", first_channel * conv.kernel[0] * conv.kernel[1]),
-        0x4020: (
+        INPUT: ("input", start + (rows.first + rows.held) * conv.width * pixels),
+        0x1110: ("weights", first_channel * conv.kernel[0] * conv.kernel[1] * (2 if pairs else 1)),
+        OUTPUT: (
             "output",
-            first_channel * conv.out_surface + rows.out_first * conv.out_width * ATOM,
+            first_channel * conv.out_surface + rows.out_first * conv.out_width * atom,
         ),
-        0x5020: ("channels", first_channel * CHANNEL_BYTES),
+        0x5020: ("channels", first_channel * (CHANNEL_BYTES - 2 if pairs else CHANNEL_BYTES)),
     }
+    if design.registers == "rk3576":
+        addresses[SHIFTS] = ("shifts", 0)
+    for usual, other in ADDRESSES.get(design.registers, {}).items():
+        addresses[other] = addresses.pop(usual)
     if conv.added:
-        row = rows.out_first * conv.out_width * ATOM + first_channel * conv.out_surface
+        row = rows.out_first * conv.out_width * atom + first_channel * conv.out_surface
         addresses[0x5018] = ("added", row)
-        addresses[0x5038] = ("added", row + conv.out_surface * ATOM)
+        addresses[0x5038] = ("added", row + conv.out_surface * atom)
     for index, word in enumerate(task.words):
         if word.register in addresses:
             task.addresses[index] = addresses[word.register]

@@ -1,4 +1,4 @@
-"""A convolution on the RK3588: sizes, what of it fits the buffer, and its split into tasks.
+"""A convolution on Rockchip's NPU: sizes, what of it fits the buffer, and its split into tasks.
 
 A task reads rows of the input into data banks of the buffer and weights into the others. Feature
 maps lie as [channels / 16][height][width][16] bytes.
@@ -8,16 +8,55 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-BANKS, BANK_BYTES, ENTRY = 12, 32 << 10, 64  # of the buffer; an entry is what a row is rounded to
-BANK_ENTRIES = BANK_BYTES // ENTRY
-ATOM = 16  # channels side by side in memory
 SURFACE_PIXELS = 4  # to which blocks of channels between layers are rounded up
 CHANNEL_BYTES = 8  # bias, zero point of the weights, multiplier
+WEIGHT_CHANNELS = 16  # to which the inputs of a kernel are filled up
 PICTURE_CHANNELS = 4  # inputs of up to these are read as pictures: channels last, no blocks
 PICTURE_BYTES = {1: 4, 3: 16, 4: 16}  # of a pixel of a picture in the buffer
 MOST_KERNEL_BYTES = 3072  # of one output channel, before the vendor's compiler splits a layer
-STREAMED_KERNELS = 64  # that the buffer holds while weights are read again for every task
 LARGEST = {"width": 2047, "height": 2047, "channels": 8191, "kernel": 31, "stride": 7, "pad": 15}
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """What differs between the NPUs of one family."""
+
+    registers: str  # the chip that first had these places and meanings of registers
+    atom: int  # channels side by side in memory
+    outputs: int  # that are computed at a time; a depthwise convolution computes twice as many
+    banks: int  # of the buffer
+    bank_bytes: int = 32 << 10
+    entry: int = 64  # bytes to which a row in the buffer is rounded up
+    group: int = 8  # channels that stand together in their table
+    pairs: int = 0  # weights of a depthwise convolution, before as many zero points; 0: none
+    least_banks: int = 1  # of input, even if it needs less
+    weight_banks: int = 1  # that are kept for weights, at least
+    streamed: int = 64  # kernels that are kept while weights are read again for every task
+    least_streamed: int = 2  # banks that these have
+    keeps: bool = False  # whether a task finds rows in the buffer that the one before has read
+    even: bool = False  # whether the number of kernels is
+
+
+RK3588 = Design("rk3588", atom=16, outputs=32, banks=12, even=True)
+RK356X = Design(
+    "rk3566", atom=8, outputs=16, banks=8, entry=32, group=4, streamed=16, least_streamed=1
+)
+RV110X = Design("rv1106", 16, 16, banks=8, entry=32, group=4, pairs=1, streamed=16)
+RK3576 = Design(
+    "rk3576",
+    16,
+    32,
+    banks=8,
+    bank_bytes=64 << 10,
+    pairs=2,
+    least_banks=4,
+    weight_banks=3,
+    keeps=True,
+    even=True,
+)
+DESIGNS = {"rk3588": RK3588, "rk3566": RK356X, "rk3568": RK356X, "rk3576": RK3576}
+DESIGNS |= {"rv1103": RV110X, "rv1106": RV110X}
+ATOM = RK3588.atom
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +104,7 @@ class Convolution:
     relu_after: bool = False  # the relu stands behind the addition
     blocks: bool = False  # few channels lie in a block of 16, not as a picture
     table: Table | None = None  # that makes the bytes; the scale makes its arguments
+    design: Design = RK3588
 
     @property
     def picture(self) -> bool:
@@ -86,13 +126,12 @@ class Convolution:
 
     @property
     def stored_channels(self) -> int:
-        return round_up(self.channels, ATOM)
+        return round_up(self.channels, self.design.atom)
 
     @property
     def kernel_bytes(self) -> int:
         """Bytes of one output channel; of all channels of a depthwise convolution."""
-        channels = entry_channels(self.channels) if self.depthwise else self.stored_channels
-        return self.kernel[0] * self.kernel[1] * channels
+        return self.kernel[0] * self.kernel[1] * kernel_channels(self)
 
     @property
     def out_surface(self) -> int:
@@ -102,7 +141,7 @@ class Convolution:
     @property
     def out_block(self) -> int:
         """Channels that are computed at a time."""
-        return 64 if self.depthwise else 32
+        return self.design.outputs * (2 if self.depthwise else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +153,7 @@ class Rows:
     out_first: int
     out_count: int
     pad_top: int
+    held: int = 0  # rows that the buffer still holds from the task before
 
 
 def round_up(value: int, to: int) -> int:
@@ -125,15 +165,23 @@ def surface_pixels(height: int, width: int) -> int:
     return round_up(height * width, SURFACE_PIXELS) if height * width > 1 else 1
 
 
-def entry_channels(channels: int) -> int:
-    """Channels that a pixel takes in the buffer: 3 atoms in an entry take the room of 4."""
-    atoms = -(-channels // ATOM)
-    return (atoms + 1 if atoms % 4 == 3 else atoms) * ATOM
+def entry_channels(channels: int, design: Design = RK3588) -> int:
+    """Channels that a pixel takes in the buffer: 3 atoms in an entry of 4 take the room of 4."""
+    atoms = -(-channels // design.atom)
+    full = design.entry == 4 * design.atom and atoms % 4 == 3
+    return (atoms + full) * design.atom
+
+
+def kernel_channels(conv: Convolution) -> int:
+    """Inputs of a kernel, with those that fill up."""
+    if conv.design is RK356X or (conv.depthwise and not conv.design.pairs):
+        return entry_channels(conv.channels, conv.design)
+    return round_up(conv.channels, WEIGHT_CHANNELS)
 
 
 def row_entries(conv: Convolution) -> int:
     """Entries of the buffer that a row of the input takes."""
-    return -(-conv.width * entry_channels(conv.channels) // ENTRY)
+    return -(-conv.width * entry_channels(conv.channels, conv.design) // conv.design.entry)
 
 
 def why_not(conv: Convolution) -> str | None:
@@ -151,51 +199,76 @@ def why_not(conv: Convolution) -> str | None:
             return f"its {name} is {value}; the register holds at most {LARGEST[name]}"
     if conv.picture and conv.channels not in PICTURE_BYTES:
         return f"a picture has 1, 3 or 4 channels, not {conv.channels}"
-    if not conv.depthwise and weight_banks(conv)[0] >= BANKS:
+    if not conv.depthwise and weight_banks(conv)[0] >= conv.design.banks:
         words = f"the weights of one output take {conv.kernel_bytes} bytes"
-        return f"{words}; {STREAMED_KERNELS} of them do not fit the buffer"
-    if rows_that_fit(conv, BANKS - weight_banks(conv)[0]) < conv.reach[0]:
+        return f"{words}; {conv.design.streamed} of them do not fit the buffer"
+    if rows_that_fit(conv, conv.design.banks - weight_banks(conv)[0]) < conv.reach[0]:
         return f"{conv.reach[0]} rows of the input do not fit the buffer"
     return None
 
 
 def weight_banks(conv: Convolution) -> tuple[int, bool]:
-    """Banks that are kept for weights, and whether all weights stay in them between tasks."""
+    """Banks that are kept for weights, and whether all weights stay in them between tasks.
+
+    On an RK3588 they stay if that leaves room for rows of the input, unless all rows fit beside a
+    part of the weights. On the others a part is kept if the layer then takes fewer tasks.
+    """
+    design, size = conv.design, conv.design.bank_bytes
     kernels = 1 if conv.depthwise else conv.outputs
-    whole = -(-kernels * conv.kernel_bytes // BANK_BYTES)
-    if whole < BANKS and rows_that_fit(conv, BANKS - whole) >= conv.reach[0]:
+    whole = max(-(-kernels * conv.kernel_bytes // size), design.weight_banks)
+    if conv.depthwise:
         return whole, True
-    return STREAMED_KERNELS * conv.kernel_bytes // BANK_BYTES + 1, False
+    least = max(design.least_streamed, design.weight_banks)
+    streamed = max(design.streamed * conv.kernel_bytes // size + 1, least)
+    if streamed >= whole:
+        most = (design.weight_banks - 1) * size  # of weights that stay, on an RK3576
+        return whole, not most or kernels * conv.kernel_bytes <= most
+    tasks, fewer = (len(rows_beside(conv, banks)) for banks in (whole, streamed))
+    parts = not tasks or fewer == 1 < tasks or (design is not RK3588 and 0 < fewer < tasks)
+    return (streamed, False) if parts else (whole, True)
 
 
 def rows_that_fit(conv: Convolution, banks: int) -> int:
     """Rows of the input that so many banks hold."""
     if conv.picture:
-        return banks * BANK_BYTES // (conv.width * PICTURE_BYTES[conv.channels])
-    return banks * BANK_ENTRIES // row_entries(conv)
+        return banks * conv.design.bank_bytes // (conv.width * PICTURE_BYTES[conv.channels])
+    return banks * conv.design.bank_bytes // (row_entries(conv) * conv.design.entry)
 
 
 def data_banks(conv: Convolution, rows: int) -> int:
     """Banks that rows of the input need."""
     if conv.picture:
-        return -(-rows * conv.width * PICTURE_BYTES[conv.channels] // BANK_BYTES)
-    return -(-rows * row_entries(conv) // BANK_ENTRIES)
+        return -(-rows * conv.width * PICTURE_BYTES[conv.channels] // conv.design.bank_bytes)
+    needed = -(-rows * row_entries(conv) * conv.design.entry // conv.design.bank_bytes)
+    return max(needed, conv.design.least_banks)
 
 
 def split(conv: Convolution) -> list[Rows]:
     """The rows of each task: all at once, or as many as fit beside the weights."""
+    return rows_beside(conv, weight_banks(conv)[0])
+
+
+def rows_beside(conv: Convolution, weights: int) -> list[Rows]:
+    """The rows of each task beside so many banks of weights; [] if the rows of none fit."""
     stride, top = conv.strides[0], conv.pads[0]
-    reach = max(conv.reach[0], stride)  # rows that no kernel touches are read, too
-    most = rows_that_fit(conv, BANKS - weight_banks(conv)[0])
-    parts, done = [], 0
+    reach = conv.reach[0]
+    if conv.design is RK3588:  # rows that no kernel touches are read, too
+        reach = max(reach, stride)
+    most = rows_that_fit(conv, max(0, conv.design.banks - weights))
+    if most < reach:
+        return []
+    parts: list[Rows] = []
+    done = 0
     while done < conv.out_height:
         first = done * stride - top
         pad, start = max(0, -first), max(0, first)
         outs = conv.out_height - done
-        count = min((outs - 1) * stride + reach - pad, conv.height - start)
-        if count > most:
+        whole = (outs - 1) * stride + reach - pad  # with padding below
+        count = min(whole, conv.height - start)
+        if count > most or (done and whole > most):
             outs = (most + pad - reach) // stride + 1
             count = (outs - 1) * stride + reach - pad
-        parts.append(Rows(start, count, done, outs, pad))
+        held = max(0, parts[-1].first + parts[-1].count - start) if parts else 0
+        parts.append(Rows(start, count, done, outs, pad, held if conv.design.keeps else 0))
         done += outs
     return parts

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from intaglio.npu.chips.rockchip.geometry import (
-    ATOM,
-    BANKS,
     Convolution,
     Rows,
     Table,
@@ -26,7 +24,7 @@ END = (("PC", 0x0010, 0), ("PC", 0x0014, 0), ("SYNC", 0x0000, 0))
 
 def settings(conv: Convolution, rows: Rows, banks: int, reuse: bool) -> list[tuple[str, int, int]]:
     """Block, register and value, in the order of the vendor's compiler."""
-    buffer = reuse << 13 | (BANKS - banks) << 4 | banks
+    buffer = reuse << 13 | (conv.design.banks - banks) << 4 | banks
     mode = 3 if conv.depthwise else 0
     if conv.picture:  # non-aligned reads, rows without groups, and the format of a pixel
         mode = 3 << 29 | (7 + conv.channels) << 12
@@ -46,14 +44,27 @@ def settings(conv: Convolution, rows: Rows, banks: int, reuse: bool) -> list[tup
     ]
 
 
+def kernel_count(conv: Convolution) -> int:
+    """Kernels in memory; a depthwise convolution has one, or two with the zero points."""
+    if conv.depthwise:
+        return 2 if conv.design.pairs else 1
+    return round_up(conv.outputs, 2) if conv.design.even else conv.outputs
+
+
+def feature_grains(conv: Convolution, rows: Rows, banks: int) -> int:
+    """Rows that are read before the first sum: what kernel and buffer ask for."""
+    return min(rows.count + conv.kernel[0] + conv.pads[0], rows_that_fit(conv, banks))
+
+
 def _input(
     conv: Convolution, rows: Rows, banks: int, buffer: int, mode: int
 ) -> list[tuple[str, int, int]]:
     (ky, kx), (sy, sx), (dy, dx) = conv.kernel, conv.strides, conv.dilations
+    sx = sx if conv.out_width > 1 else 1
     size = conv.width << 16 | rows.count
     real = (conv.channels - 1) % 64 if not conv.picture else conv.channels - 1
-    kernels = 1 if conv.depthwise else round_up(conv.outputs, 2)
-    grains = min(rows.count + ky + conv.pads[0], rows_that_fit(conv, banks))
+    kernels = kernel_count(conv)
+    grains = feature_grains(conv, rows, banks)
     if conv.picture:
         entries, line = rows.count * conv.width, conv.width
     else:
@@ -109,7 +120,7 @@ def _sums(conv: Convolution, rows: Rows) -> list[tuple[str, int, int]]:
 def _bytes(conv: Convolution, rows: Rows) -> list[tuple[str, int, int]]:
     """The DPU: bias, zero point and multiplier per channel, relu, scale, and the output."""
     channels = round_up(conv.outputs, conv.out_block) - 1
-    surface = conv.out_surface * ATOM
+    surface = conv.out_surface * conv.design.atom
     return [
         ("DPU", 0x400C, 0x1FC if conv.depthwise else 0x1E4),
         ("DPU", 0x4010, 0xE0 | (conv.shift << 10 if conv.table else 0)),
@@ -188,8 +199,8 @@ def _reads(conv: Convolution, rows: Rows) -> list[tuple[str, int, int]]:
 
     Two readers take turns at the blocks of channels of that map: each skips the other's block.
     """
-    surface = conv.out_surface * ATOM
-    skipped = 2 * surface - rows.out_count * conv.out_width * ATOM if conv.added else 0
+    surface = conv.out_surface * conv.design.atom
+    skipped = 2 * surface - rows.out_count * conv.out_width * conv.design.atom if conv.added else 0
     mode = 0x7D00 if conv.added else 0x7816 if conv.depthwise else 0x7810
     return [
         ("DPU_RDMA", 0x500C, conv.out_width - 1),

@@ -10,6 +10,7 @@ from intaglio.npu.chips.rockchip.registers import registers
 TARGETS = {
     0x101: "PC",
     0x201: "CNA",
+    0x401: "CSC",  # between CNA and CORE of RK356x; other registers of RV110x
     0x801: "CORE",
     0x1001: "DPU",
     0x2001: "DPU_RDMA",
