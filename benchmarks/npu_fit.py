@@ -71,7 +71,10 @@ UNCOUNTED_ROWS = {  # contradict other rows: printed, but neither fitted nor cou
     ("bm1684", "retinaface_640", "i8"): "int8 takes longer than f32",
     ("bm1684", "yolox_s", "i8"): "it takes less time than its float parts in f32",
 }
-LEFT_OUT = ("family", "chip", "net", "dtype", "batch", "cores", "published", "fitted", "left_out")
+LEFT_OUT = (  # columns of the table of left-out rows
+    *("family", "kind", "chip", "net", "dtype", "batch", "cores"),
+    *("published", "fitted", "left_out"),
+)
 TYPES = {"int8": "i8", "uint8": "i8", "fp16": "f16", "fp32": "f32"}
 
 
@@ -223,6 +226,10 @@ class Fit:
         self.rows = list(rows)
         self.networks = {r: network(r, cached) for r in rows}
         self.known: Known = {}
+
+    def kinds(self) -> dict[Row, str]:
+        """The kind of network of each row."""
+        return {r: vendor.kind(self.networks[r], r.batch) for r in self.rows}
 
     def predict(self, row: Row, values: Constants) -> float:
         return predict(row, self.networks[row], fitted(self.chip, values), self.known)
@@ -397,16 +404,21 @@ def main() -> int:
     }
     rows = [r for table in tables.values() for r in table]
     found = []
+    kinds: dict[Row, str] = {}
     for name in dict.fromkeys(r.chip for r in rows):
-        found += report(Fit(name, [r for r in rows if r.chip == name], args.cache), args.fit)
+        fit = Fit(name, [r for r in rows if r.chip == name], args.cache)
+        found += report(fit, args.fit)
+        kinds |= fit.kinds()
         if args.left_out:
-            save(args.left_out, found)
+            save(args.left_out, found, kinds)
     print()
     summary(found, tables)
     return 0
 
 
-def save(path: Path, found: Sequence[tuple[Row, float, float | None]]) -> None:
+def save(
+    path: Path, found: Sequence[tuple[Row, float, float | None]], kinds: dict[Row, str]
+) -> None:
     """Write the rows with both predictions; benchmarks.npu_bands reads them."""
     with path.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
@@ -415,7 +427,7 @@ def save(path: Path, found: Sequence[tuple[Row, float, float | None]]) -> None:
             if left is not None:
                 c = chip.load(row.chip)
                 figures = (f"{x:.4g}" for x in (row.milliseconds, p, left))
-                table.writerow((c.family, *astuple(row)[:-1], *figures))
+                table.writerow((c.family, kinds[row], *astuple(row)[:-1], *figures))
 
 
 if __name__ == "__main__":

@@ -80,6 +80,8 @@ def test_reports(package):
     assert f"{found.milliseconds:.3f} ms" in text(found)
     assert "<svg" in page(found)
     assert picture(found).count("<rect") >= 3  # a box in each lane
+    assert str(found.band) in text(found)
+    assert found.to_dict()["band"]["low"] < found.milliseconds < found.band.high
     events = json.loads(found.trace())["traceEvents"]
     lanes = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M"}
     ran = [e for e in events if e["ph"] == "X"]

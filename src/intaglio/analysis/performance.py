@@ -13,6 +13,7 @@ import numpy as np
 from intaglio.core_mask import CoreMask, chosen_cores, mask_bits
 from intaglio.errors import BadInput, option
 from intaglio.npu.own import isa
+from intaglio.npu.predict import bands
 from intaglio.npu.predict.engines import Timed
 from intaglio.npu.predict.timeline import Timeline, timeline
 from intaglio.package import Package
@@ -86,6 +87,13 @@ class Performance:
     source: str = "the program of Intaglio's own instructions and the figures of the chip"
     notes: list[str] = field(default_factory=list)  # what the time leaves out
     commands: Timed | None = field(default=None, repr=False)  # of a vendor's file
+    family: str = ""  # of the chip
+    kind: str = bands.CNN  # of the network: cnn, detector, transformer
+
+    @property
+    def band(self) -> bands.Band:
+        """The milliseconds between which 80 % of such predictions lie; see docs/predict.md."""
+        return bands.band(self.family, self.kind, self.milliseconds)
 
     @property
     def timelines(self) -> list[Timeline]:
@@ -162,6 +170,8 @@ class Performance:
         layers = [asdict(r) | {"max_cycles": r.max_cycles} for r in self.layers]
         parts = [{"name": p.name, "begin": p.begin, "end": p.end} for p in self.parts]
         return results | {
+            "kind": self.kind,
+            "band": asdict(self.band),
             "bounds": self.bounds(),
             "ranking": ranking,
             "parts": parts,
@@ -229,6 +239,8 @@ def performance(
         chip_cores=found.cores,
         core_numbers=chosen,
         name=plan.name,
+        family=found.family,
+        kind=kind_of(meta),
     )
     on_cpu, now = list(partition.on_cpu), 0.0
     for m in partition.modules:
@@ -250,6 +262,14 @@ def performance(
     result.layers = [replace(r, id=i) for i, r in enumerate(result.layers)]
     result.milliseconds = result.npu_milliseconds + result.cpu_milliseconds
     return result
+
+
+def kind_of(meta: Mapping[str, Any]) -> str:
+    """The kind of network in a package, by its metadata."""
+    layers = [layer["op"] for program in meta["npu"] for layer in program["layers"]]
+    others = meta.get("outline", {}).get("others", [])
+    ops = [*layers, *(op["op"] for o in others for op in o["ops"])]
+    return bands.kind(ops, sum(o["moved"] for o in others))
 
 
 def _of_chip_files(

@@ -117,7 +117,7 @@ def summary(p: Performance) -> list[str]:
     batch = f" for {p.batch} samples" if p.batch > 1 else ""
     lines = [
         f"{p.chip} at {p.clock:g} MHz, {p.ddr:g} GB/s, {p.cores} core{'s' * (p.cores > 1)}: "
-        f"{p.milliseconds:.3f} ms{batch}, {p.fps:.1f} frames a second{guesses}",
+        f"{p.milliseconds:.3f} ms{batch} {p.band}, {p.fps:.1f} frames a second{guesses}",
         f"NPU {p.npu_milliseconds:.3f} ms, CPU {p.cpu_milliseconds:.3f} ms; "
         f"{p.bytes / 1e6:.2f} MB to and from DDR; {p.mac_use:.0%} of the MACs used",
         f"bound by {', '.join(f'{k} {v:.0%}' for k, v in p.bounds().items())} of the time",

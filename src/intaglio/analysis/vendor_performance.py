@@ -9,6 +9,7 @@ from typing import Any
 from intaglio.analysis.performance import LayerRow, Part, Performance
 from intaglio.ir import Graph, Node
 from intaglio.npu.metadata import layers_of
+from intaglio.npu.predict import bands
 from intaglio.npu.predict.cycles import constants
 from intaglio.npu.predict.engines import CPU, LayerText, Step, Timed, described, in_a_row
 from intaglio.targets import chip as chips
@@ -120,6 +121,8 @@ def report(timed: Timed, chip: Chip) -> Performance:
         chip_cores=chip.cores,
         source=timed.source,
         notes=list(timed.notes),
+        family=chip.family,
+        kind=bands.kind((text.op for text in timed.layers), 0),
     )
     spent, bounds = timed.spent()
     for number, text in enumerate(timed.layers):

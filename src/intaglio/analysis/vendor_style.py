@@ -65,8 +65,8 @@ def with_figures(chip: Chip, what: WhatIf) -> Chip:
     return replace(chip, **changes)  # type: ignore[arg-type]
 
 
-def performance(parts: Sequence[vendor.Part], chip: Chip) -> Performance:
-    """Predict the speed of a network that consists of these parts."""
+def performance(parts: Sequence[vendor.Part], chip: Chip, batch: int = 1) -> Performance:
+    """Predict the speed of a network that consists of these parts, for `batch` samples."""
     found = vendor.predict(parts, chip)
     lines = [line for each in found.lines for line in each]
     cores = max((line.cores for line in lines), default=1)
@@ -80,6 +80,9 @@ def performance(parts: Sequence[vendor.Part], chip: Chip) -> Performance:
         chip_cores=chip.cores,
         core_numbers=tuple(range(cores)),
         source=SOURCE,
+        batch=batch,
+        family=chip.family,
+        kind=vendor.kind(parts, batch),
     )
     now = 0.0
     for rows, line in _modules(parts, found):

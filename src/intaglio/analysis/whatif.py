@@ -158,9 +158,9 @@ class Model:
                 f"program is compiled for a number of cores: give {option('cores')}"
             )
         one, chip = self._vendor_part(target, what)
-        found = vendor_style.performance([one], vendor_style.with_figures(chip, what))
-        found.batch = what.batch or 1
-        return found
+        return vendor_style.performance(
+            [one], vendor_style.with_figures(chip, what), what.batch or 1
+        )
 
     def _of_commands(self, target: str, what: WhatIf) -> Performance:
         what.check()

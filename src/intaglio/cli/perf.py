@@ -35,6 +35,8 @@ SWEPT = {
 COMPARED = ("milliseconds", "fps", "bytes")  # figures in JSON of the chip without assumptions
 
 
+BAND = "in brackets: where 80 % of published speeds lay of networks that no figure was fitted to"
+
 GROUPS = {  # of --help
     "Chips": "--target --chips --cores --core-mask --by-layer --as-vendor",
     "Assumptions": "--clock --ddr --sram --batch --dtype --sparse --sweep --payoff",
@@ -202,6 +204,7 @@ def _one(
         click.echo(performance_text.text(found))
     fitted.echo(f"times come from {found.source}")
     fitted.echo(f"{runs_on.PREDICTED}; no part of this ran on {found.chip}")
+    fitted.echo(BAND)
     if words:
         fitted.echo(f"\n{words}")
 
@@ -353,11 +356,12 @@ def _compare(rows: list[tuple[str, Any]], as_json: bool) -> None:
         click.echo(json.dumps(named, indent=1))
         return
     most = max((p.fps for _, p in good), default=1.0)
-    table = [("", "ms", "frames/s", "speed-up", "NPU ms", "CPU ms", "MB moved", "")]
+    table = [("", "ms", "(80 %)", "frames/s", "speed-up", "NPU ms", "CPU ms", "MB moved", "")]
     table += [
         (
             n,
             f"{p.milliseconds:.3f}",
+            str(p.band),
             f"{p.fps:.1f}",
             f"{p.fps / good[0][1].fps:.2f}",
             f"{p.npu_milliseconds:.3f}",
@@ -367,13 +371,14 @@ def _compare(rows: list[tuple[str, Any]], as_json: bool) -> None:
         )
         for n, p in good
     ]
-    for line in aligned(table, range(1, 7), (7, 6)):
+    for line in aligned(table, range(1, 8), (8, 7)):
         click.echo(line)
     for n, why in rows:
         if not isinstance(why, Performance):
             fitted.echo(f"{n}: {why}")
     if good:
         click.echo(f"times are {runs_on.PREDICTED}")
+        fitted.echo(BAND)
 
 
 def _difference(usual: Any, found: Any, what: Any) -> str:

@@ -16,6 +16,7 @@ from intaglio.ir import Array, Graph, Node, Value
 from intaglio.npu.compile import build
 from intaglio.npu.metadata import layers_of
 from intaglio.npu.own.isa import QUEUES, Program
+from intaglio.npu.predict import bands
 from intaglio.npu.predict.cycles import constants, wide_rate
 from intaglio.npu.predict.element_types import as_bytes
 from intaglio.npu.predict.timeline import timeline
@@ -84,6 +85,14 @@ class Cost:
     microseconds: float
     part: int = 0
     others: Others | None = None
+
+
+def kind(parts: Sequence[Part], batch: int = 1) -> str:
+    """The kind of network that these parts are."""
+    layers = [layer["op"] for p in parts for x in p.programs for layer in x.about]
+    others = [o for p in parts for o in p.others]
+    ops = [*layers, *(op.op for o in others for op in o.ops)]
+    return bands.kind(ops, sum(o.moved for o in others) // batch)
 
 
 class HasCycles(Protocol):
