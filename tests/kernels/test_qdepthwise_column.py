@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 from tests.check import check
-from tests.kernels.test_int8 import image, packed_taps, per_channel, ranges
+from tests.kernels.test_int8 import image, per_channel, ranges
+from tests.kernels.test_int8_depthwise import packed_taps
 
 
 @pytest.mark.parametrize("channels", [3, 24, 40, 64, 100])

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from tests.check import check
 from tests.kernels.test_conv import CASES, name
-from tests.kernels.test_int8 import RNG, compiled_as, image, packed_taps, per_channel, ranges
+from tests.kernels.test_int8 import RNG, compiled_as, image, per_channel, ranges
+from tests.kernels.test_int8_depthwise import packed_taps
 
 from intaglio import native, ops
 from intaglio.errors import BadInput, RunError

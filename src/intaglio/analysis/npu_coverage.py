@@ -132,7 +132,7 @@ def _folds_into_conv(target: targets.Target, build: Callable[[Value], Value]) ->
 
 
 def _units_of(target: targets.Target, build: Build) -> list[str]:
-    """The units of an int8 layer; none if a part of it stays on the CPU."""
+    """The units that compute an int8 layer; none if a part of it stays on the CPU."""
     images = [Value(Type("i8", IMAGE), name) for name in "ab"]
     try:
         y = build(*(_dequantized(v, 0.05, 3) for v in images))
@@ -152,4 +152,5 @@ def _units_of(target: targets.Target, build: Build) -> list[str]:
         return []
     if not any(op in UNITS for op in left):  # the layer only moves elements
         return ["-"] if any(op == "transpose" for op in left) else ["free"]
-    return list(dict.fromkeys(UNITS[op] for op in left if op in UNITS))
+    used = dict.fromkeys(UNITS[op] for op in left if op in UNITS)
+    return [u for u in used if u != "copy" or len(used) == 1]  # where others compute, it helps

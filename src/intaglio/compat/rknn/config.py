@@ -44,7 +44,7 @@ EFFECTS = {
     "dynamic_input": "one plan for each set of shapes, over the same weights",
     "model_pruning": "ignored: channels that are zero are always removed",
     "op_target": "cpu: a quantised model computes these layers, by name or type, in floats; the "
-    "cost model places them, products on an NPU that multiplies float16",
+    "cost model places them",
     "quantize_weight": "ignored: the NPU does not compute floats with integer weights",
     "remove_reshape": "ignored: reshapes that move nothing cost nothing",
     "sparse_infer": "ignored: sparse weights are found in the model itself",
