@@ -196,7 +196,7 @@ def _cell(op: str, table: Mapping[str, tuple[set[str], set[str]]]) -> str:
     names = sorted(names or [n for n, (_, reached) in table.items() if op in reached], key=order)
     if not names:
         return "-"
-    more = f", +{len(names) - MAX_NAMES}" if len(names) > MAX_NAMES else ""
+    more = f" +{len(names) - MAX_NAMES}" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more
 
 
