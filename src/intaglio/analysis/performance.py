@@ -240,7 +240,7 @@ def performance(
         core_numbers=chosen,
         name=plan.name,
         family=found.family,
-        kind=kind_of(meta),
+        kind=bands.kind_of(meta),
     )
     on_cpu, now = list(partition.on_cpu), 0.0
     for m in partition.modules:
@@ -262,14 +262,6 @@ def performance(
     result.layers = [replace(r, id=i) for i, r in enumerate(result.layers)]
     result.milliseconds = result.npu_milliseconds + result.cpu_milliseconds
     return result
-
-
-def kind_of(meta: Mapping[str, Any]) -> str:
-    """The kind of network in a package, by its metadata."""
-    layers = [layer["op"] for program in meta["npu"] for layer in program["layers"]]
-    others = meta.get("outline", {}).get("others", [])
-    ops = [*layers, *(op["op"] for o in others for op in o["ops"])]
-    return bands.kind(ops, sum(o["moved"] for o in others))
 
 
 def _of_chip_files(

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 FILE = Path(__file__).with_name("bands.toml")
 LEAST_ROWS, LEAST_NETWORKS = 8, 3  # of a group with a band of its own
@@ -55,6 +56,14 @@ def kind(ops: Iterable[str], moved: int) -> str:
     if names & set(ATTENTION):
         return TRANSFORMER
     return DETECTOR if moved > FEW else CNN
+
+
+def kind_of(meta: Mapping[str, Any]) -> str:
+    """The kind of network in a package, by its metadata."""
+    layers = [layer["op"] for program in meta["npu"] for layer in program["layers"]]
+    others = meta.get("outline", {}).get("others", [])
+    ops = [*layers, *(op["op"] for o in others for op in o["ops"])]
+    return kind(ops, sum(o["moved"] for o in others))
 
 
 def band(family: str, kind: str, milliseconds: float) -> Band:
