@@ -15,7 +15,7 @@ from typing import Any
 import intaglio
 from intaglio.compat.log import Log
 from intaglio.compat.tpu_mlir import module_file
-from intaglio.compat.tpu_mlir.chip_file import compile_file
+from intaglio.compat.tpu_mlir.chip_file import UnsupportedEnd, compile_file
 from intaglio.compat.tpu_mlir.chips import chip_of
 from intaglio.compat.tpu_mlir.module_file import Module, Pictures
 from intaglio.compat.tpu_mlir.option_table import Command, option, shapes, truth, words
@@ -185,7 +185,10 @@ def bmnetu(arguments: Sequence[str], log: Log) -> int:
 
 def write_bmodel(module: Module, quantised: Graph, chip: Chip, folder: str, log: Log) -> Path:
     """Compile a quantised graph into compilation.bmodel of a folder."""
-    made = compile_file(quantised, module.graph, chip)
+    try:
+        made = compile_file(quantised, module.graph, chip)
+    except UnsupportedEnd:  # Softmax and the like are computed in floats
+        made = compile_file(quantised, module.graph, chip, "f32")
     Path(folder).mkdir(parents=True, exist_ok=True)
     path = Path(folder, "compilation.bmodel")
     write_atomically(path, made.data)
