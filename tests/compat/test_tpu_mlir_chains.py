@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from tests.compat import models
 from tests.compat.command_line import refused, run
@@ -152,6 +153,28 @@ def test_float_layers_by_their_place(folder: Path, capsys: pytest.CaptureFixture
     ):
         assert run(f"{line} {rest}") == 2
         assert words in capsys.readouterr().err
+
+
+def test_a_softmax_after_int8_layers(folder: Path):
+    """It has no integer form on a TPU: the file computes it in floats."""
+    net = onnx.load("mobilenet.onnx")
+    name = net.graph.output[0].name
+    net.graph.node.append(onnx.helper.make_node("Softmax", [name], ["probability"], axis=1))
+    net.graph.output[0].name = "probability"
+    onnx.save(net, "soft.onnx")
+    transform("soft.onnx", f"{PICTURES} --test_input images/0.png --test_result net_top.npz")
+    calibrate()
+    deploy = (
+        "model_deploy --mlir net.mlir --quantize INT8 --chip bm1684x --calibration_table table "
+        "--test_input net_in_f32.npz --test_reference net_top.npz --tolerance 0.9,0.6 "
+        "--model net.bmodel"
+    )
+    assert run(deploy) == 0
+    assert run("model_runner --input net_in_f32.npz --model net.bmodel --output out.npz") == 0
+    out, top = np.load("out.npz")["probability_Softmax_f32"], np.load("net_top.npz")
+    assert abs(float(out.sum()) - 1) < 1e-3
+    assert np.abs(out - top["probability_Softmax"]).max() < 0.05
+    assert run(deploy.replace("bm1684x", "cv181x").replace(".bmodel", ".cvimodel")) == 2
 
 
 def test_5_tflite(folder: Path):

@@ -15,13 +15,13 @@ from typing import Any
 import intaglio
 from intaglio.compat.log import Log
 from intaglio.compat.tpu_mlir import module_file
-from intaglio.compat.tpu_mlir.chip_file import compile_file
+from intaglio.compat.tpu_mlir.chip_file import UnsupportedEnd, compile_file
 from intaglio.compat.tpu_mlir.chips import chip_of
 from intaglio.compat.tpu_mlir.module_file import Module, Pictures
 from intaglio.compat.tpu_mlir.option_table import Command, option, shapes, truth, words
 from intaglio.compat.tpu_mlir.samples import inputs_of
 from intaglio.compat.tpu_mlir.tensor_names import rename, vendor_names
-from intaglio.errors import BadFile, BadInput
+from intaglio.errors import BadFile, BadInput, Unsupported
 from intaglio.files import write_atomically
 from intaglio.frontends import sniff
 from intaglio.ir import Graph
@@ -120,19 +120,28 @@ def _names(path: Path, keywords: dict[str, Any]) -> list[str]:
 
 
 def _convert(tool: str, arguments: Sequence[str], log: Log) -> int:
-    """A package in floats."""
+    """compilation.bmodel in floats; a package if a layer is in the way."""
     given = BMNET.parse(dashed(arguments), log)
     chip = chip_of(given.target)
     module = load(given, given.shapes, tool)
     folder = Path(given.outdir)
     folder.mkdir(parents=True, exist_ok=True)
+    try:
+        file = compile_file(module.graph.copy(), module.graph, chip, "f32")
+    except Unsupported as e:
+        log.warning(f"{tool}: {' '.join(str(e).split())}")
+    else:
+        path = folder / "compilation.bmodel"
+        write_atomically(path, file.data)
+        log.info(f"{path}: {len(file.data):,} bytes for {chip.name}, in f32")
+        return 0
     path = folder / "compilation.itg"
     precision = "f16" if "f16" in chip.types else None
     made = intaglio.compile(module.graph, target=chip.name, precision=precision, npu_code="own")
     made.save(path)
     log.warning(
-        f"{tool}: no bmodel in floats is written for {given.target}; {path} is a package of "
-        "Intaglio in float16, for `intaglio run`; for a bmodel in INT8 use ufw.cali.cali_model"
+        f"{tool}: {path} is a package of Intaglio in float16 instead, for `intaglio run`; "
+        "end the network before that layer by --output_names for a bmodel"
     )
     return 0
 
@@ -185,7 +194,10 @@ def bmnetu(arguments: Sequence[str], log: Log) -> int:
 
 def write_bmodel(module: Module, quantised: Graph, chip: Chip, folder: str, log: Log) -> Path:
     """Compile a quantised graph into compilation.bmodel of a folder."""
-    made = compile_file(quantised, module.graph, chip)
+    try:
+        made = compile_file(quantised, module.graph, chip)
+    except UnsupportedEnd:  # Softmax and the like are computed in floats
+        made = compile_file(quantised, module.graph, chip, "f32")
     Path(folder).mkdir(parents=True, exist_ok=True)
     path = Path(folder, "compilation.bmodel")
     write_atomically(path, made.data)

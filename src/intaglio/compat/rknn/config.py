@@ -43,8 +43,8 @@ EFFECTS = {
     "single_core_mode": "refuses a core_mask of several cores",
     "dynamic_input": "one plan for each set of shapes, over the same weights",
     "model_pruning": "ignored: channels that are zero are always removed",
-    "op_target": "cpu: a quantised model computes these layers, by name or type, in floats; the "
-    "cost model places them",
+    "op_target": "cpu: floats in a quantised model, for layers by name or type; the cost model "
+    "places all layers",
     "quantize_weight": "ignored: the NPU does not compute floats with integer weights",
     "remove_reshape": "ignored: reshapes that move nothing cost nothing",
     "sparse_infer": "ignored: sparse weights are found in the model itself",

@@ -68,6 +68,7 @@ class ChipFile:
     inputs: list[Port]
     outputs: list[Port]
     graph: Graph
+    floats: bool = False  # some of its layers may be computed in floats
 
     def run(self, sample: Mapping[str, Array]) -> dict[str, Array]:
         """Its outputs in real numbers, by the meaning of its layers."""
@@ -114,7 +115,7 @@ def compile_file(
             for t, p in zip(tensors, outputs, strict=True):
                 t.name, t.shape, t.scale, t.zero = p.name, p.shape, p.scale, p.zero
         made.data = bmodel.write(made.model)
-    return ChipFile(made.data, inputs, outputs, made.graph)
+    return ChipFile(made.data, inputs, outputs, made.graph, bool(dtype))
 
 
 def _inputs(made: Any, network: Graph) -> list[Port]:

@@ -66,7 +66,8 @@ def main(arguments: Sequence[str], log: Log) -> int:
         return 0
     feeds = fused.feeds(given.test_input, test) if fused else test
     prefix = _prefix(module, given)
-    own = chip.file == "bmodel" and given.quantize not in FLOATS and not given.quantize_table
+    floats = given.quantize_table or (made is not None and made.floats)
+    own = chip.file == "bmodel" and given.quantize not in FLOATS and not floats
     outputs = _outputs(graph, made, own, feeds)
     passed = _compare(graph, module, given, feeds, test, outputs, reference, tolerance, prefix, log)
     if made is not None and not given.not_gen_bmodel:
@@ -85,22 +86,25 @@ def _compiled(
     """The network in the wanted numbers, and its file unless a package is wanted.
 
     Results of the last product are floats if the chip has them. If other ops follow, the network is
-    quantised to its end.
+    quantised to its end. Ops without an integer form, such as Softmax, are computed in floats.
     """
     graph = _network(module, given, chip, fused, test, log)
     if given.model.endswith(PACKAGE):
         return graph, None
-    how = (FLOATS.get(given.quantize, ""), _cores(given, chip, log))
+    dtype, cores = FLOATS.get(given.quantize, ""), _cores(given, chip, log)
     try:
-        return graph, compile_file(graph, module.graph, chip, *how)
+        return graph, compile_file(graph, module.graph, chip, dtype, cores)
     except UnsupportedEnd as e:
-        if not given.calibration_table:
-            raise
-        graph = _network(module, given, chip, fused, test, log, to_the_end=True)
+        first = e
+    if given.calibration_table:
+        longer = _network(module, given, chip, fused, test, log, to_the_end=True)
         try:
-            return graph, compile_file(graph, module.graph, chip, *how)
+            return longer, compile_file(longer, module.graph, chip, dtype, cores)
         except UnsupportedEnd:
-            raise e from None
+            pass
+    if dtype or chip.file != "bmodel":
+        raise first
+    return graph, compile_file(graph, module.graph, chip, "f32", cores)
 
 
 def _cores(given: argparse.Namespace, chip: Chip, log: Log) -> int:
