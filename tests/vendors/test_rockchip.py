@@ -255,7 +255,7 @@ def test_packed_weights_are_the_vendors(compiled):
         if design.pairs and made.conv.depthwise and kernel_channels(made.conv) > made.conv.channels:
             off = off[: 2 * made.conv.channels]  # of the first tap; what fills up differs
         assert off.max() <= 1, made.name
-        assert (off > 0).mean() < 1e-3, made.name
+        assert (off > 0).sum() <= max(1, off.size // 1000), made.name
         rounded += bool(off.any())
         count = round_up(made.conv.outputs, made.conv.out_block)
         apart = made.conv.depthwise and design.pairs  # zero points stand beside the weights
@@ -288,7 +288,7 @@ def test_vendors_commands_in_our_simulator(compiled):
         surface, atom = conv.out_surface, conv.design.atom
         picture = values.transpose(1, 2, 0).tobytes()
         parts = {
-            "x": picture if conv.picture else layers.block(values, atom=atom),
+            "x": picture if conv.picture else layers.block(values),
             "w": file.tensor("w").data,
             "b": file.tensor("b").data,
             "y": bytes(round_up(conv.outputs, conv.out_block) * surface),

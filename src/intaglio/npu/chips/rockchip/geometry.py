@@ -117,6 +117,13 @@ class Convolution:
         return (ky - 1) * dy + 1, (kx - 1) * dx + 1
 
     @property
+    def steps(self) -> tuple[int, int]:
+        """Strides; 1 where the kernel is as large as the map."""
+        sizes = zip((self.height, self.width), self.reach, self.strides, strict=True)
+        sy, sx = (1 if size == reach else step for size, reach, step in sizes)
+        return sy, sx
+
+    @property
     def out_height(self) -> int:
         return (self.height + self.pads[0] + self.pads[2] - self.reach[0]) // self.strides[0] + 1
 

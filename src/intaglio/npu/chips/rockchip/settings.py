@@ -59,8 +59,7 @@ def feature_grains(conv: Convolution, rows: Rows, banks: int) -> int:
 def _input(
     conv: Convolution, rows: Rows, banks: int, buffer: int, mode: int
 ) -> list[tuple[str, int, int]]:
-    (ky, kx), (sy, sx), (dy, dx) = conv.kernel, conv.strides, conv.dilations
-    sx = sx if conv.out_width > 1 else 1
+    (ky, kx), (sy, sx), (dy, dx) = conv.kernel, conv.steps, conv.dilations
     size = conv.width << 16 | rows.count
     real = (conv.channels - 1) % 64 if not conv.picture else conv.channels - 1
     kernels = kernel_count(conv)

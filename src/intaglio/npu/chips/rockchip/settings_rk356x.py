@@ -35,8 +35,7 @@ def settings(conv: Convolution, rows: Rows, banks: int, reuse: bool) -> list[tup
 
 
 def _input(conv: Convolution, rows: Rows, banks: int, buffer: int) -> list[tuple[str, int, int]]:
-    (ky, kx), (sy, sx), (dy, dx) = conv.kernel, conv.strides, conv.dilations
-    sx = sx if conv.out_width > 1 else 1
+    (ky, kx), (sy, sx), (dy, dx) = conv.kernel, conv.steps, conv.dilations
     size = conv.width << 16 | rows.count
     kernels = kernel_count(conv)
     edges = conv.pads[1] << 4 | rows.pad_top

@@ -38,8 +38,7 @@ def settings(conv: Convolution, rows: Rows, banks: int, reuse: bool) -> list[tup
 
 
 def _input(conv: Convolution, rows: Rows, banks: int, weights: int) -> list[tuple[str, int, int]]:
-    (ky, kx), (sy, sx), (dy, dx) = conv.kernel, conv.strides, conv.dilations
-    sx = sx if conv.out_width > 1 else 1
+    (ky, kx), (sy, sx), (dy, dx) = conv.kernel, conv.steps, conv.dilations
     kernels, entries = kernel_count(conv), row_entries(conv)
     read = rows.count - rows.held
     size = (conv.width - 1) << 16 | rows.count - 1

@@ -37,8 +37,7 @@ def settings(conv: Convolution, rows: Rows, banks: int, reuse: bool) -> list[tup
 
 
 def _input(conv: Convolution, rows: Rows, banks: int, buffer: int) -> list[tuple[str, int, int]]:
-    (ky, kx), (sy, sx), (dy, dx) = conv.kernel, conv.strides, conv.dilations
-    sx = sx if conv.out_width > 1 else 1
+    (ky, kx), (sy, sx), (dy, dx) = conv.kernel, conv.steps, conv.dilations
     size, entries = conv.width << 16 | rows.count, row_entries(conv)
     kernels = kernel_count(conv)
     return [
