@@ -1,4 +1,6 @@
 // bf16 convolutions, pools and matrix products of the TIU, summed up in f32 in the chip's order.
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "cv18xx_sums.h"
@@ -63,6 +65,21 @@ static int begin(itg_cv18xx *m, work *k, int64_t channels) {
   return k->map || refuse(m, "no memory");
 }
 
+// Convolutions take numbers below the smallest normal one as 0.
+static float flushed(float v) { return fabsf(v) < FLT_MIN ? copysignf(0, v) : v; }
+
+// The sum, rounded towards zero: convolutions add so.
+static float add_truncated(float a, float b) {
+  const float sum = a + b, part = sum - a, rest = (a - (sum - part)) + (b - part);
+  if (rest == 0 || (rest < 0) == (sum < 0)) return sum;
+  union {
+    float value;
+    uint32_t bits;
+  } u = {.value = sum};
+  u.bits--;
+  return u.value;
+}
+
 static void conv_output(itg_cv18xx *m, const work *k, int64_t n, int64_t o) {
   const itg_cv18xx_tiu *t = k->t;
   const uint8_t *weights = channel(m, &k->w, 0, o);
@@ -75,9 +92,10 @@ static void conv_output(itg_cv18xx *m, const work *k, int64_t n, int64_t o) {
         for (int64_t c = 0; c < k->x.c; c++) {
           float x = k->map[(c * k->s.high + h * k->s.y_str + ky * k->s.y_dil) * k->s.wide +
                            w * k->s.x_str + kx * k->s.x_dil];
-          sum += x * bf16_float(read16(weights + 2 * ((ky * t->opd1_w + kx) * k->x.c + c)));
+          float w = bf16_float(read16(weights + 2 * ((ky * t->opd1_w + kx) * k->x.c + c)));
+          sum = flushed(add_truncated(sum, flushed(flushed(x) * flushed(w))));
         }
-    store(t, channel(m, &k->y, n, o) + h * k->y.h_str + w * k->y.w_str, sum + bias);
+    store(t, channel(m, &k->y, n, o) + h * k->y.h_str + w * k->y.w_str, add_truncated(sum, bias));
   }
 }
 

@@ -8,12 +8,15 @@ import time
 import numpy as np
 import pytest
 from tests.npu.chips.k210 import mobilenets
+from tests.vendors.test_cvi import RUNNER as CVI_RUNNER
 from tests.vendors.test_sophgo import FIRMWARE, PYTHON, _installed, vendor
 
 from benchmarks import sophgo_cycles
 from intaglio import targets
 from intaglio.npu.chips.bm1684x import bmodel, simulate
 from intaglio.npu.chips.bm1684x.compile import compile_bmodel
+from intaglio.npu.chips.cv18xx import cvimodel
+from intaglio.npu.chips.cv18xx.simulate import Machine
 
 IMPORTER = (
     "import importlib.util as u, sys; sys.exit(u.find_spec('onnxruntime_extensions') is None)"
@@ -100,6 +103,25 @@ def test_files_of_tpu_mlir(chip, tmp_path):
         (folder / f"{kind}.bmodel").write_bytes(data)
         np.savez(folder / f"{kind}.in.npz", **{"0": picture})
     assert len(compare(folder, chip)) == 3
+
+
+@pytest.mark.skipif(not _imports(), reason="tpu_mlir cannot import ONNX without its extensions")
+@pytest.mark.parametrize("chip", ["cv181x", "cv180x"])
+def test_bf16_files_of_tpu_mlir_for_cv18xx(chip, tmp_path):
+    model, folder, work = network(tmp_path / "small.onnx"), tmp_path / "files", tmp_path / "work"
+    folder.mkdir()
+    work.mkdir()
+    data, _ = sophgo_cycles.theirs(model, chip, work, "BF16")
+    (folder / "small.cvimodel").write_bytes(data)
+    pictures = np.random.default_rng(1).standard_normal((3, 1, 3, 40, 40)).astype(np.float32)
+    np.savez(folder / "small.in.npz", **{"0": pictures})
+    subprocess.run([PYTHON, CVI_RUNNER, chip, folder], capture_output=True, check=True)
+    machine = Machine(cvimodel.read(data))
+    (port,) = machine.inputs
+    with np.load(folder / "small.out.npz") as theirs:
+        for i, x in enumerate(pictures):
+            (ours,) = machine.run({port.name: x.reshape(port.shape)}).values()
+            assert ours.tobytes() == theirs["0"][i].tobytes()
 
 
 @pytest.mark.parametrize("chip", CHIPS)

@@ -19,6 +19,7 @@ MAKERS: dict[str, Maker] = {
     "conv last sum": partial(single.convolution, depthwise=False, sums=1),
     "conv first sum": partial(single.convolution, depthwise=False, sums=2),
     "conv middle sum": partial(single.convolution, depthwise=False, sums=3),
+    "conv bf16": single.convolution_of_floats,
     "depthwise": partial(single.convolution, depthwise=True, sums=0),
     "pool": single.pool,
     "look up": single.look_up,

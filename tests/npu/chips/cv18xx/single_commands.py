@@ -140,6 +140,39 @@ def convolution(rng: np.random.Generator, lanes: int, depthwise: bool, sums: int
     return [tiu(f)], lambda x: _records(x, f, lanes, seed)
 
 
+def convolution_of_floats(rng: np.random.Generator, lanes: int) -> Case:
+    """A convolution of bf16 whose sums lose bits: numbers of very different sizes."""
+    n, ic, oc = one(rng, 1, 3), one(rng, 1, 20), one(rng, 1, 12)
+    h, w, ky, kx = one(rng, 1, 7), one(rng, 1, 9), one(rng, 1, 4), one(rng, 1, 4)
+    up, down, left, right = (one(rng, 0, 3) for _ in range(4))
+    sy, sx = one(rng, 1, 3), one(rng, 1, 3)
+    up, left = max(up, ky - h), max(left, kx - w)
+    oh, ow = (up + h + down - ky) // sy + 1, (left + w + right - kx) // sx + 1
+    plane = aligned(2 * oh * ow)
+    f: Fields = {"opd_typ": 1, "opt_res_shift": 0, "opt_res0_sign": 1, "opt_opd0_sign": 1}
+    f |= {"tsk_opd_num": one(rng, 2, 4), "opt_relu_typ": one(rng, 0, 2), "opt_opd2_seg": 0}
+    f |= {"res0_addr": Y, "res0_n": n, "res0_c": oc, "res0_h": oh, "res0_w": ow}
+    f |= {"opd0_addr": X, "opd0_n": n, "opd0_c": ic, "opd0_h": h, "opd0_w": w}
+    f |= {"opd1_addr": W, "opd1_n": ic, "opd1_c": oc, "opd1_h": ky, "opd1_w": kx}
+    f |= {"opd2_addr": Q, "opd2_c": oc, "opd2_h": 1, "opd2_w": 1, "short_opd2_str": 2}
+    f |= {"conv_op_y_str": sy, "conv_op_x_str": sx, "short_res0_str": 3, "short_opd1_str": 1}
+    f |= {"conv_opd0_up_pad": up, "conv_opd0_dn_pad": down}
+    f |= {"conv_opd0_lf_pad": left, "conv_opd0_rt_pad": right}
+    f |= {"res0_n_str": -(-oc // lanes) * plane, "res0_c_str": plane}
+    f |= {"res0_h_str": 2 * ow, "res0_w_str": 2}
+    seed = one(rng, 0, 1 << 30)
+
+    def prepare(x: Array) -> None:
+        """Large numbers of both signs, which cancel, and small ones in all of local memory."""
+        numbers = np.random.default_rng(seed)
+        small, size = numbers.standard_normal(x.size // 2), x.size // 2
+        real = np.where(numbers.random(size) < 0.5, small, numbers.choice([-1024, 1024], size))
+        high = real.astype(np.float32).view(np.uint32) >> 16
+        x.reshape(-1)[:] = high.astype(np.uint16).view(np.uint8)
+
+    return [tiu(f)], prepare
+
+
 def _records(x: Array, f: Fields, lanes: int, seed: int) -> None:
     """Bias, multiplier and shift of every output channel."""
     rng, by_lane = np.random.default_rng(seed), x.reshape(lanes, -1)
