@@ -47,8 +47,13 @@ INLINE int8x16_t flipped(int8x16_t x, const int FLIP) {
   return FLIP ? veorq_s8(x, vdupq_n_s8(-128)) : x;
 }
 
-// Loads the weights of one group of four bytes along k.
-INLINE void weights_at(const int N, const int8_t *from, int8x16_t *w) {
+// Loads the weights of one group of four bytes along k for M rows.
+INLINE void weights_at(const int M, const int N, const int8_t *from, int8x16_t *w) {
+  if (M == 1 && N == 4) {  // one instruction, which wants neighbouring registers
+    const int8x16x4_t all = vld1q_s8_x4(from);
+    FOR_UNROLLED (4, int v = 0; v < 4; v++) w[v] = all.val[v];
+    return;
+  }
   FOR_UNROLLED (4, int v = 0; v < N; v++) w[v] = vld1q_s8(from + 16 * v);
 }
 
@@ -58,7 +63,7 @@ INLINE void weights_at(const int N, const int8_t *from, int8x16_t *w) {
 INLINE void add_lane(const int M, const int N, row_sums *sum, const int8x16_t *x,
                      const int8_t *from, const int LANE) {
   int8x16_t w[4];
-  weights_at(N, from, w);
+  weights_at(M, N, from, w);
   FOR_UNROLLED (6, int m = 0; m < M; m++)
     FOR_UNROLLED (4, int v = 0; v < N; v++) {
       if (LANE == 0) DOT_LANE(sum[m][v], w[v], x[m], 0);
