@@ -218,26 +218,31 @@ INLINE void start(const int M, const int N, const span *s, const itg_qrow *rows,
 #include "qtile_i8mm.h"
 #endif
 
-// Computes n rows, M at a time; the last tile may repeat a few.
-INLINE void strip(const int M, const int N, const int FLIP, const itg_qproduct *p, const span *s,
-                  const itg_qrow *rows, int64_t n) {
-  for (int64_t i = 0;;) {
-    const uint8_t *row[MOST_ROWS];
-    FOR_UNROLLED (6, int m = 0; m < M; m++) row[m] = rows[i + m].x;
-    row_sums sum[MOST_ROWS];
-    start(M, N, s, rows + i, p->w_zero != NULL, sum);
-    sum_taps(M, N, FLIP, p, s, row, sum);
-    finish(M, N, p, s, rows + i, sum, M);
-    if (i + M >= n) return;
-    i = i + 2 * M <= n ? i + M : n - M;
-  }
-}
+#if defined(ISA_armv7)  // over a loop of tiles gcc keeps so much in registers that sums spill
+#define TILE_ATTRIBUTES __attribute__((noinline))
+#else
+#define TILE_ATTRIBUTES inline __attribute__((always_inline))
+#endif
 
 typedef void (*tile_fn)(const itg_qproduct *p, const span *s, const itg_qrow *rows, int64_t n);
+// Computes n rows, M at a time; the last tile may repeat a few.
 #define TILE(M, N, FLIP)                                                                          \
+  static TILE_ATTRIBUTES void once_##M##x##N##_##FLIP(const itg_qproduct *p, const span *s,       \
+                                                      const itg_qrow *rows) {                     \
+    const uint8_t *row[MOST_ROWS];                                                                \
+    FOR_UNROLLED (6, int m = 0; m < M; m++) row[m] = rows[m].x;                                   \
+    row_sums sum[MOST_ROWS];                                                                      \
+    start(M, N, s, rows, p->w_zero != NULL, sum);                                                 \
+    sum_taps(M, N, FLIP, p, s, row, sum);                                                         \
+    finish(M, N, p, s, rows, sum, M);                                                             \
+  }                                                                                               \
   static void tile_##M##x##N##_##FLIP(const itg_qproduct *p, const span *s, const itg_qrow *rows, \
                                       int64_t n) {                                                \
-    strip(M, N, FLIP, p, s, rows, n);                                                             \
+    for (int64_t i = 0;;) {                                                                       \
+      once_##M##x##N##_##FLIP(p, s, rows + i);                                                    \
+      if (i + M >= n) return;                                                                     \
+      i = i + 2 * M <= n ? i + M : n - M;                                                         \
+    }                                                                                             \
   }
 #if defined(ISA_i8mm) || defined(ISA_armv7)  // i8mm multiplies other numbers of rows in pairs
 #define EACH(T, N, FLIP) T(1, N, FLIP)
