@@ -19,7 +19,7 @@ from intaglio import dtypes
 ROOT = Path(__file__).parents[1]
 FLOATS = ("gemm", "winograd", "depthwise", "normalize", "reduce", "recurrent", "attention")
 BYTES = (  # as the tests of kernels call them
-    *("int8", "quantized", "qgemm", "qwinograd", "qcells"),
+    *("int8", "int8_tiles", "quantized", "qgemm", "qwinograd", "qcells"),
     *("quantize", "first_layers", "weight_zeros"),
 )
 MODELS = ("kws_ref_model", "pretrainedResnet_quant", "vww_96_int8", "ad01_int8")

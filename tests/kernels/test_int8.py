@@ -85,33 +85,6 @@ def test_products(deep, channels):
         )
 
 
-@pytest.mark.parametrize("channels", [7, 20])
-def test_products_with_long_rows(channels):
-    """More weights than a kernel keeps in another order; numbers of rows that no tile divides."""
-    deep = 1546
-    w = image(1, channels, deep, 1, dtype=np.int8)
-    attrs = {"channels": channels, "kernel": (1,), "stride": (1,), "pad": (0, 0), "dilation": (1,)}
-    packed = qconv_packing.packed(w, "tap")
-    for rows, dtype in ((1, np.uint8), (14, np.int8)):
-        x, r = image(1, rows, deep, dtype=dtype), ranges(dtype)[0]
-        check("cpu.qconv", x, packed, *per_channel(channels, deep), **attrs, **r)
-
-
-@pytest.mark.parametrize("channels", [16, 40])
-def test_qconv_whose_padding_is_left_out(channels):
-    """Pixels of the same taps are multiplied together: nine kinds, of one row or of many."""
-    x, w = image(1, 6, 14, 20), image(1, channels, 20, 3, 3, dtype=np.int8)
-    pair = {"stride": (1, 1), "pad": (1,) * 4, "dilation": (1, 1), "kernel": (3, 3)}
-    extra = image(1, 6, 14, channels, dtype=np.int8)
-    add = {"r_zero": -3, "r_scale": 0.75}
-    for run in ("tap", "line"):
-        packed = qconv_packing.packed(w, run)
-        terms = per_channel(channels, 180)
-        more = {"channels": channels, "run": run, **pair, **RANGES[0]}
-        check("cpu.qconv", x, packed, *terms, **more)
-        check("cpu.qconv", x, packed, *terms, extra, **more, **add)
-
-
 EPILOGUE_SHAPES = [
     ((1, 5, 7, 20), 33, (1, 1)),
     ((2, 6, 5, 16), 64, (3, 3)),

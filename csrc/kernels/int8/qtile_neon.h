@@ -47,8 +47,13 @@ INLINE int8x16_t flipped(int8x16_t x, const int FLIP) {
   return FLIP ? veorq_s8(x, vdupq_n_s8(-128)) : x;
 }
 
-// Loads the weights of one group of four bytes along k.
-INLINE void weights_at(const int N, const int8_t *from, int8x16_t *w) {
+// Loads the weights of one group of four bytes along k for M rows.
+INLINE void weights_at(const int M, const int N, const int8_t *from, int8x16_t *w) {
+  if (M == 1 && N == 4) {  // one instruction, which wants neighbouring registers
+    const int8x16x4_t all = vld1q_s8_x4(from);
+    FOR_UNROLLED (4, int v = 0; v < 4; v++) w[v] = all.val[v];
+    return;
+  }
   FOR_UNROLLED (4, int v = 0; v < N; v++) w[v] = vld1q_s8(from + 16 * v);
 }
 
@@ -58,7 +63,7 @@ INLINE void weights_at(const int N, const int8_t *from, int8x16_t *w) {
 INLINE void add_lane(const int M, const int N, row_sums *sum, const int8x16_t *x,
                      const int8_t *from, const int LANE) {
   int8x16_t w[4];
-  weights_at(N, from, w);
+  weights_at(M, N, from, w);
   FOR_UNROLLED (6, int m = 0; m < M; m++)
     FOR_UNROLLED (4, int v = 0; v < N; v++) {
       if (LANE == 0) DOT_LANE(sum[m][v], w[v], x[m], 0);
@@ -213,26 +218,31 @@ INLINE void start(const int M, const int N, const span *s, const itg_qrow *rows,
 #include "qtile_i8mm.h"
 #endif
 
-// Computes n rows, M at a time; the last tile may repeat a few.
-INLINE void strip(const int M, const int N, const int FLIP, const itg_qproduct *p, const span *s,
-                  const itg_qrow *rows, int64_t n) {
-  for (int64_t i = 0;;) {
-    const uint8_t *row[MOST_ROWS];
-    FOR_UNROLLED (6, int m = 0; m < M; m++) row[m] = rows[i + m].x;
-    row_sums sum[MOST_ROWS];
-    start(M, N, s, rows + i, p->w_zero != NULL, sum);
-    sum_taps(M, N, FLIP, p, s, row, sum);
-    finish(M, N, p, s, rows + i, sum, M);
-    if (i + M >= n) return;
-    i = i + 2 * M <= n ? i + M : n - M;
-  }
-}
+#if defined(ISA_armv7)  // over a loop of tiles gcc keeps so much in registers that sums spill
+#define TILE_ATTRIBUTES __attribute__((noinline))
+#else
+#define TILE_ATTRIBUTES inline __attribute__((always_inline))
+#endif
 
 typedef void (*tile_fn)(const itg_qproduct *p, const span *s, const itg_qrow *rows, int64_t n);
+// Computes n rows, M at a time; the last tile may repeat a few.
 #define TILE(M, N, FLIP)                                                                          \
+  static TILE_ATTRIBUTES void once_##M##x##N##_##FLIP(const itg_qproduct *p, const span *s,       \
+                                                      const itg_qrow *rows) {                     \
+    const uint8_t *row[MOST_ROWS];                                                                \
+    FOR_UNROLLED (6, int m = 0; m < M; m++) row[m] = rows[m].x;                                   \
+    row_sums sum[MOST_ROWS];                                                                      \
+    start(M, N, s, rows, p->w_zero != NULL, sum);                                                 \
+    sum_taps(M, N, FLIP, p, s, row, sum);                                                         \
+    finish(M, N, p, s, rows, sum, M);                                                             \
+  }                                                                                               \
   static void tile_##M##x##N##_##FLIP(const itg_qproduct *p, const span *s, const itg_qrow *rows, \
                                       int64_t n) {                                                \
-    strip(M, N, FLIP, p, s, rows, n);                                                             \
+    for (int64_t i = 0;;) {                                                                       \
+      once_##M##x##N##_##FLIP(p, s, rows + i);                                                    \
+      if (i + M >= n) return;                                                                     \
+      i = i + 2 * M <= n ? i + M : n - M;                                                         \
+    }                                                                                             \
   }
 #if defined(ISA_i8mm) || defined(ISA_armv7)  // i8mm multiplies other numbers of rows in pairs
 #define EACH(T, N, FLIP) T(1, N, FLIP)

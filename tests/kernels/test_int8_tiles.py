@@ -1,0 +1,50 @@
+"""Convolutions of bytes at the limits of tiles: long rows, few rows, lines beside the image."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.check import check
+from tests.kernels.test_int8 import RANGES, image, packed_taps, per_channel, ranges
+
+from intaglio.targets.cpu import qconv_packing
+
+
+@pytest.mark.parametrize("channels", [7, 20])
+def test_products_with_long_rows(channels):
+    """More weights than a kernel keeps in another order; numbers of rows that no tile divides."""
+    deep = 1546
+    w = image(1, channels, deep, 1, dtype=np.int8)
+    attrs = {"channels": channels, "kernel": (1,), "stride": (1,), "pad": (0, 0), "dilation": (1,)}
+    packed = qconv_packing.packed(w, "tap")
+    for rows, dtype in ((1, np.uint8), (14, np.int8)):
+        x, r = image(1, rows, deep, dtype=dtype), ranges(dtype)[0]
+        check("cpu.qconv", x, packed, *per_channel(channels, deep), **attrs, **r)
+
+
+@pytest.mark.parametrize("channels", [16, 40])
+def test_qconv_whose_padding_is_left_out(channels):
+    """Pixels of the same taps are multiplied together: nine kinds, of one row or of many."""
+    x, w = image(1, 6, 14, 20), image(1, channels, 20, 3, 3, dtype=np.int8)
+    pair = {"stride": (1, 1), "pad": (1,) * 4, "dilation": (1, 1), "kernel": (3, 3)}
+    extra = image(1, 6, 14, channels, dtype=np.int8)
+    add = {"r_zero": -3, "r_scale": 0.75}
+    for run in ("tap", "line"):
+        packed = qconv_packing.packed(w, run)
+        terms = per_channel(channels, 180)
+        more = {"channels": channels, "run": run, **pair, **RANGES[0]}
+        check("cpu.qconv", x, packed, *terms, **more)
+        check("cpu.qconv", x, packed, *terms, extra, **more, **add)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 6), (2, 9), (5, 12)])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_qdepthwise_of_8_channels(size, dilation):
+    """Two pixels in a vector; lines above and below the image; no weight is -128."""
+    w = np.maximum(image(3, 3, 8, dtype=np.int8), -127)
+    for stride in (1, 2):
+        attrs = {"stride": (stride,) * 2, "pad": (2, 2, 2, 3), "dilation": (dilation,) * 2}
+        packed = packed_taps(w, attrs)
+        for dtype in (np.uint8, np.int8):
+            x, r = image(2, *size, 8, dtype=dtype), ranges(dtype)[stride]
+            check("cpu.qdepthwise", x, packed, *per_channel(8, 9), **attrs, **r)
