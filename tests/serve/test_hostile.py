@@ -55,6 +55,14 @@ def test_many_tensors(server):
         assert "300" in got["error"]
 
 
+def test_long_numbers(server):
+    body = json.dumps({"inputs": [tensor("x", rows(1)) | {"data": "DATA"}]}).encode()
+    for digits, words in ((3000, "no FP32 numbers"), (5000, "cannot be read: Integer value out")):
+        sent = body.replace(b'"DATA"', b"[1, 2, 1" + b"0" * digits + b"]")
+        status, got, _ = server.request("POST", INFER, sent)
+        assert (status, words in got["error"]) == (400, True), got
+
+
 def test_unknown_names_make_no_metrics(server):
     for i in range(300):
         assert server.request("POST", f"/v2/models/evil{i}/infer", {"inputs": []})[0] == 404

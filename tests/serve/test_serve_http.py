@@ -175,6 +175,37 @@ def test_long_headers_and_garbage_are_refused(server):
     assert server.request("GET", "/v2/health/ready")[0] == 200
 
 
+UPGRADE = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"
+
+
+@pytest.mark.parametrize("size", [20, 150, 1 << 20], ids=["small", "middle", "one"])
+@pytest.mark.parametrize("framing", ["length", "chunks"])
+def test_offers_to_upgrade_are_ignored(server, framing, size):
+    """As Java's HttpClient sends them; the body is a body, wherever packets end, even one that
+    looks like a request."""
+    body, headers = binary(rows(4), more="GET /metrics HTTP/1.1\r\n\r\n")
+    length = f"Content-Length: {len(body)}\r\n"
+    sent_body = body
+    if framing == "chunks":
+        length, sent_body = (
+            "Transfer-Encoding: chunked\r\n",
+            b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body),
+        )
+    head = f"POST {INFER} HTTP/1.1\r\nHost: a\r\n{UPGRADE}{HEAD}: {headers[HEAD]}\r\n{length}\r\n"
+    get = f"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n{UPGRADE}\r\n".encode()
+    sent = (head.encode() + sent_body + get) * 2
+    with socket.create_connection(("127.0.0.1", server.server.http_port), 5) as s:
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for at in range(0, len(sent), size):
+            s.sendall(sent[at : at + size])
+            time.sleep(0.001)
+        s.shutdown(socket.SHUT_WR)
+        got = b"".join(iter(lambda: s.recv(1 << 16), b""))
+    assert got.count(b"HTTP/1.1 200 OK") == 4, got
+    assert got.count(b'"data":[9.0,9.0,9.0]') == 2
+    assert got.count(b"HTTP/1.1 ") == 4
+
+
 def test_token():
     with running(rows_model(), token="correct horse") as server:
         assert server.request("GET", "/v2/health/ready")[0] == 200

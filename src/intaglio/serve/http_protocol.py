@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import httptools
 import numpy as np
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
@@ -23,6 +24,8 @@ MAX_HEADERS = 256
 LARGE = 64 << 10  # bytes of a body
 ALIGNMENT = 64
 IDLE, HEADERS, BODY = "idle", "headers", "body"  # what of a request has arrived
+FRAMING = (b"content-length", b"transfer-encoding")  # headers that say where a body ends
+NO_HTTP = b"the request is no valid HTTP"
 TOO_LONG = b"the headers are too long"
 TOO_SLOW = b"the request took too long to arrive"
 TOO_MANY = b"too many connections are open"
@@ -67,6 +70,31 @@ class WholeAnswer(RequestResponseCycle):
         self.on_response()
 
 
+class Continued:
+    """What a second parser calls: of its first message, whose headers were seen, the body only."""
+
+    def __init__(self, owner: LimitedProtocol):
+        self._owner, self._messages = owner, 0
+        self.on_body, self.on_message_complete = owner.on_body, owner.on_message_complete
+
+    def on_message_begin(self) -> None:
+        self._messages += 1
+        if self._messages > 1:
+            self._owner.on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if self._messages > 1:
+            self._owner.on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._messages > 1:
+            self._owner.on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self._messages > 1:
+            self._owner.on_headers_complete()
+
+
 class LimitedProtocol(HttpToolsProtocol):
     """A connection of a client that may be slow or hostile."""
 
@@ -87,7 +115,12 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         before = self._at
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self.send_400_response("")
+            return
         at = self._at
         if at is IDLE and (self.cycle is None or self.cycle.response_complete):
             self._wait(self.limits.header_timeout_s)  # empty lines are no request
@@ -101,6 +134,29 @@ class LimitedProtocol(HttpToolsProtocol):
             self._wait(self.limits.header_timeout_s)
         elif at is BODY:
             self._wait(self.limits.body_timeout_s)
+
+    def _parse(self, data: bytes) -> None:
+        """Offers to upgrade, such as that of Java's HttpClient, are ignored: the parser takes what
+        follows for another protocol, and is told that it is a body, or the next request."""
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as e:
+                data = data[e.args[0] :]
+            if self._at is BODY:
+                framing = (b"%s: %s\r\n" % (n, v) for n, v in self.headers if n in FRAMING)
+                self.parser = httptools.HttpRequestParser(Continued(self))
+                self.parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n" % b"".join(framing))
+
+    def send_400_response(self, msg: str) -> None:
+        """The parser has given up: the answer is its last."""
+        body = b'{"error":"%s"}' % NO_HTTP
+        self.transport.write(
+            b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
+            b"content-length: %d\r\n\r\n%s" % (len(body), body)
+        )
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         self._at = HEADERS
@@ -130,6 +186,10 @@ class LimitedProtocol(HttpToolsProtocol):
             cycle.message_event.set()
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade() and any(
+            n in FRAMING and v != b"0" for n, v in self.headers
+        ):
+            return  # its body follows
         self._at = IDLE
         parts, cycle = self._parts, cast(WholeAnswer, self.cycle)
         if parts and not cycle.response_complete:

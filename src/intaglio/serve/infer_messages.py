@@ -149,8 +149,10 @@ def _from_json(given: InputTensor, spec: TensorSpec, shape: tuple[int, ...]) -> 
         raise bad_request(f"input '{spec.name}' has no data; give data, or binary_data_size")
     try:
         numbers = _decode_data(given.data)
-    except (msgspec.DecodeError, RecursionError):
+    except RecursionError:
         raise bad_request(f"input '{spec.name}' has data that are nested too deep") from None
+    except (msgspec.DecodeError, ValueError) as e:
+        raise bad_request(f"input '{spec.name}' has data that cannot be read: {e}") from None
     if not isinstance(numbers, list):
         raise bad_request(f"input '{spec.name}' has data that are no list")
     return spec.from_numbers(numbers, shape)
