@@ -70,7 +70,10 @@ def measure(name: str, share: float, rounds: int) -> Row:
     except IntaglioError as e:
         return Row(name, why=str(e))
     given = {v.name: a for v, a in zip(found.graph.inputs, feeds.values(), strict=True)}
-    packages = [intaglio.compile(g) for g in (found.masked, found.graph, graph)]
+    packages = [  # level 0: the compiler would remove the masked channels, too
+        intaglio.compile(found.masked, level=0), intaglio.compile(found.graph),
+        intaglio.compile(graph),
+    ]  # fmt: skip
     sessions = [intaglio.open(p, 1) for p in packages]
     masked, small = (list(s.run(given).values()) for s in sessions[:2])
     pairs = zip(masked, small, strict=True)

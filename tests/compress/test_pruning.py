@@ -7,7 +7,7 @@ import pytest
 from tests.compress.small_nets import NETS, build
 
 import intaglio
-from intaglio import catalogue
+from intaglio import catalogue, ops
 from intaglio.catalogue.builder import Builder
 from intaglio.compress import prune, sensitivity, sparsify
 from intaglio.compress.pruning import predicted, pruned_steps, usual_rounding
@@ -16,7 +16,7 @@ from intaglio.compress.pruning.masks import zero_channels
 from intaglio.compress.pruning.permute import permute_channels
 from intaglio.compress.sparsity import PRODUCTS
 from intaglio.errors import BadInput, Unsupported
-from intaglio.ir import Graph
+from intaglio.ir import Graph, Type, Value, constant
 from intaglio.npu.sparse_weights import BY_NAME
 from intaglio.quant.prepare import prepare
 
@@ -178,6 +178,47 @@ def test_permuted_channels_compute_the_same_and_keep_larger_weights(name: str, p
         return float(sum(np.abs(w).sum(dtype=np.float64) for w in weights))
 
     assert kept(True) > kept(False)
+
+
+def attending(fused: bool) -> Graph:
+    """Attention of four heads, its queries, keys and values from one product or from three."""
+    rng = np.random.default_rng(4)
+    batch, tokens, heads, width = 1, 6, 4, 8
+    size = heads * width
+
+    def linear(v: Value, outs: int) -> Value:
+        w = rng.standard_normal((v.shape[-1], outs)).astype(np.float32) / 4
+        return ops.add(ops.matmul(v, constant(w)), constant(rng.random(outs, np.float32)))
+
+    x = Value(Type("f32", (batch, tokens, size)), "x")
+    if fused:
+        y = ops.reshape(linear(x, 3 * size), shape=(batch, tokens, 3, heads, width))
+        y = ops.transpose(y, perm=(2, 0, 3, 1, 4))
+        parts = [ops.gather(y, constant(np.int64(i)), axis=0) for i in range(3)]
+    else:
+        parts = [
+            ops.transpose(
+                ops.reshape(linear(x, size), shape=(batch, tokens, heads, width)), perm=(0, 2, 1, 3)
+            )
+            for _ in range(3)
+        ]
+    y = ops.attention(*parts, scale=width**-0.5)
+    y = ops.reshape(ops.transpose(y, perm=(0, 2, 1, 3)), shape=(batch, tokens, size))
+    return Graph([x], [linear(ops.relu(linear(y, 2 * size)), 4)], ["y"])
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_heads_of_attention_are_pruned(fused: bool):
+    graph = attending(fused)
+    found = prune(graph, macs=0.5)
+    assert found.after.macs <= 0.5 * found.before.macs
+    assert equal(found.masked, found.graph)
+    (node,) = (n for n in found.graph.nodes() if n.op == "attention")
+    assert {v.shape[1] for v in node.inputs if v is not None} < {1, 2, 3}
+    assert equal(graph, prepare(graph))
+    coupling = find_coupling(prepare(attending(False)))
+    heads = next(g for g in coupling.prunable() if len(g.layers) == 3)
+    assert len(heads) == 4
 
 
 NETWORKS = (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.check import check
-from tests.kernels.test_int8 import RANGES, image, packed_taps, per_channel, ranges
+from tests.kernels.test_int8 import RANGES, image, per_channel, ranges
+from tests.kernels.test_int8_depthwise import packed_taps
 
 from intaglio.targets.cpu import qconv_packing
 

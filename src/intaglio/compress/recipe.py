@@ -14,6 +14,7 @@ from intaglio.compress import qat
 from intaglio.compress.data import Labelled
 from intaglio.compress.pruning import Pruned, prune
 from intaglio.compress.pruning.criteria import WITH_GRADIENTS
+from intaglio.compress.pruning.heads import split_projections
 from intaglio.compress.sparsity import Sparse, sparsify
 from intaglio.compress.train import History, Trainer, Training, accuracy, cross_entropy
 from intaglio.compress.twin import Twin, verify
@@ -63,6 +64,7 @@ class Recipe:
         """Remove channels (see `compress.prune`). Taylor and movement need `data`."""
         self._floats_only("prune")
         self._settle()
+        split_projections(self.graph)
         if options.get("criterion") in WITH_GRADIENTS:
             if data is None:
                 raise BadInput(f"criterion '{options['criterion']}' needs data=, labelled samples")

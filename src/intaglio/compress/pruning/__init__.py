@@ -20,6 +20,7 @@ from intaglio import targets
 from intaglio.compress.pruning.choose import SEARCHES, Kept, estimate, lowest, plan, search
 from intaglio.compress.pruning.criteria import CRITERIA, scores
 from intaglio.compress.pruning.groups import Coupling, Group, find_coupling, label, refusals
+from intaglio.compress.pruning.heads import split_projections
 from intaglio.compress.pruning.masks import cut, zero_channels
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array, Graph, Value
@@ -88,6 +89,7 @@ def prune(
     """
     check(macs, parameters, ms, criterion, spread, round_to, least, only, leave)
     graph = prepare(model)
+    split_projections(graph)
     if gradients is not None:
         gradients = _carried(model, graph, gradients)
     before = complexity(graph)
@@ -267,6 +269,7 @@ def sensitivity(
 ) -> dict[str, dict[float, float]]:
     """What `evaluate` finds if one group alone loses each share of its channels, by first layer."""
     graph = prepare(model)
+    split_projections(graph)
     found: dict[str, dict[float, float]] = {}
     for i, g in enumerate(find_coupling(graph).groups):
         if g.kept:

@@ -9,7 +9,7 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.ops.registry import REGISTRY
-from intaglio.passes.prune import channel_mixing, data_movement
+from intaglio.passes.prune import attention_heads, channel_mixing, data_movement
 from intaglio.passes.prune.channel_flow import Axes, Elementwise, Flow, Known, Link, Mask, name_of
 from intaglio.passes.prune.channelwise import TABLE, channelwise
 
@@ -19,6 +19,7 @@ _FLOWS: dict[str, Callable[[Node, Axes], Flow]] = {
     **dict.fromkeys(("matmul", "gemm"), channel_mixing.matrix),
     **dict.fromkeys(channel_mixing.SUMS, channel_mixing.reduction),
     **dict.fromkeys(("depth_to_space", "space_to_depth"), data_movement.blocks),
+    "attention": attention_heads.heads,
     "channel_shuffle": data_movement.shuffle,
     "concat": data_movement.concat,
     "slice": data_movement.slice_,
