@@ -63,19 +63,6 @@ def test_qdepthwise_of_small_images(size, channels):
                 check("cpu.qdepthwise", x, w, *per_channel(channels, 9), **attrs, **r)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 6), (2, 9), (5, 12)])
-@pytest.mark.parametrize("dilation", [1, 2])
-def test_qdepthwise_of_8_channels(size, dilation):
-    """Two pixels in a vector; lines above and below the image; no weight is -128."""
-    w = np.maximum(image(3, 3, 8, dtype=np.int8), -127)
-    for stride in (1, 2):
-        attrs = {"stride": (stride,) * 2, "pad": (2, 2, 2, 3), "dilation": (dilation,) * 2}
-        packed = packed_taps(w, attrs)
-        for dtype in (np.uint8, np.int8):
-            x, r = image(2, *size, 8, dtype=dtype), ranges(dtype)[stride]
-            check("cpu.qdepthwise", x, packed, *per_channel(8, 9), **attrs, **r)
-
-
 @pytest.mark.parametrize("size", [(1, 1), (2, 6), (7, 7), (14, 13), (71, 4), (9, 28), (6, 129)])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_qdepthwise_of_5x5_windows(size, stride):
