@@ -19,6 +19,7 @@ from intaglio.npu.lowering.elementwise import elementwise_rules
 from intaglio.npu.lowering.f16_elementwise import f16_elementwise_rules
 from intaglio.npu.lowering.f16_operands import F16Casts
 from intaglio.npu.lowering.f16_products import f16_product_rules
+from intaglio.npu.lowering.f16_rows import f16_row_rules
 from intaglio.npu.lowering.matmul import matmul_rules
 from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import No, Rule
@@ -36,7 +37,11 @@ def lowering_rules(
     of_f16: tuple[Rule, ...] = ()
     if "f16" in chip.types:
         casts = F16Casts(make, f32_as_f16)
-        of_f16 = *f16_product_rules(make, chip, casts), *f16_elementwise_rules(make, casts)
+        of_f16 = (
+            *f16_product_rules(make, chip, casts),
+            *f16_row_rules(make, casts),
+            *f16_elementwise_rules(make, casts),
+        )
     return (
         *convolution_rules(make, chip),
         *matmul_rules(make),
