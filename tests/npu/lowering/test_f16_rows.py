@@ -57,6 +57,22 @@ def test_a_block_is_one_program(attrs, batch):
         np.testing.assert_array_equal(session.run(feed)["y"], got)
 
 
+@pytest.mark.parametrize(("size", "largest"), [(0.02, 0.02), (1.0, 500.0), (150.0, 150.0)])
+def test_squares_of_small_and_large_numbers(size, largest):
+    """Transformers have single channels that are hundreds of times the others."""
+    rng = np.random.default_rng(4)
+    x = Value(Type("f32", (1, TOKENS, WIDE)), "x")
+    w = rng.standard_normal((WIDE, WIDE)) * size / WIDE**0.5
+    w[:, 3] *= largest / size
+    made = ops.layer_norm(ops.matmul(x, constant(w.astype(np.float32))))
+    graph = Graph([x], [linear(rng, made, WIDE)], ["y"])
+    feed = {"x": np.clip(rng.standard_normal(x.shape), -1, 1).astype(np.float32)}
+    want = intaglio.interpret(graph, feed)["y"]
+    passes.run(graph, [*passes.neutral(TARGET.cost), *passes.offload(TARGET)])
+    assert "layer_norm" not in [n.op for n in graph.nodes()]
+    np.testing.assert_allclose(intaglio.interpret(graph, feed)["y"], want, atol=0.03)
+
+
 def test_rows_that_no_unit_made_stay_on_the_cpu():
     rng = np.random.default_rng(4)
     x = Value(Type("f32", (1, TOKENS, WIDE)), "x")

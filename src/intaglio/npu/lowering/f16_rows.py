@@ -20,6 +20,7 @@ from intaglio.rewrite import P, Rule, rule
 x, a, b = P["x a b"]
 POINT = {"stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 1), "x_zero": 0, "dtype": "f16"}
 LEAST_VARIANCE = 2.0**-14  # the smallest normal number of f16
+SMALLER = 64.0  # squares are divided by it, so that f16 holds those of numbers up to 2,047
 
 
 def f16_row_rules(make: Builder, casts: F16Casts) -> tuple[Rule, ...]:
@@ -87,17 +88,18 @@ def _layer_norm(make: Builder, casts: F16Casts, node: Node) -> Value:
     maps = _as_column(make, casts, given)
     many = maps.shape[1]
 
-    def mean(v: Value, plus: float = 0.0, **bounds: float) -> Value:
+    def mean(v: Value, times: float = 1.0, plus: float = 0.0, **bounds: float) -> Value:
         ones = constant(np.ones((1, many, 1, 1), np.float16))
-        share, bias = (constant(np.full(1, n, np.float32)) for n in (1 / many, plus))
+        share, bias = (constant(np.full(1, n, np.float32)) for n in (times / many, plus))
         return make(conv, v, ones, share, bias, **POINT, **bounds)
 
-    zeros = {"a_zero": 0, "b_zero": 0, "a_factor": 1.0, "dtype": "f16"}
-    apart = make(eltwise, maps, mean(maps), kind="add", **zeros, b_factor=-1.0)
-    squares = make(eltwise, apart, apart, kind="mul", **zeros)
-    variance = mean(squares, node.attrs["epsilon"], least=LEAST_VARIANCE)
+    zeros = {"a_zero": 0, "b_zero": 0, "dtype": "f16"}
+    apart = make(eltwise, maps, mean(maps), kind="add", **zeros, a_factor=1.0, b_factor=-1.0)
+    squares = make(eltwise, apart, apart, kind="mul", **zeros, a_factor=1 / SMALLER)
+    variance = mean(squares, SMALLER, node.attrs["epsilon"], least=LEAST_VARIANCE)
     table, _ = f16_arithmetic.piecewise_table(lambda v: 1 / np.sqrt(np.maximum(v, LEAST_VARIANCE)))
-    scaled = make(eltwise, apart, make(lut, variance, constant(table), base=0), kind="mul", **zeros)
+    rate = make(lut, variance, constant(table), base=0)
+    scaled = make(eltwise, apart, rate, kind="mul", **zeros, a_factor=1.0)
     given_ends = [*node.inputs[1:], None, None][:2]
     ends = [_numbers(v, many, usual) for v, usual in zip(given_ends, (1, 0), strict=True)]
     if all(e is None for e in ends):
