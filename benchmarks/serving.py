@@ -104,14 +104,23 @@ def http_request(name: str, x: np.ndarray, binary: bool) -> bytes:
     return lines + b"content-length: %d\r\n\r\n" % len(body) + body
 
 
+async def chunks(reader: asyncio.StreamReader) -> bytes:
+    """A body in chunks."""
+    parts = []
+    while size := int(await reader.readline(), 16):
+        parts.append((await reader.readexactly(size + 2))[:-2])
+    await reader.readline()
+    return b"".join(parts)
+
+
 async def http_client(port: int, sent: bytes, end: float, latencies: list[float]) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     while time.perf_counter() < end:
         start = time.perf_counter()
         writer.write(sent)
         head = await reader.readuntil(b"\r\n\r\n")
-        size = int(re.search(rb"(?i)\ncontent-length: (\d+)", head)[1])  # type: ignore[index]
-        body = await reader.readexactly(size)
+        size = re.search(rb"(?i)\ncontent-length: (\d+)", head)
+        body = await (chunks(reader) if size is None else reader.readexactly(int(size[1])))
         if b" 200 " not in head[:16]:
             raise SystemExit((head + body[:300]).decode())
         latencies.append(time.perf_counter() - start)

@@ -272,7 +272,9 @@ def start(name: str, model: Path, folder: Path, stack: ExitStack) -> tuple[int, 
 def request_of(kind: str, path: str, name: str, x: np.ndarray) -> bytes:
     """The bytes of a request."""
     if kind != "own JSON":
-        return http_request(name, x, kind == "binary")
+        sent = http_request(name, x, kind == "binary")
+        typed = b"host: a\r\ncontent-type: application/json\r\n"  # MLServer asks for it
+        return sent if kind == "binary" else sent.replace(b"host: a\r\n", typed, 1)
     body = json.dumps({"x": x.tolist()}).encode()
     head = f"POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
@@ -289,7 +291,8 @@ def wait_ready(port: int, sent: bytes, log: Path) -> None:
             urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=10).read()
             return
         except (OSError, urllib.error.HTTPError) as e:
-            if time.monotonic() > end:
+            refused = isinstance(e, urllib.error.HTTPError) and e.code in (400, 415, 422)
+            if refused or time.monotonic() > end:
                 words = e.read()[:300] if isinstance(e, urllib.error.HTTPError) else e
                 raise RuntimeError(f"{words}\n{log.read_text()[-2000:]}") from None
             time.sleep(0.5)
