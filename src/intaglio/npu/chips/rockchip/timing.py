@@ -3,7 +3,7 @@
 A task takes as long as the slowest of three: CNA and CORE multiply, the DPU or PPU writes a block
 of 16 channels of a pixel in a cycle (numbers through a table take longer), and DDR moves maps and
 weights. Three constants are fitted to nine int8 speeds that rknn_model_zoo 2.3.2 publishes for one
-core; all nine are met within 14 % (python -m benchmarks.rockchip --times).
+core; all nine are met within 14 %, by the benchmark `python -m benchmarks.rockchip`.
 """
 
 from __future__ import annotations
