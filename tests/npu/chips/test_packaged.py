@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.npu.chips import mixed_networks
 from tests.npu.chips.bm1684x import float_networks
-from tests.npu.chips.k210.quantized_cnn import random_cnn
+from tests.npu.chips.k210.quantized_cnn import Cnn, random_cnn
 
 import intaglio
 from intaglio import dtypes, ops
@@ -102,6 +102,16 @@ def test_bm1684x_gives_the_bits_of_our_own_code(seed):
     own, chip = (intaglio.open(p).run(feeds) for p in packages)
     for key in own:
         np.testing.assert_array_equal(own[key], chip[key])
+
+
+def test_maps_in_ddr_may_be_larger_than_local_memory():
+    """A first convolution of a large picture: its rows are spread over channels in DDR."""
+    net = Cnn(0, (1, 3, 640, 640))
+    graph = net.graph(net.conv(net.input, 16, stride=2))
+    feeds = feeds_of({v.name: v.type for v in graph.inputs})
+    packages = [intaglio.compile(graph, "bm1684x", npu_code=code) for code in ("own", "chip")]
+    own, chip = (intaglio.open(p).run(feeds)["y0"] for p in packages)
+    np.testing.assert_array_equal(own, chip)
 
 
 def test_a_saved_package_runs_again(tmp_path):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from intaglio.npu.chip_layout import ChipLayout
-from intaglio.npu.layers import ChannelRange, FeatureMap, Layer, Network
+from intaglio.npu.layers import RELAYOUT, ChannelRange, FeatureMap, Layer, Network
 from intaglio.npu.weight_packing import Constants
 from intaglio.targets.chip import Chip
 
@@ -261,7 +261,7 @@ class Tiling:
                 if high - low > made.get(k, 0):
                     made[k] = high - low
         for layer in layers:
-            if layer.number in made:
+            if layer.number in made and layer.op != RELAYOUT:  # which is done in DDR
                 maps = {r.map for r in layer.reads}
                 if not context.in_place[layer.number]:
                     maps.add(layer.dst.map)
