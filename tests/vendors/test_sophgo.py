@@ -123,7 +123,7 @@ def test_whole_networks_are_equal(name, tmp_path):
         "yolov8n": networks.yolov8n,
     }
     graph = made[name]() if name in made else getattr(mobilenets, name)()
-    assert compare({name: graph}, tmp_path, pictures=2) == 1
+    assert compare({name: graph}, tmp_path, pictures=10) == 1
 
 
 @pytest.mark.parametrize("chip", ["bm1688", "sg2260"])
