@@ -37,6 +37,18 @@ def test_small_networks_are_equal(chip, tmp_path):
     assert not differences(files, tmp_path, chip, pictures=2)
 
 
+@pytest.mark.parametrize("chip", CHIPS)
+def test_upsampling_is_equal(chip, tmp_path):
+    of, firmware = targets.find(chip).chip, FIRMWARE.get(chip)
+    files = {
+        f"up{s}": compile_bmodel(
+            float_networks.upsampling(s), of, firmware=firmware, dtype=float_networks.TYPES[s % 3]
+        )
+        for s in range(30)
+    }
+    assert not differences(files, tmp_path, chip)
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("name", ["mobilenet_v2", "resnet18"])
 def test_whole_networks_are_equal(name, dtype, tmp_path):

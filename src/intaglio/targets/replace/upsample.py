@@ -171,7 +171,7 @@ class _Filter:
     crop: Ints  # results to drop at both ends
 
 
-def _matrix(index: Array, weight: Array, extent: int) -> Array:
+def interpolation_matrix(index: Array, weight: Array, extent: int) -> Array:
     """outputs × inputs of an interpolation table."""
     full = np.zeros((len(index), extent))
     np.add.at(full, (np.arange(len(index))[:, None], index), weight)
@@ -227,8 +227,8 @@ def resize_as_conv_transpose(node: Node, x: Value) -> Any:
     for i, table, wide in zip(axes, tables, wider, strict=True):
         if i > 1 and steps[i - 2] > 1:
             found = _filter(
-                _matrix(table.index, table.weight, x.shape[i]),
-                _matrix(wide.index, wide.weight, WIDE_ROW),
+                interpolation_matrix(table.index, table.weight, x.shape[i]),
+                interpolation_matrix(wide.index, wide.weight, WIDE_ROW),
                 steps[i - 2],
             )
             if found is None:

@@ -100,6 +100,17 @@ class FloatNetwork:
         given = (constant(a.astype(np.float32)) for a in (w, b))
         return ops.conv(x, *given, groups=groups, **window)
 
+    def transposed(self, x: Value, groups: int) -> Value:
+        """A transposed convolution with a random window."""
+        stride, outs = int(self.rng.choice([1, 2, 2, 3])), x.shape[1]
+        size = int(self.rng.integers(stride, 6))
+        w = self.rng.standard_normal((x.shape[1], outs // groups, size, size)) / size
+        b = self.rng.standard_normal(outs) / 8
+        window = {"stride": (stride,) * 2, "pad": (size // 3,) * 4, "dilation": (1, 1)}
+        more = (int(self.rng.integers(0, stride)),) * 2
+        given = (constant(a.astype(np.float32)) for a in (w, b))
+        return ops.conv_transpose(x, *given, output_pad=more, groups=groups, **window)
+
     def linear(self, x: Value, outs: int) -> Value:
         w = self.rng.standard_normal((x.shape[-1], outs)) / np.sqrt(x.shape[-1])
         return ops.matmul(x, constant(w.astype(np.float32)))
@@ -132,6 +143,24 @@ def small_cnn(seed: int = 0, size: int = 20) -> Graph:
     mixed = ops.add(ops.matmul(scores, tokens), constant(np.float32([0.5])))
     y = net.linear(ops.layer_norm(mixed, axis=-1), 10)
     return Graph([x], [y, ops.mul(e, constant(np.float32(0.5)))], output_names=["y", "e"])
+
+
+def upsampling(seed: int) -> Graph:
+    """A transposed convolution or an interpolating resize between convolutions."""
+    net = FloatNetwork(seed)
+    rng = net.rng
+    size = (int(n) for n in rng.integers(5, 20, 2))
+    x = Value(Type("f32", (1, int(rng.integers(1, 9)), *size)), "x")
+    a = ops.relu(net.conv(x, int(rng.choice([4, 12, 24, 72]))))
+    if seed % 2:
+        kind, scale = str(rng.choice(["linear", "linear", "cubic"])), float(rng.choice([1.5, 2, 3]))
+        places = str(rng.choice(["half_pixel", "align_corners", "asymmetric"]))
+        how = {"mode": kind, "coordinate_transformation_mode": places, "scales": (scale, scale)}
+        shape = tuple(int(n * scale) for n in a.shape[2:])
+        y = ops.resize(a, axes=(2, 3), shape=shape, **how)
+    else:
+        y = net.transposed(a, groups=int(rng.choice([1, 1, 4, a.shape[1]])))
+    return Graph([x], [net.conv(ops.relu(y), 8, 1)], output_names=["y"])
 
 
 def mobilenet_v2(size: int = 224) -> Graph:

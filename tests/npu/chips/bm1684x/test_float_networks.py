@@ -64,6 +64,19 @@ def test_a_network_is_one_file_close_to_floats(dtype):
         assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) > LEAST_COSINE[dtype]
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_upsampling_is_in_the_file(seed):
+    graph, dtype = float_networks.upsampling(seed), float_networks.TYPES[seed % 3]
+    made = compile_bmodel(graph, CHIP, dtype=dtype)
+    assert not made.lowered.before
+    assert not made.lowered.after
+    feeds, expected, found = run_both(made, np.random.default_rng(seed))
+    assert np.array_equal(found["y"], expected["y"])
+    exact = intaglio.interpret(graph, feeds)["y"].reshape(-1).astype(np.float64)
+    y = expected["y"].reshape(-1).astype(np.float64)
+    assert y @ exact / np.linalg.norm(y) / np.linalg.norm(exact) > LEAST_COSINE[dtype]
+
+
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_functions_are_close_to_their_ops(name):
     x = np.linspace(-12, 12, 4801, dtype=np.float32)

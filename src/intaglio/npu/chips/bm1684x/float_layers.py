@@ -12,6 +12,7 @@ from intaglio.ir import Graph, Node, Value
 from intaglio.npu.chips.bm1684x.float_conversions import CONVERSIONS
 from intaglio.npu.chips.bm1684x.float_ops import FLOATS
 from intaglio.npu.chips.bm1684x.float_types import FloatTypes
+from intaglio.npu.chips.bm1684x.float_upsampling import EXPANSIONS
 from intaglio.npu.chips.bm1684x.views import as_map, on_tpu, rank4, root_of
 from intaglio.npu.lowering.builder import LAYOUT_CHANGES, Refused, is_npu
 from intaglio.npu.ops import matmul
@@ -33,23 +34,49 @@ class FloatLayers:
     def run(self) -> None:
         """Convert node by node, producers first."""
         for node in list(self.graph.nodes()):
-            given = [v for v in node.inputs if v is not None]
-            if node.op in LAYOUT_CHANGES:
-                continue
-            if any(root_of(v)[0] in self.late for v in given):
-                self.late.update(node.outputs)
-                continue
-            if is_npu(node):
-                self._layer(node)
-                continue
-            behind = any(on_tpu(v) for v in given)
-            begins = node.op in FIRST or (self.types.every and _of_floats(node))
-            done = (behind or begins) and self._converted(node)
-            if behind and not done:
-                self.late.update(node.outputs)
+            self._visit(node)
         for v in list(self.graph.outputs):
             self._output(v)
         self.graph.tidy()
+
+    def _visit(self, node: Node) -> None:
+        given = [v for v in node.inputs if v is not None]
+        if node.op in LAYOUT_CHANGES:
+            return
+        if any(root_of(v)[0] in self.late for v in given):
+            self.late.update(node.outputs)
+            return
+        if is_npu(node):
+            self._layer(node)
+            return
+        behind = any(on_tpu(v) for v in given)
+        begins = node.op in FIRST or (self.types.every and _of_floats(node))
+        if (behind or begins) and (parts := self._expanded(node)):
+            for part in parts:
+                self._visit(part)
+            return
+        done = (behind or begins) and self._converted(node)
+        if behind and not done:
+            self.late.update(node.outputs)
+
+    def _expanded(self, node: Node) -> list[Node]:
+        """The ops of which a node of floats is made, producers first; none: it stays one op."""
+        expand = EXPANSIONS.get(node.op)
+        y = node.outputs[0]
+        if expand is None or y.dtype not in FLOATS or any(v.type.dynamic for v in (y, *_given(node))):
+            return []
+        try:
+            made = expand(node)
+        except Refused as e:
+            self.why[node] = str(e)
+            return []
+        if made is None:
+            return []
+        parts = _between(made, _given(node))
+        for part in parts:
+            part.origin = node.origin
+        self.graph.replace(y, made)
+        return parts
 
     def _output(self, v: Value) -> None:
         """Give an output the order of elements that the model has."""
@@ -90,6 +117,26 @@ class FloatLayers:
         if root is not None and not root.origin:
             root.origin = node.origin
         return True
+
+
+def _given(node: Node) -> list[Value]:
+    return [v for v in node.inputs if v is not None]
+
+
+def _between(y: Value, given: list[Value]) -> list[Node]:
+    """The nodes that make a value from given ones, producers first."""
+    found: dict[Node, None] = {}
+
+    def visit(v: Value) -> None:
+        node = v.producer
+        if node is None or node in found or v in given:
+            return
+        for u in _given(node):
+            visit(u)
+        found[node] = None
+
+    visit(y)
+    return list(found)
 
 
 def _of_floats(node: Node) -> bool:
