@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests import shared_models
-from tests.npu.chips.bm1684x import networks
+from tests.npu.chips.bm1684x import float_networks, networks
 from tests.npu.chips.k210 import mobilenets
 from tests.npu.chips.k210.quantized_cnn import joined_outputs, random_cnn
 
@@ -147,6 +147,18 @@ def test_random_layers_and_networks_are_equal_on_other_chips(chip, tmp_path):
     nets |= {f"net{s}": networks.random_network(s) for s in range(20)}
     nets |= {f"relu{s}": networks.relu_cnn(s) for s in range(20)}
     assert compare(nets, tmp_path, chip=chip) >= 90
+
+
+def test_quantised_upsampling_is_equal(tmp_path):
+    nets = {}
+    for seed in range(30):
+        graph = float_networks.upsampling(seed)
+        rng, (x,) = np.random.default_rng(seed), graph.inputs
+        samples = [{x.name: rng.standard_normal(x.shape).astype(np.float32)} for _ in range(3)]
+        nets[f"up{seed}"] = intaglio.quantize(
+            graph, samples, target=CHIP, accuracy=None, method="minmax"
+        )
+    assert compare(nets, tmp_path) == 30
 
 
 def _feeds(name: str, count: int) -> list[np.ndarray]:

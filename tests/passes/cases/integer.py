@@ -46,17 +46,20 @@ def columns(n: int, k: int = 4) -> Value:
     return made
 
 
-def upsampled(q: Value, groups: int = 1, kernel: int = 3) -> Value:
-    scale = constant(np.array([1 / 64, 1 / 32, 1 / 128], np.float32))
-    w = ops.dequantize_linear(whole(4, 3, kernel, kernel), scale, None, axis=1)
-    b = constant(np.arange(3 * groups, dtype=np.float32))
+def upsampled(q: Value, groups: int = 1, kernel: int = 3, stride: int = 2) -> Value:
+    each = np.array([1 / 64, 1 / 32, 1 / 128, 1 / 16], np.float32)
+    depthwise = groups == 4
+    shape = (4, 1 if depthwise else 3, kernel, kernel)
+    scale = constant(each if depthwise else each[:3].copy())
+    w = ops.dequantize_linear(whole(*shape), scale, None, axis=0 if depthwise else 1)
+    b = constant(np.arange(shape[1] * groups, dtype=np.float32))
     made: Value = ops.conv_transpose(
         real(q, 1 / 32, 1),
         w,
         b,
-        stride=(2, 2),
+        stride=(stride, stride),
         pad=(1,) * 4,
-        output_pad=(1, 1),
+        output_pad=(stride - 1,) * 2,
         dilation=(1, 1),
         groups=groups,
     )
@@ -173,6 +176,9 @@ case(
 case("quantize_before_movement", lambda x: stored(ops.part(x, 0, 3, axis=1)), VECTOR)
 case("integer_conv_transpose", upsampled, PIXELS)
 case("integer_conv_transpose", lambda q: upsampled(q, 2, 4), PIXELS)
+case("integer_conv_transpose", lambda q: upsampled(q, 4, 4), PIXELS)
+case("integer_conv_transpose", lambda q: upsampled(q, stride=1), PIXELS)
+case("integer_conv_transpose", lambda q: upsampled(q, 4, stride=1), PIXELS)
 case("conv_to_floats", sums, PIXELS)
 case("conv_to_floats", lambda q: ops.add(sums(q, False), num(4, 1, 1)), PIXELS)
 case(

@@ -154,3 +154,13 @@ def test_what_other_ops_read_at_the_end_stays_in_floats():
     assert quantized(placed(x, ops.relu(conv(x)), chip=chip)) == {"x"}, "sums of floats are clamped"
     assert quantized(placed(x, ops.softmax(ops.sigmoid(conv(x)), axis=1), chip=chip)) == {"x"}
     assert quantized(placed(x, ops.sigmoid(conv(x)), chip=chip, y0="f32")) == {"x"}
+
+
+def test_depthwise_transposed_convolutions_are_quantised_for_npus():
+    x = image()
+    w = constant(np.ones((8, 1, 4, 4), np.float32))
+    window = {**SAME, "stride": (2, 2), "output_pad": (0, 0), "groups": 8}
+    y = conv(ops.conv_transpose(conv(x), w, None, **window))
+    made = placed(x, y, chip=targets.find("bm1684x"))
+    assert sorted(n.op for n in made.nodes) == ["conv", "conv", "conv_transpose"]
+    assert "conv_transpose" not in {n.op for n in placed(x, y).nodes}, "a CPU computes it in floats"

@@ -33,7 +33,14 @@ from intaglio.passes.integer.operands import (
     zero_of,
 )
 from intaglio.rewrite import No, P, no, rule
-from intaglio.targets.replace.upsample import from_phases, per_phase, phases_of, why_no_phases
+from intaglio.targets.replace.upsample import (
+    flipped,
+    from_phases,
+    per_phase,
+    phases_of,
+    why_no_phases,
+    with_flipped,
+)
 
 DX, DW = real(x, xs, xz, "dx"), real(w, ws, wz, "dw")
 CONV = P.conv(DX, DW, b) @ "product"
@@ -161,29 +168,39 @@ def _why_not(dx: Node, dw: Node, channel_axis: int) -> str | None:
 # ---- transposed convolution ---------------------------------------------------------------------
 @rule(P.conv_transpose(DX, DW, b) @ "product")
 def integer_conv_transpose(product: Node, dw: Node, b: Value | None) -> Any:
-    """Compute a quantised transposed convolution as an integer convolution and depth_to_space."""
+    """Compute a quantised transposed convolution as an integer convolution, and depth_to_space if
+    its stride is above 1.
+    """
     image, (w, ws, wz) = product.inputs[0], parameters(dw)
     assert image is not None
     assert ws.data is not None
     assert wz.data is not None
     if source(image) is None or w.dtype not in BITS8 or w.data is None or image.type.dynamic:
         return no("the operands are not 8-bit with constant weights and static shapes")
-    if why := why_no_phases(product, image, w):
+    single = set(product.attrs["stride"]) == {1}
+    if not single and (why := why_no_phases(product, image, w)):
         return no(why)
-    if ws.type.size != 1 and dw.attrs["axis"] % w.type.rank != 1:
+    groups = product.attrs["groups"]
+    depthwise = groups == w.shape[0] and w.shape[1] == 1
+    if ws.type.size != 1 and dw.attrs["axis"] % w.type.rank != (0 if depthwise else 1):
         return no("the weight has scales along its input channels")
     if np.any(wz.data):
         return no("the weights have a zero point; the missing taps would need it too")
     bias = None if b is None else real_constant(b)
     if b is not None and bias is None:
         return no("the bias is not constant with one value per output channel")
-    s, groups = product.attrs["stride"][0], product.attrs["groups"]
-    weights = constant(np.ascontiguousarray(phases_of(w.data, groups, s)))
+    s = product.attrs["stride"][0]
+    weights = flipped(w.data, groups) if single else phases_of(w.data, groups, s)
     scale = ws.data
     if ws.type.size != 1:
-        scale = per_phase(np.tile(ws.data.reshape(-1), groups), groups, s)
+        each = scale.reshape(-1) if depthwise else np.tile(scale.reshape(-1), groups)
+        scale = each if single else per_phase(each, groups, s)
     grain = {**dw.attrs, "axis": 0}
-    of_bytes = ops.dequantize_linear(weights, constant(np.ascontiguousarray(scale)), None, **grain)
+    of_bytes = ops.dequantize_linear(
+        constant(np.ascontiguousarray(weights)), constant(np.ascontiguousarray(scale)), None, **grain
+    )
+    if single:
+        return with_flipped(product, image, of_bytes, None if bias is None else constant(bias))
     addend = None if bias is None else constant(per_phase(bias.reshape(-1), groups, s))
     return from_phases(product, image, of_bytes, addend)
 

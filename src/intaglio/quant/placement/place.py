@@ -91,11 +91,19 @@ def weight_axis(node: Node) -> int | None:
     if node.op == "conv":
         return 0
     if node.op == "conv_transpose":
+        if is_depthwise_transposed(node):
+            return 0
         return 1 if a["groups"] == 1 else None
     if node.op == "gemm":
         plain = not a["trans_a"] and a["alpha"] == 1 and a["beta"] == 1
         return (0 if a["trans_b"] else 1) if plain and w.type.rank == 2 else None
     return 1 if node.op == "matmul" and w.type.rank == 2 else None
+
+
+def is_depthwise_transposed(node: Node) -> bool:
+    """Is it a transposed convolution with one window per channel?"""
+    w = node.inputs[1] if node.op == "conv_transpose" else None
+    return w is not None and node.attrs["groups"] == w.shape[0] > 1 and w.shape[1] == 1
 
 
 def is_function(node: Node) -> bool:
@@ -157,6 +165,8 @@ def place(
     usual = result.chip.in_precision(default) if default else result.chip.preferred_precision
     for n in nodes:
         if n.op in PRODUCTS and weight_axis(n) is not None:
+            if result.chip.chip is None and is_depthwise_transposed(n):
+                continue  # CPUs have no integer kernel for its groups
             result.nodes[n] = wanted.get(layer(n), usual.name)
     if any(p.is_float for p in result.chip.precisions):
         _leave_small(nodes, result, wanted)

@@ -43,28 +43,39 @@ def _spread(x: Value, axis: int, step: int) -> Value:
 @replacement(CONV_TRANSPOSE)
 def conv_transpose_as_conv(node: Node, x: Value, w: Value, b: Value | None) -> Any:
     """Insert zeros between the pixels and convolve with flipped weights."""
-    a, n, groups = node.attrs, x.type.rank - 2, node.attrs["groups"]
-    image = x
-    for i, step in enumerate(a["stride"]):
-        image = _spread(image, 2 + i, step)
-    reach = [d * (k - 1) for d, k in zip(a["dilation"], w.shape[2:], strict=True)]
-    front = [reach[i] - a["pad"][i] for i in range(n)]
-    back = [
-        reach[i] - a["pad"][n + i] + a["output_pad"][i] - (a["stride"][i] - 1) for i in range(n)
-    ]
-    image = pad_or_crop(
-        image, (0, 0, *(min(p, 0) for p in front)), (0, 0, *(min(p, 0) for p in back))
-    )
+    n, groups = x.type.rank - 2, node.attrs["groups"]
     read, result = w.shape[0] // groups, w.shape[1]
     window = range(3, n + 3)
     by_output = transposed(reshaped(w, groups, read, result, *w.shape[2:]), 0, 2, 1, *window)
     flat = reshaped(by_output, groups * result, read, *w.shape[2:])
     spans = [(0, groups * result), (0, read), *[(-1, -(2**62))] * n]
     weights = folded(sliced(flat, spans, (1, 1, *[-1] * n)))
+    return with_flipped(node, x, weights, b)
+
+
+def flipped(w: Array, groups: int) -> Array:
+    """The weights of a transposed convolution as those of the convolution of the spread image."""
+    (read, result), kernel = (w.shape[0] // groups, w.shape[1]), w.shape[2:]
+    by_output = np.swapaxes(w.reshape(groups, read, result, *kernel), 1, 2)
+    flat = by_output.reshape(groups * result, read, *kernel)
+    return np.flip(flat, tuple(range(2, flat.ndim)))
+
+
+def with_flipped(node: Node, x: Value, weights: Value, bias: Value | None) -> Value:
+    """The transposed convolution's result, by the convolution with flipped weights."""
+    a, n = node.attrs, x.type.rank - 2
+    for i, step in enumerate(a["stride"]):
+        x = _spread(x, 2 + i, step)
+    reach = [d * (k - 1) for d, k in zip(a["dilation"], weights.shape[2:], strict=True)]
+    front = [reach[i] - a["pad"][i] for i in range(n)]
+    back = [
+        reach[i] - a["pad"][n + i] + a["output_pad"][i] - (a["stride"][i] - 1) for i in range(n)
+    ]
+    image = pad_or_crop(x, (0, 0, *(min(p, 0) for p in front)), (0, 0, *(min(p, 0) for p in back)))
     pad = tuple(max(p, 0) for p in (*front, *back))
-    return ops.conv(
-        image, weights, b, stride=(1,) * n, pad=pad, dilation=a["dilation"], groups=groups
-    )
+    window = {"stride": (1,) * n, "pad": pad, "dilation": a["dilation"], "groups": a["groups"]}
+    made: Value = ops.conv(image, weights, bias, **window)
+    return made
 
 
 def why_no_phases(node: Node, x: Value, w: Value) -> str | None:

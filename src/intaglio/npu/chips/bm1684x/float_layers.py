@@ -61,9 +61,8 @@ class FloatLayers:
 
     def _expanded(self, node: Node) -> list[Node]:
         """The ops of which a node of floats is made, producers first; none: it stays one op."""
-        expand = EXPANSIONS.get(node.op)
-        y = node.outputs[0]
-        if expand is None or y.dtype not in FLOATS or any(v.type.dynamic for v in (y, *_given(node))):
+        expand, y = EXPANSIONS.get(node.op), node.outputs[0]
+        if expand is None or any(v.type.dynamic for v in (y, *_given(node))):
             return []
         try:
             made = expand(node)
