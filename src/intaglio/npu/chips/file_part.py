@@ -70,9 +70,23 @@ def _parts(nodes: list[Node]) -> tuple[list[Node], list[Node], list[Node]]:
     return before, list(chosen), list(after)
 
 
+def is_view(n: Node) -> bool:
+    """Is it a reshape of a result of the file?"""
+    made: Node | None = n
+    while made is not None and made.op == "reshape":
+        v = made.inputs[0]
+        made = v.producer if v is not None else None
+    return n.op == "reshape" and made is not None and is_npu(made)
+
+
+SAME_ELEMENTS = "its elements are those of the file's output, in the same order"
+
+
 def _why(target: Target, n: Node) -> str:
     if is_npu(n):
         return "it reads the result of an op on the CPU"
+    if is_view(n):
+        return SAME_ELEMENTS
     return target.why_not(n) or "it is after the last layer"
 
 

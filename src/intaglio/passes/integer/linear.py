@@ -197,7 +197,10 @@ def integer_conv_transpose(product: Node, dw: Node, b: Value | None) -> Any:
         scale = each if single else per_phase(each, groups, s)
     grain = {**dw.attrs, "axis": 0}
     of_bytes = ops.dequantize_linear(
-        constant(np.ascontiguousarray(weights)), constant(np.ascontiguousarray(scale)), None, **grain
+        constant(np.ascontiguousarray(weights)),
+        constant(np.ascontiguousarray(scale)),
+        None,
+        **grain,
     )
     if single:
         return with_flipped(product, image, of_bytes, None if bias is None else constant(bias))

@@ -12,6 +12,7 @@ from intaglio.ir import Graph, Node, Value
 from intaglio.npu.chips.bm1684x.float_layers import FloatLayers
 from intaglio.npu.chips.bm1684x.float_ops import FLOATS
 from intaglio.npu.chips.bm1684x.float_types import FloatTypes
+from intaglio.npu.chips.file_part import SAME_ELEMENTS, is_view
 from intaglio.npu.lowering.builder import integer, is_npu, scale_of
 from intaglio.npu.lowering.limits import UNITS
 from intaglio.ops.registry import REGISTRY
@@ -97,13 +98,13 @@ def lower(graph: Graph, target: Target, dtype: str = "") -> Lowered:
     body.output_names = [p.name for p in outputs]
     for v, port in zip(body.inputs, inputs, strict=True):
         v.name = port.name
-    words = [(n, _why_after(n, why, target, types)) for n in after]
+    words = [(n, _why_after(n, why, target)) for n in after]
     return Lowered(body, inputs, outputs, before, words)
 
 
-def _why_after(node: Node, why: dict[Node, str], target: Target, types: FloatTypes) -> str:
-    if node.op == "reshape" and types.every:
-        return "its elements are those of the file's output, in the same order"
+def _why_after(node: Node, why: dict[Node, str], target: Target) -> str:
+    if is_view(node):
+        return SAME_ELEMENTS
     return why.get(node) or target.why_not(node) or "it follows ops on the CPU"
 
 

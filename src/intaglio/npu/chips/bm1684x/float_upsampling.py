@@ -43,13 +43,10 @@ def _transposed(node: Node) -> Value | None:
         raise Refused(why)
     s, groups = node.attrs["stride"][0], node.attrs["groups"]
     phases = np.ascontiguousarray(phases_of(w.data, groups, s))
-    bias = None if b is None else constant(per_phase(_wide(b), groups, s).astype(b.data.dtype))
+    bias = None
+    if b is not None and b.data is not None:
+        bias = constant(np.ascontiguousarray(per_phase(b.data.reshape(-1), groups, s)))
     return from_phases(node, x, constant(phases), bias)
-
-
-def _wide(v: Value) -> Array:
-    assert v.data is not None
-    return v.data.reshape(-1)
 
 
 def _resized(node: Node) -> Value | None:
