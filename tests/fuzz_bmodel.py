@@ -75,7 +75,8 @@ def attempt(data: bytes) -> str:
         for _ in disassembly.lines(model, words=True):
             pass
         machine = simulate.Machine(model)
-        machine.run({t.name: np.ones(t.shape) for t in machine.stage.inputs})
+        kinds = simulate.DTYPES
+        machine.run({t.name: np.ones(t.shape, kinds[t.type]) for t in machine.stage.inputs})
     except IntaglioError as e:
         result, message = "refused", str(e)
     assert "\n" not in message, message

@@ -14,8 +14,6 @@ from intaglio.custom import plugin, table
 from intaglio.custom.callback import Callbacks, Types
 from intaglio.native_op import CALLER, NativeOp
 
-MODULES = ("intaglio.npu.chips.sophgo_run",)  # each has a Simulated; imported when one is missing
-
 
 @dataclass(frozen=True)
 class Simulated:
@@ -51,9 +49,8 @@ def add() -> bool:
     """Let simulators stand for plug-ins that are not loaded; returns whether one is new."""
     new = False
     with table.lock:
-        for module in MODULES:
+        for module in table.OURS.values():
             it: Simulated = import_module(module).SIMULATED
-            table.OURS.add(it.op)
             if it.op in native.ops():
                 continue
             plugin.register_struct(it.struct, it)

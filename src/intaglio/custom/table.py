@@ -12,6 +12,7 @@ import functools
 import hashlib
 import marshal
 import threading
+from importlib import import_module
 from typing import Any
 
 from intaglio import native
@@ -26,7 +27,8 @@ from intaglio.ops.registry import CUSTOM_NAMES, REGISTRY, Op
 
 CLASSES: dict[str, Definition] = {}
 PLUGGED: dict[str, PluginOp] = {}
-OURS: set[str] = set()  # operators of plug-ins whose meaning Intaglio has itself
+# operators of plug-ins whose meaning Intaglio has itself, and the modules that have it
+OURS = {"sophgo.run": "intaglio.npu.chips.sophgo_run"}
 PREFIX = "python."
 Pairs = tuple[tuple[str, Any], ...]
 lock = threading.RLock()
@@ -91,6 +93,7 @@ def remove_plugin(name: str) -> None:
 def _join(name: str) -> None:
     """Make the Op of a name again, from its class and its plug-in."""
     if name in OURS:
+        import_module(OURS[name])
         return
     for known in (name, PREFIX + name):
         REGISTRY.pop(known, None)

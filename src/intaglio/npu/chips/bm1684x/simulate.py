@@ -253,10 +253,7 @@ class Machine:
         for t in self.stage.inputs:
             if t.name not in feeds:
                 raise BadInput(f"input '{t.name}' is missing")
-            value = np.ascontiguousarray(feeds[t.name], _dtype(t))
-            if value.size * value.itemsize != t.size:
-                raise BadInput(f"input '{t.name}' has shape {value.shape}; {t.shape} is needed")
-            self._bytes(t.address, t.size)[:] = value.reshape(-1).view(np.uint8)
+            self._bytes(t.address, t.size)[:] = _checked(feeds[t.name], t)
         for part in self._parts:
             part.run()
         return {
@@ -279,6 +276,17 @@ class Machine:
     def _bytes(self, address: int, size: int) -> Array:
         memory, offset = self.memory.find(address, size)
         return memory[offset : offset + size]
+
+
+def _checked(given: Array, t: Tensor) -> Array:
+    """The bytes of an input; integers are never made of floats, which would lose their scale."""
+    value, want = np.asarray(given), _dtype(t)
+    floats = value.dtype.kind == want.kind == "f"
+    if value.size * want.itemsize != t.size or not (value.dtype == want or floats):
+        raise BadInput(
+            f"input '{t.name}' is {value.dtype}{list(value.shape)}; {want}{list(t.shape)} is needed"
+        )
+    return np.ascontiguousarray(value, want).reshape(-1).view(np.uint8)
 
 
 def _dtype(t: Tensor) -> np.dtype:
