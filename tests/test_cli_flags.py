@@ -142,3 +142,16 @@ def test_mistakes_in_commands(command, words, tmp_path, monkeypatch, capsys):
     assert words in said
     assert len(said.splitlines()) == 1
     assert before == sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("start", "what"), [(b"\xee\xaa\x55\xff", "a bmodel"), (b"CviModel", "a cvimodel")]
+)
+def test_files_of_chips_are_no_models(start, what, tmp_path, capsys):
+    path = tmp_path / "compiled.bin"
+    path.write_bytes(start + bytes(64))
+    for command in ("memory", "bench", "optimize"):
+        with pytest.raises(SystemExit) as e:
+            main([command, str(path)])
+        assert e.value.code == 2
+        assert f"is {what}, a compiled file; `intaglio inspect`" in capsys.readouterr().err

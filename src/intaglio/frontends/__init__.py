@@ -175,6 +175,12 @@ _OTHER_FILES = {  # files that belong to a model, and are mistaken for it, by th
     b"<!DOCTYPE html": "a web page",
     b"<html": "a web page",
 }
+_FILES_OF_CHIPS = {  # compiled files, by their first bytes
+    b"\xee\xaa\x55\xff": "a bmodel",
+    b"CviM": "a cvimodel",
+    b"LDMK": "a kmodel",
+    b"RKJ1": "an rkjob",
+}
 
 
 def sniff(path: Path) -> str:
@@ -197,6 +203,12 @@ def sniff(path: Path) -> str:
             f"'{path}' is a compiled package; run it with intaglio.open; to change it, load the "
             "model that it was compiled from"
         )
+    for magic, what in _FILES_OF_CHIPS.items():
+        if head.startswith(magic):
+            raise BadFile(
+                f"'{path}' is {what}, a compiled file; `intaglio inspect`, `run` and `perf` take "
+                "it; elsewhere load the model that it was compiled from"
+            )
     for magic, what in _OTHER_FILES.items():
         if head.startswith(magic):
             raise BadFile(f"'{path}' is {what}, not a model; give the path of a model file")
