@@ -16,7 +16,7 @@ from intaglio import ops, targets
 from intaglio.cli import cli
 from intaglio.compiler import trace
 from intaglio.errors import BadInput
-from intaglio.ir import Graph, Type, Value
+from intaglio.ir import Graph, Type, Value, constant
 
 CHIPS = ("rk3588", "rk3566", "k230", "bm1684x")
 
@@ -110,3 +110,21 @@ def test_the_quantiser_uses_the_npus_precisions():
     assert chip.preferred_precision.name == "int8"
     assert chip.preferred_precision.weights.why_not("i8", zeros=True) is not None
     assert [p.name for p in chip.precisions] == ["int8", "int16", "f16", "f32"]
+
+
+@pytest.mark.parametrize("chip", ["rk3588", "rk3566"])
+def test_rows_that_a_core_cannot_hold_stay_on_the_cpu(chip: str):
+    """Words of a vocabulary, and products whose second operand is larger than the memory."""
+    rng = np.random.default_rng(3)
+    x, y = (Value(Type("f32", (1, 12, n)), name) for n, name in ((16, "x"), (128, "y")))
+    z = Value(Type("f32", (1, 128, 4096)), "z")
+    table = constant(rng.normal(0, 0.2, (16, 30522)).astype(np.float32))
+    words, pairs = ops.matmul(x, table), ops.matmul(y, z)
+    words.name, pairs.name = "words", "pairs"
+    graph = Graph([x, y, z], [words, pairs])
+    feeds = {v.name: rng.normal(0, 1, v.shape).astype(np.float32) for v in graph.inputs}
+    package = intaglio.compile(graph, target=chip, precision="f16")
+    wanted = intaglio.interpret(graph, feeds)
+    found = intaglio.open(package).run(feeds)
+    for a, b in zip(found.values(), wanted.values(), strict=True):
+        assert np.linalg.norm(a - b) < 2e-3 * np.linalg.norm(b)

@@ -88,28 +88,76 @@ def _types(chip: Chip, unit: Unit, node: Node) -> str | None:
 
 def _row_memory(chip: Chip, node: Node) -> str | None:
     """Why a core's memory cannot hold the operands of one row of a windowed result."""
+    if node.op == "npu.concat":
+        return _row_of_parts(chip, node)
+    if node.op == "npu.matmul":
+        return _second_operand(chip, node)
     if node.op not in (*WINDOWED, *FLOAT_WINDOWED):
         return None
-    x, y, a = node.inputs[0], node.outputs[0], node.attrs
-    assert x is not None
-    kernel = a["kernel"] if "kernel" in a else node.inputs[1].shape[2:]  # type: ignore[union-attr]
-    rows = min(x.shape[2], (kernel[0] - 1) * a["dilation"][0] + 1)
-    need = _bytes_of_rows(chip, x, rows) + _bytes_of_rows(chip, y, 1)
-    if need > chip.sram:
+    y = node.outputs[0]
+    maps = _bytes_of_rows(chip, y, 1) + _rows_read(chip, node)
+    if maps > chip.sram:
         return (
-            f"one row of its result needs {need} bytes of on-chip memory; "
+            f"one row of its result needs {maps} bytes of on-chip memory; "
             f"a core of {chip.name} has {chip.sram}"
         )
     if node.op != "npu.conv":
         return None
-    w = node.inputs[1]
+    outputs, weights = _least_weights(chip, node)
+    if maps + weights <= chip.sram:
+        return None
+    return (
+        f"one row of its result and the weights of {outputs} channels need {maps + weights} bytes "
+        f"of on-chip memory; a core of {chip.name} has {chip.sram}"
+    )
+
+
+def _rows_read(chip: Chip, node: Node) -> int:
+    """The bytes of the rows that one row of a windowed result reads."""
+    x, a = node.inputs[0], node.attrs
+    assert x is not None
+    kernel = a["kernel"] if "kernel" in a else node.inputs[1].shape[2:]  # type: ignore[union-attr]
+    return _bytes_of_rows(chip, x, min(x.shape[2], (kernel[0] - 1) * a["dilation"][0] + 1))
+
+
+def _least_weights(chip: Chip, node: Node) -> tuple[int, int]:
+    """The output channels that a convolution makes at once, and the bytes of their weights."""
+    w, y = node.inputs[1], node.outputs[0]
     assert w is not None
     outputs = min(w.shape[0], chip.c2.get(y.dtype) or chip.c2["i8"])
-    need += w.type.bytes // w.shape[0] * outputs
+    return outputs, w.type.bytes // w.shape[0] * outputs
+
+
+def _second_operand(chip: Chip, node: Node) -> str | None:
+    """Why a core's memory cannot hold the second operand of a product, which each row reads."""
+    a, b, y = node.inputs[0], node.inputs[1], node.outputs[0]
+    assert a is not None
+    assert b is not None
+    need = sum(_bytes_of_rows(chip, v, n) for v, n in ((a, 1), (b, b.shape[2]), (y, 1)))
     if need <= chip.sram:
         return None
     return (
-        f"one row of its result and the weights of {outputs} channels need {need} bytes of "
+        f"its second operand and one row of the others need {need} bytes of on-chip memory; "
+        f"a core of {chip.name} has {chip.sram}"
+    )
+
+
+def _row_of_parts(chip: Chip, node: Node) -> str | None:
+    """Why a core's memory cannot hold a row of all channels, into which convolutions write theirs.
+
+    A layer with more outputs than the unit makes is several convolutions, such as the last one of
+    a language model. Each of them holds the whole row.
+    """
+    row, most = _bytes_of_rows(chip, node.outputs[0], 1), 0
+    for v in node.inputs:
+        maker = v.producer if v is not None else None
+        if maker is not None and maker.op in (*WINDOWED, *FLOAT_WINDOWED):
+            weights = _least_weights(chip, maker)[1] if maker.op == "npu.conv" else 0
+            most = max(most, row + _rows_read(chip, maker) + weights)
+    if most <= chip.sram:
+        return None
+    return (
+        f"one row of its {node.outputs[0].shape[1]} channels and its operands need {most} bytes of "
         f"on-chip memory; a core of {chip.name} has {chip.sram}"
     )
 
