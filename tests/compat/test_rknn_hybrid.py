@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import yaml
-from tests.compat.models import separable
+from onnx import helper, numpy_helper
+from tests.compat.models import save, separable
 
 import intaglio
 from intaglio.compat.rknn.api import RKNN
@@ -103,6 +105,28 @@ def test_custom_hybrid_and_proposal(folder: Path):
     layers = yaml.safe_load(Path(FILES[2]).read_text())["custom_quantize_layers"]
     assert list(layers) == ["c0", "r0", "c1", "r1"]
     assert text != Path(FILES[2]).read_text()
+
+
+def test_custom_hybrid_ends_at_a_tensor_that_the_optimiser_removes(folder: Path):
+    """As the pose scripts of YOLOv8 name the Concat of three reshaped heads."""
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w0"], ["c0"], "stem", pads=[1] * 4),
+        node("Relu", ["c0"], ["r0"], "relu"),
+        node("Reshape", ["r0", "shape"], ["flat"], "reshape"),
+        node("Reshape", ["flat", "back"], ["again"], "reshape back"),
+        node("Conv", ["again", "w1"], ["y"], "head"),
+    ]
+    rng = np.random.default_rng(2)
+    weights = {"w0": rng.normal(0, 0.3, (8, 3, 3, 3)), "w1": rng.normal(0, 0.3, (4, 8, 1, 1))}
+    save(Path("mobilenet.onnx"), nodes, {"x": [1, 3, 16, 16]}, {"y": [1, 4, 16, 16]}, **weights)
+    model = onnx.load("mobilenet.onnx")
+    for name, shape in (("shape", [1, 8, 256]), ("back", [1, 8, 16, 16])):
+        model.graph.initializer.append(numpy_helper.from_array(np.int64(shape), name))
+    onnx.save(model, "mobilenet.onnx")
+    step1(custom_hybrid=[["c0", "flat"]])
+    layers = yaml.safe_load(Path(FILES[2]).read_text())["custom_quantize_layers"]
+    assert list(layers) == ["c0", "r0"]
 
 
 @pytest.mark.parametrize(

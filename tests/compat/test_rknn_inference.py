@@ -51,6 +51,8 @@ def test_pass_through_skips_mean_and_std(folder: Path, picture: np.ndarray, int8
 
 
 def test_frame_numbers(int8: RKNN, picture: np.ndarray):
+    assert len(int8.inference([picture], get_frame_id=True)) == 1  # not without async_mode
+    assert int8.init_runtime(async_mode=True) == 0
     first = int8.inference([picture], get_frame_id=True)[1]
     outputs, number = int8.inference([picture], get_frame_id=True)
     assert number == first + 1

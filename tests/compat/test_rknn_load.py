@@ -105,9 +105,43 @@ def test_mean_of_another_length_is_refused(folder: Path, capsys):
     assert rknn.config(mean_values=[[1, 2]], target_platform="rk3588") == 0
     assert rknn.load_onnx("mobilenet.onnx") == -1
     assert "has 2 numbers for input 'x', which has 3 channels" in last_error(capsys)
+
+
+def test_means_of_more_or_fewer_inputs(folder: Path, capsys):
+    rknn = RKNN()
     assert rknn.config(mean_values=[[0] * 3, [0] * 3], target_platform="rk3588") == 0
-    assert rknn.load_onnx("mobilenet.onnx") == -1
-    assert "has lists for 2 inputs, the model's inputs are 1: x" in last_error(capsys)
+    assert rknn.load_onnx("mobilenet.onnx") == 0
+    said = capsys.readouterr().err
+    assert "has lists for 2 inputs, the model's inputs are 1: x; the rest is ignored" in said
+    assert rknn.config(mean_values=[[1] * 4], target_platform="rk3588") == 0
+    assert rknn.load_onnx("pair.onnx") == 0
+    assert "lists for 1 inputs, the model's inputs are 2: a, b; b stay as they are" in (
+        capsys.readouterr().err
+    )
+    assert rknn.build(do_quantization=False) == 0
+    assert [i.mean for i in rknn.infos] == [(1.0,) * 4, ()]
+
+
+def test_inputs_in_the_order_of_load_onnx(folder: Path):
+    a, b = (np.full((1, 4, 8, 8), n, np.float32) for n in (1, 2))
+    found = []
+    for names in (["a", "b"], ["b", "a"]):
+        rknn = RKNN()
+        rknn.config(target_platform="rk3588")
+        sizes = [[1, 4, 8, 8]] * 2
+        assert rknn.load_onnx("pair.onnx", inputs=names, input_size_list=sizes) == 0
+        assert rknn.build(do_quantization=False) == 0
+        assert rknn.init_runtime() == 0
+        by_name = {"a": a, "b": b}
+        found.append(rknn.inference([by_name[n] for n in names], data_format="nchw")[0])
+        rknn.release()
+    np.testing.assert_array_equal(*found)
+
+
+def test_sizes_without_a_batch(rknn: RKNN, folder: Path):
+    assert rknn.load_onnx("mobilenet.onnx", inputs=["x"], input_size_list=[[3, 16, 16]]) == 0
+    assert rknn.build(do_quantization=False) == 0
+    assert rknn.infos[0].shape == (1, 3, 16, 16)
 
 
 def test_tflite(rknn: RKNN, folder: Path):

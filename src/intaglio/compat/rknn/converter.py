@@ -12,7 +12,7 @@ from intaglio.compat.rknn.build import Built, Loaded, build_float, build_quantiz
 from intaglio.compat.rknn.config import Config
 from intaglio.compat.rknn.custom_operators import CustomOperators
 from intaglio.compat.rknn.device import Device
-from intaglio.compat.rknn.inputs import read_inputs
+from intaglio.compat.rknn.inputs import other_counts, read_inputs
 from intaglio.compat.rknn.source import Source
 from intaglio.dtypes import is_float
 from intaglio.errors import BadInput, did_you_mean
@@ -85,6 +85,8 @@ class Converter(Device):
         with self.log.collecting():
             self._loaded = Loaded.of(source, config)
         self._built = self.package = None
+        for words in other_counts(self._loaded.graph, config):
+            self.log.warning(f"load: {words}")
         for v in self._loaded.graph.inputs:
             if not is_float(v.dtype) and (config.mean_values or config.std_values):
                 self.log.warning(f"load: '{v.name}' takes {v.dtype}; it has no mean and std")

@@ -40,6 +40,7 @@ class Device:
         self.package: Package | None = None
         self.infos: list[InputInfo] = []
         self.runtime: Runtime | None = None
+        self._async = False  # whether inference may return the number of its frame
         self.log.info(f"intaglio {intaglio.__version__}, API of RKNN-Toolkit2 {API_VERSION}")
 
     @guarded(-1)
@@ -90,7 +91,8 @@ class Device:
         if self.runtime is None:
             raise BadInput("the runtime is not ready; call init_runtime first")
         found: list[Array] = self.runtime.run(inputs, data_format, inputs_pass_through, self.log)
-        return (found, self.runtime.frames - 1) if get_frame_id else found
+        numbered = get_frame_id and self._async
+        return (found, self.runtime.frames - 1) if numbered else found
 
     @guarded(None)
     def list_devices(self) -> tuple[list[str], list[str]]:

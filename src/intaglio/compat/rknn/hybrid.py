@@ -54,7 +54,7 @@ def step1(
     if proposal:
         layers |= _proposed(model, config, result, samples, proposal, warn)
     for start, end in custom or ():
-        between = _between(result.float_graph, str(start), str(end))
+        between = _on_paths(result.float_graph, model.graph, str(start), str(end))
         layers |= dict.fromkeys(between, ("float16", None))
     paths = [folder / f"{model.source.name}{end}" for end in (".model", ".data")]
     cfg = folder / f"{model.source.name}.quantization.cfg"
@@ -80,15 +80,33 @@ def _proposed(
     }
 
 
+def _on_paths(optimised: Graph, loaded: Graph, start: str, end: str) -> list[str]:
+    """Layers of the optimised graph on all paths from one tensor of the model to another.
+
+    The optimiser removes tensors, such as those of reshapes and concatenations. The paths are then
+    those of the graph as loaded, and the layers are those that are left of it.
+    """
+    kept, known = ({v.name for v in g.values() if v.name} for g in (optimised, loaded))
+    if start in kept and end in kept:
+        return _between(optimised, start, end)
+    for name in (start, end):
+        if name not in known:
+            raise BadInput(
+                f"custom_hybrid: no tensor is called '{name}'"
+                f"{did_you_mean(name, known) or '; accuracy_analysis lists the tensors'}"
+            )
+    left = [name for name in _between(loaded, start, end) if name in kept]
+    if not left:
+        raise BadInput(
+            f"custom_hybrid: the optimiser merged all layers from '{start}' to '{end}' with "
+            "others; accuracy_analysis lists the layers; choose a longer path"
+        )
+    return left
+
+
 def _between(graph: Graph, start: str, end: str) -> list[str]:
     """The first outputs of the nodes on all paths from one tensor to another, with `end`'s."""
     values = {v.name: v for v in graph.values() if v.name and v.data is None}
-    for name in (start, end):
-        if name not in values:
-            raise BadInput(
-                f"custom_hybrid: no tensor is called '{name}'"
-                f"{did_you_mean(name, values) or '; accuracy_analysis lists the tensors'}"
-            )
     after: set[Node] = set()
     first = values[start].producer
     for node in graph.nodes():

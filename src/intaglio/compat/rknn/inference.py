@@ -92,8 +92,12 @@ class Runtime:
         wanted = [info.shape_in(layout, s) for s in shapes]
         if given.shape in wanted:
             return info.to_model(given, layout)
-        if len(info.shape) != 4 and given.size in (counts := [int(np.prod(s)) for s in shapes]):
-            return given.reshape(shapes[counts.index(given.size)])
+        if len(info.shape) != 4:
+            for shape in shapes:
+                if _extents(given.shape) == _extents(shape) or given.shape == (
+                    int(np.prod(shape)),
+                ):
+                    return given.reshape(shape)
         words = f"inputs[{index}] has shape {list(given.shape)}, '{info.name}' needs "
         words += " or ".join(str(list(w)) for w in wanted)
         if len(info.shape) == 4:
@@ -102,6 +106,11 @@ class Runtime:
         if given.shape in [info.shape_in(other, s) for s in shapes]:
             raise BadInput(f"{words}; it is in {other}: add data_format=['{other}']")
         raise BadInput(f"{words}; resize it first")
+
+
+def _extents(shape: Shape) -> list[int]:
+    """The extents but for axes of 1, which may be left out or added."""
+    return [d for d in shape if d != 1]
 
 
 def _formats(given: Any, count: int, log: Log) -> list[str]:

@@ -85,18 +85,15 @@ class InputInfo:
 
 
 def inputs_of(graph: Graph, config: Config, channels_last: bool) -> list[InputInfo]:
-    """The inputs of a loaded model with their mean and std; BadInput if these do not fit."""
+    """The inputs of a loaded model with their mean and std; BadInput if these do not fit.
+
+    As in the vendor's tool, inputs without a list have no mean and std, and more lists are ignored.
+    """
     found = [v for v in graph.inputs if v.name not in graph.state]
     each = []
     for argument in ("mean_values", "std_values"):
-        given: list[list[float] | None] | None = getattr(config, argument)
-        if given is not None and len(given) != len(found):
-            names = ", ".join(v.name for v in found)
-            raise BadInput(
-                f"config({argument}=...) has lists for {len(given)} inputs, the model's inputs are "
-                f"{len(found)}: {names}; give a list for each (None for an input without)"
-            )
-        each.append(given or [None] * len(found))
+        given: list[list[float] | None] = getattr(config, argument) or []
+        each.append([*given, *[None] * len(found)][: len(found)])
     infos = []
     for v, mean, std in zip(found, *each, strict=True):
         if not dtypes.is_float(v.dtype):  # a quantised model takes pixels as they are
@@ -106,6 +103,22 @@ def inputs_of(graph: Graph, config: Config, channels_last: bool) -> list[InputIn
         std_of = _checked(info, "std_values", std)
         infos.append(replace(info, mean=mean_of, std=std_of))
     return infos
+
+
+def other_counts(graph: Graph, config: Config) -> list[str]:
+    """A warning for each of mean_values and std_values that has not one list for each input."""
+    names = [v.name for v in graph.inputs if v.name not in graph.state]
+    words = []
+    for argument in ("mean_values", "std_values"):
+        given = getattr(config, argument)
+        if given is not None and len(given) != len(names):
+            rest = ", ".join(names[len(given) :])
+            meaning = f"{rest} stay as they are" if rest else "the rest is ignored"
+            words.append(
+                f"config({argument}=...) has lists for {len(given)} inputs, the model's inputs are "
+                f"{len(names)}: {', '.join(names)}; {meaning}"
+            )
+    return words
 
 
 def _checked(info: InputInfo, argument: str, values: list[float] | None) -> tuple[float, ...]:

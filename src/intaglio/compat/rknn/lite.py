@@ -23,10 +23,11 @@ class RKNNLite(Device):
 
         Deviation: the simulator runs it, on any machine.
 
-        Missing: connections to boards; async_mode, which is ignored.
+        Missing: connections to boards; with async_mode, inference waits for its own frame.
         """
         if async_mode:
-            self.log.warning("init_runtime: async_mode is ignored; inference returns its own frame")
+            self.log.warning("init_runtime: async_mode: inference still waits for its own frame")
+        self._async = bool(async_mode)
         return self._start(target, device_id, core_mask, "load_rknn")
 
     @guarded(None)

@@ -113,12 +113,13 @@ def onnx_source(
     inputs, outputs = ([n] if isinstance(n, str) else n for n in (inputs, outputs))
     names = list(declared) if inputs is None else list(inputs)
     keywords: dict[str, Any] = {}
-    if inputs is not None and set(names) != set(declared):
+    if inputs is not None and names != list(declared):
         keywords["inputs"] = names
     if outputs is not None:
         keywords["outputs"] = list(outputs)
     if input_size_list is not None:
-        keywords["shapes"] = by_name(names, input_size_list)
+        shapes = by_name(names, input_size_list)
+        keywords["shapes"] = {n: _batched(s, declared.get(n)) for n, s in shapes.items()}
     if input_initial_val is not None:
         if len(input_initial_val) != len(names):
             raise BadInput(
@@ -142,6 +143,12 @@ def onnx_source(
             "sets of shapes by config(dynamic_input=...)"
         )
     return source
+
+
+def _batched(shape: tuple[int, ...], declared: Sequence[int | None] | None) -> tuple[int, ...]:
+    """A shape of three extents for an input of four: a batch of one, as older scripts give it."""
+    open_batch = declared is not None and len(declared) == 4 and declared[0] in (1, None)
+    return (1, *shape) if open_batch and len(shape) == 3 else shape
 
 
 def torch_source(model: Any, input_size_list: Any) -> Source:

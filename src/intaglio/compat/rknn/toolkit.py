@@ -38,11 +38,12 @@ class RKNN(Converter):
 
         Deviation: with `target` the simulator answers too, after a warning.
 
-        Missing: connections to boards; async_mode and fallback_prior_device, which are ignored.
+        Missing: connections to boards; with async_mode, inference waits for its own frame;
+        fallback_prior_device is ignored.
         """
         if async_mode:
-            self.log.warning("init_runtime: async_mode is ignored; inference returns its own frame")
-        self._perf_debug = perf_debug
+            self.log.warning("init_runtime: async_mode: inference still waits for its own frame")
+        self._perf_debug, self._async = perf_debug, bool(async_mode)
         return self._start(target, device_id, core_mask, "build or load_rknn")
 
     def _use_cores(self, cores: int) -> None:
