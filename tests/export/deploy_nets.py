@@ -117,6 +117,19 @@ def epilogues() -> Graph:
     return Graph([x], [b, ops.clip(d, lo=-20.0, hi=50.0), ops.relu(c)], ["b", "d", "c"])
 
 
+def floats() -> Graph:
+    """Arithmetic of f32 that broadcasts, and functions of results from -90 to 90."""
+    net, x = Net(), Value(Type("i8", (1, 5, 6, 7)), "x")
+    wide = ops.dequantize_linear(x, constant(np.float32(0.7)), constant(np.int8(2)))
+    row = constant(net.random.normal(size=(1, 5, 1, 7)).astype(np.float32))
+    column = constant(net.random.uniform(1, 2, (6, 1)).astype(np.float32))
+    mixed = ops.mul(ops.div(ops.sub(wide, row), ops.add(row, column)), column)
+    gates = ops.sigmoid(mixed), ops.swish(mixed, alpha=1.5), ops.hardswish(mixed)
+    soft = [ops.softmax(v, axis=a) for v, a in ((mixed, 1), (gates[1], -1), (wide, 0))]
+    names = ["sigmoid", "swish", "hardswish", "channels", "last", "one"]
+    return Graph([x], [*gates, *soft], names, "floats")
+
+
 def build(folder: Path, *defines: str, compiler: Sequence[str] = ("gcc",)) -> Path:
     """Compile all C files of a project for Linux in one go."""
     sources = [*folder.glob("*.c"), *folder.glob("itg/*.c")]

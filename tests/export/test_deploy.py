@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from tests.export.deploy_nets import Net, build, epilogues, every_kernel
+from tests.export.deploy_nets import Net, build, epilogues, every_kernel, floats
 
 import intaglio
 from intaglio import ops
@@ -22,6 +22,7 @@ from intaglio.export.deploy.packing import FORMS
 from intaglio.export.deploy.scratch import place_scratch
 from intaglio.ir import Graph, Type, Value
 from intaglio.plan import Plan, Step, Tensor
+from intaglio.targets.micro.floats import exponential
 
 KINDS = [("i8", "i8"), ("u8", "u8")]
 needs_gcc = pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc: apt install gcc")
@@ -61,6 +62,27 @@ def test_tables_of_16_bit_sums_residuals_and_float_clips(tmp_path: Path):
     intaglio.deploy(graph, "linux-riscv64", tmp_path)
     assert (tmp_path / "model.c").read_text().count("itg_more") == 3
     assert run(build(tmp_path)) == "vector 0: ok\nvector 1: ok\n0"
+
+
+@needs_gcc
+def test_functions_of_floats(tmp_path: Path):
+    made = intaglio.deploy(floats(), "linux-riscv64", tmp_path)
+    assert "floats" in made.kernels
+    assert run(build(tmp_path)) == "vector 0: ok\nvector 1: ok\n0"
+    x = np.random.default_rng(1).integers(-128, 128, (1, 5, 6, 7)).astype(np.int8)
+    x.tofile(tmp_path / "x.bin")
+    want = intaglio.interpret(floats(), {"x": x})
+    assert run(tmp_path / "run", "x.bin", *(f"{n}.bin" for n in want)) == "0"
+    for name, w in want.items():
+        found = np.fromfile(tmp_path / f"{name}.bin", np.float32).reshape(w.shape)
+        np.testing.assert_allclose(found, w, rtol=2e-5, atol=1e-7, err_msg=name)
+
+
+def test_the_exponential_is_close_to_that_of_numpy():
+    x = -np.arange(0, 87, 1e-3, np.float32)
+    exact = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(exponential(x), exact, rtol=1.5e-7)
+    assert exponential(np.float32([0, -87.1, -np.inf])).tolist() == [1, 0, 0]
 
 
 @needs_gcc

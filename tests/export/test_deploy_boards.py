@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.export.deploy_nets import epilogues, every_kernel
+from tests.export.deploy_nets import epilogues, every_kernel, floats
 from tests.shared_models import SHARED
 
 import intaglio
@@ -44,11 +44,12 @@ def test_the_kernels_of_a_board_in_qemu(tmp_path: Path, name: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["i8", "u8", "epilogues"])
+@pytest.mark.parametrize("kind", ["i8", "u8", "epilogues", "floats"])
 @pytest.mark.parametrize("name", boards.names())
 def test_every_board_in_qemu(tmp_path: Path, name: str, kind: str):
     require_tools(boards.load(name))
-    graph = epilogues() if kind == "epilogues" else every_kernel(kind, kind)
+    others = {"epilogues": epilogues, "floats": floats}
+    graph = others[kind]() if kind in others else every_kernel(kind, kind)
     intaglio.deploy(graph, name, tmp_path)
     assert made_and_run(tmp_path) == OK
 

@@ -242,6 +242,30 @@ def _clip(p: Printer, step: Step) -> None:
     p.call("elementwise", "itg_clip", str(x.type.size), low, high, *places)
 
 
+def _float_softmax(p: Printer, step: Step) -> None:
+    x, y = _operands(step)
+    axis = normalize_axis(step.attrs["axis"], x.type.rank)
+    layer = _axes(p, step, axis, axis, (0, 0))
+    p.call("floats", "itg_softmax_floats", layer, p.address(x, "float"), p.address(y, "float"))
+
+
+def _sigmoid(p: Printer, step: Step) -> None:
+    x, y = _operands(step)
+    places = p.address(x, "float"), p.address(y, "float")
+    p.call("floats", "itg_sigmoid", str(x.type.size), *places)
+
+
+def _float_pair(p: Printer, step: Step) -> None:
+    a, b = step.inputs
+    y = step.outputs[0]
+    assert a is not None
+    assert b is not None
+    columns = _merged(y.type.shape, a.type.shape, b.type.shape)
+    fields = dict(zip(("shape", "a_step", "b_step"), columns, strict=True))
+    layer = p.layer("itg_float_pair", fields | {"kind": f"ITG_{step.op.upper()}"})
+    p.call("floats", "itg_floats", layer, *(p.address(t, "float") for t in (a, b, y)))
+
+
 def _bound(v: float) -> str:
     return number(v) if math.isfinite(v) else f"{'-' if v < 0 else ''}__builtin_inff()"
 
@@ -249,6 +273,9 @@ def _bound(v: float) -> str:
 _PRINT = {
     "relu": _clip,
     "clip": _clip,
+    "micro.softmax": _float_softmax,
+    "micro.sigmoid": _sigmoid,
+    **dict.fromkeys(("add", "sub", "mul", "div"), _float_pair),
     "qlinear_add": _pair,
     "qlinear_mul": _pair,
     "qlinear_mean": _mean,

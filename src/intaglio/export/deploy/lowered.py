@@ -11,11 +11,13 @@ from intaglio.open_graph import symbols_of
 from intaglio.passes.memory import plan_memory
 from intaglio.plan import Plan
 from intaglio.targets import micro
+from intaglio.targets.micro.floats import FLOAT_FUNCTIONS
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """The optimised graph in neutral ops, for test vectors, and the plan of its kernels."""
+    """The optimised graph for test vectors, in neutral ops but for functions of floats, and the
+    plan of its kernels."""
 
     neutral: Graph
     plan: Plan
@@ -34,6 +36,8 @@ def lower(graph: Graph) -> Lowered:
         )
     target = micro.target()
     passes.run(graph, passes.neutral(target.cost))
+    functions = passes.Rules(FLOAT_FUNCTIONS, target.cost)
+    passes.run(graph, [passes.Pass("functions of floats", functions)])
     neutral = graph.copy()
     passes.run(graph, passes.lowering(target))
     plan, _ = plan_memory(graph, graph.name or "main")

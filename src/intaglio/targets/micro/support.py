@@ -13,7 +13,8 @@ COPIES = ("reshape", "transpose", "concat", "slice", "pad", "expand")
 QUANTISED = ("qlinear_add", "qlinear_mul", "qlinear_mean", "qlinear_softmax", "lookup", "cpu.qpool")
 CONVERSIONS = ("quantize_linear", "dequantize_linear")
 CLIPS = ("relu", "clip")
-OPS = ("micro.conv", "cpu.pool", *CLIPS, *QUANTISED, *CONVERSIONS, *COPIES)
+FLOATS = (*CLIPS, "micro.softmax", "micro.sigmoid", "add", "sub", "mul", "div")
+OPS = ("micro.conv", "cpu.pool", *FLOATS, *QUANTISED, *CONVERSIONS, *COPIES)
 
 
 def why_not(node: Node) -> str | None:
@@ -67,7 +68,9 @@ def _conversion(node: Node) -> str | None:
 
 
 def _floats(node: Node) -> str | None:
-    return None if _dtypes(node) == ("f32", "f32") else f"{node.op} of {_dtypes(node)[0]}"
+    every = {v.dtype for v in (*node.inputs, *node.outputs) if v is not None}
+    other = next(iter(every - {"f32"}), None)
+    return f"{node.op} of {other}; it is supported for f32" if other else None
 
 
 def _pad(node: Node) -> str | None:
@@ -92,7 +95,6 @@ _CHECKS: dict[str, Callable[[Node], str | None]] = {
     "dequantize_linear": _conversion,
     "qlinear_softmax": _softmax,
     "pad": _pad,
-    "relu": _floats,
-    "clip": _floats,
+    **dict.fromkeys(FLOATS, _floats),
     **dict.fromkeys(("reshape", "transpose", "concat", "slice", "expand"), lambda node: None),
 }

@@ -76,6 +76,17 @@ void itg_lookup(int32_t n, const uint8_t *table, const uint8_t *x, uint8_t *y);
 void itg_quantize(int32_t n, float scale, int32_t zero, uint32_t flip, const float *x, int8_t *y);
 void itg_dequantize(int32_t n, float scale, int32_t zero, uint32_t flip, const int8_t *x, float *y);
 
+// f32: exponentials, and arithmetic that broadcasts.
+enum { ITG_ADD, ITG_SUB, ITG_MUL, ITG_DIV };
+typedef struct {
+  int32_t shape[ITG_RANK], a_step[ITG_RANK], b_step[ITG_RANK];  // of the result; 0: broadcast
+  int32_t kind;
+} itg_float_pair;
+
+void itg_softmax_floats(const itg_axis *l, const float *x, float *y);
+void itg_sigmoid(int32_t n, const float *x, float *y);
+void itg_floats(const itg_float_pair *l, const float *a, const float *b, float *y);
+
 typedef struct {
   int32_t shape[ITG_RANK], x_step[ITG_RANK], y_step[ITG_RANK];  // in bytes
   int32_t size;                                                 // of an element
