@@ -97,7 +97,11 @@ def test_more_connections_than_allowed(server):
     try:
         time.sleep(0.1)
         with socket.create_connection(("127.0.0.1", port), 5) as s:
-            assert b" 503 " in s.recv(200)
+            s.sendall(b"POST %s HTTP/1.1\r\nContent-Length: 9000\r\n\r\n" % INFER.encode())
+            s.sendall(bytes(9000))
+            found = s.recv(400)
+            assert b" 503 " in found
+            assert b"retry-after: 1" in found
     finally:
         for s in held:
             s.close()

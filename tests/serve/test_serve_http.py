@@ -151,6 +151,24 @@ def test_large_bodies_are_refused_before_they_are_read(server):
     assert server.request("POST", INFER, bomb, {"Content-Encoding": "gzip"})[0] == 413
 
 
+def test_clients_that_send_all_before_they_read_get_the_refusal(server):
+    """The rest of the request is thrown away, so that the system does not reset the connection."""
+    assert server.request("POST", INFER, bytes(8 << 20))[0] == 413
+    with socket.create_connection(("127.0.0.1", server.server.http_port), 5) as s:
+        s.sendall(b"no HTTP\r\n\r\n" + bytes(8 << 20))
+        assert s.recv(4096).startswith(b"HTTP/1.1 400")
+        assert s.recv(4096) == b""
+
+
+def test_bodies_in_tiny_chunks(server):
+    body = json.dumps({"inputs": [tensor("x", rows(1))]}).encode().ljust(2000)
+    chunks = b"".join(b"1\r\n%c\r\n" % c for c in body) + b"0\r\n\r\n"
+    head = b"POST %s HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" % INFER.encode()
+    with socket.create_connection(("127.0.0.1", server.server.http_port), 5) as s:
+        s.sendall(head + chunks)
+        assert b" 200 " in s.recv(200)
+
+
 @pytest.mark.parametrize(
     "sent",
     [b"", b"\r\n", b"POST / HT", b"POST /v2/models/m/infer HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"],
@@ -353,7 +371,8 @@ def test_large_bodies_in_any_pieces_on_one_connection(loop, tmp_path):
                 thread.join()
             with connected() as s, suppress(OSError):
                 s.sendall(large + body[: len(body) // 2])
-                assert s.recv(4096) == b""  # after the limit
+                assert b" 408 " in s.recv(4096)  # after the limit
+                assert s.recv(4096) == b""
             s = connected()
             s.sendall(large + body[: len(body) // 2])
             s.close()

@@ -1,11 +1,13 @@
 """uvicorn's HTTP/1.1 protocol with limits: bytes of headers, time for headers and bodies.
 
-A body within the limit reaches the application in one piece, which saves copies of large tensors.
+A body within the limit reaches the application in one piece. The system writes a large one to where
+the model reads it, which saves copies of large tensors.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 import httptools
@@ -21,20 +23,25 @@ from intaglio.serve.settings import ServeSettings
 
 MAX_HEADER_BYTES = 64 << 10
 MAX_HEADERS = 256
+READ = 32 << 10  # bytes that are read at once, but for large bodies
 LARGE = 64 << 10  # bytes of a body
+MAX_PARTS = 64  # of a body in chunks; small ones are joined early
 ALIGNMENT = 64
+LINGER_S = 5.0  # in which a client may read the answer before the connection is closed
 IDLE, HEADERS, BODY = "idle", "headers", "body"  # what of a request has arrived
 FRAMING = (b"content-length", b"transfer-encoding")  # headers that say where a body ends
 NO_HTTP = b"the request is no valid HTTP"
 TOO_LONG = b"the headers are too long"
 TOO_SLOW = b"the request took too long to arrive"
-TOO_MANY = b"too many connections are open"
+TOO_MANY = b"too many connections are open; send the request again later"
+RETRY_LATER = b"retry-after: 1\r\n"
 
 
 class WholeAnswer(RequestResponseCycle):
     """A request whose answer is written by one system call. The application sends it in one body,
     with its length and headers of its own."""
 
+    protocol: LimitedProtocol
     whole: Any = None  # the body, which uvicorn would copy
 
     async def receive(self) -> Any:
@@ -66,7 +73,7 @@ class WholeAnswer(RequestResponseCycle):
         self.transport.write(b"".join(parts))
         self.message_event.set()
         if not self.keep_alive:
-            self.transport.close()
+            self.protocol.end_after_answer()
         self.on_response()
 
 
@@ -99,11 +106,13 @@ class LimitedProtocol(HttpToolsProtocol):
     """A connection of a client that may be slow or hostile."""
 
     limits = ServeSettings()
+    lingering: set[LimitedProtocol]  # closed, but that the client may read its answer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._at, self._header_bytes = IDLE, 0
         self._timer: asyncio.TimerHandle | None = None
+        self.rest: memoryview | None = None  # of a large body, which is to arrive
         if len(self.connections) > self.limits.max_connections:
             self._end(503, TOO_MANY)
             return
@@ -111,9 +120,13 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel()
+        self.lingering.discard(self)
+        self.rest = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self in self.lingering:
+            return
         before = self._at
         self._unset_keepalive_if_required()
         try:
@@ -134,6 +147,27 @@ class LimitedProtocol(HttpToolsProtocol):
             self._wait(self.limits.header_timeout_s)
         elif at is BODY:
             self._wait(self.limits.body_timeout_s)
+            self._expect_large()
+
+    def _expect_large(self) -> None:
+        """Let the system write the rest of a large body to its place."""
+        sizes = [int(v) for n, v in self.headers if n == FRAMING[0]]
+        plain = len(sizes) == 1 and not any(n == FRAMING[1] for n, _ in self.headers)
+        if plain and LARGE <= sizes[0] <= self.limits.max_body and not self.parser.should_upgrade():
+            self._whole = self._aligned(sizes[0])
+            self._gather(self._whole)
+            self.rest = self._whole[self._size :]
+
+    def received(self, n: int) -> None:
+        """Bytes of a large body were written to `rest`."""
+        assert self.rest is not None
+        self._unset_keepalive_if_required()
+        self.rest = self.rest[n:]
+        if not self.rest:
+            self.rest = None
+            self._cancel()
+            self.parser = httptools.HttpRequestParser(self)  # the other one expects the body
+            self._complete(self._whole)
 
     def _parse(self, data: bytes) -> None:
         """Offers to upgrade, such as that of Java's HttpClient, are ignored: the parser takes what
@@ -156,7 +190,32 @@ class LimitedProtocol(HttpToolsProtocol):
             b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
             b"content-length: %d\r\n\r\n%s" % (len(body), body)
         )
-        self.transport.close()
+        self.linger()
+
+    def end_after_answer(self) -> None:
+        """Close the connection; not at once if a part of the request is not read."""
+        if self._at is IDLE:
+            self.transport.close()
+        else:
+            self.linger()
+
+    def linger(self) -> None:
+        """Close the connection when the client has read the answer: if bytes of the request arrive
+        at a closed socket, the system resets the connection, and the answer may be lost."""
+        self._cancel()
+        self._unset_keepalive_if_required()
+        if self.transport.is_closing():
+            return
+        self.connections.discard(self)
+        self.rest = None
+        if len(self.lingering) >= self.limits.max_connections:
+            self.transport.close()
+            return
+        self.lingering.add(self)
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._timer = self.loop.call_later(LINGER_S, self.transport.close)
 
     def on_message_begin(self) -> None:
         self._at = HEADERS
@@ -172,14 +231,22 @@ class LimitedProtocol(HttpToolsProtocol):
         self._parts: list[bytes] = []  # of the body; joined once
         self._size = 0
         super().on_headers_complete()
-        self.cycle.__class__ = WholeAnswer  # its task has not begun
+        cycle: Any = self.cycle
+        cycle.__class__ = WholeAnswer  # its task has not begun
+        cycle.protocol = self
 
     def on_body(self, body: bytes) -> None:
         cycle: Any = self.cycle
         if cycle.response_complete:
             return
-        self._parts.append(body)
+        parts = self._parts
+        parts.append(body)
         self._size += len(body)
+        if len(parts) > MAX_PARTS:
+            joined = parts[0] if isinstance(parts[0], bytearray) else bytearray(parts[0])
+            for part in parts[1:]:
+                joined += part
+            self._parts = [joined]
         if self._size > self.limits.max_body:  # the application refuses it
             cycle.whole = b"".join(self._parts)
             self.flow.pause_reading()
@@ -190,26 +257,37 @@ class LimitedProtocol(HttpToolsProtocol):
             n in FRAMING and v != b"0" for n, v in self.headers
         ):
             return  # its body follows
-        self._at = IDLE
-        parts, cycle = self._parts, cast(WholeAnswer, self.cycle)
-        if parts and not cycle.response_complete:
-            cycle.whole = parts[0] if len(parts) == 1 else self._joined(parts)
-        self._parts = []
+        parts = self._parts
+        self._complete(parts[0] if len(parts) == 1 else self._joined())
+
+    def _complete(self, whole: Any) -> None:
+        """The request is here."""
+        cycle = cast(WholeAnswer, self.cycle)
+        self._at, self._parts = IDLE, []
+        if whole and not cycle.response_complete:
+            cycle.whole = whole
         super().on_message_complete()
 
-    def _joined(self, parts: list[bytes]) -> Any:
-        """The body. A large one lies so that its binary part is aligned, which saves a copy."""
+    def _joined(self) -> Any:
+        """The parts of the body in one piece."""
         if self._size < LARGE:
-            return b"".join(parts)
+            return b"".join(self._parts)
+        whole = self._aligned(self._size)
+        self._gather(whole)
+        return whole
+
+    def _aligned(self, size: int) -> memoryview:
+        """Memory for a body. It lies so that its binary part is aligned, which saves a copy."""
         given = (v for n, v in self.headers if n == HEADER_LENGTH and v.isdigit() and len(v) < 10)
-        whole: Any = np.empty(self._size + ALIGNMENT, np.uint8)
-        at = -(whole.ctypes.data + int(next(given, b"0"))) % ALIGNMENT
-        body = memoryview(whole)[at : at + self._size]
+        memory: Any = np.empty(size + ALIGNMENT, np.uint8)
+        at = -(memory.ctypes.data + int(next(given, b"0"))) % ALIGNMENT
+        return memoryview(memory)[at : at + size]
+
+    def _gather(self, whole: memoryview) -> None:
         at = 0
-        for part in parts:
-            body[at : at + len(part)] = part
+        for part in self._parts:
+            whole[at : at + len(part)] = part
             at += len(part)
-        return body
 
     def _wait(self, seconds: float) -> None:
         if self._timer is None:
@@ -224,15 +302,50 @@ class LimitedProtocol(HttpToolsProtocol):
         self._cancel()
         if self.transport is None or self.transport.is_closing():
             return
-        if self.cycle is None or self.cycle.response_complete:
-            body = b'{"error":"%s"}' % words
-            self.transport.write(
-                b"HTTP/1.1 %d Refused\r\ncontent-type: application/json\r\nconnection: close\r\n"
-                b"content-length: %d\r\n\r\n%s" % (status, len(body), body)
-            )
-        self.transport.close()
+        cycle: Any = self.cycle
+        unanswered = cycle is not None and not cycle.response_complete
+        if unanswered and (self._at is not BODY or self.pipeline):  # another request's answer
+            self.transport.close()
+            return
+        body = b'{"error":"%s"}' % words
+        later = RETRY_LATER if status == 503 else b""
+        self.transport.write(
+            b"HTTP/1.1 %d Refused\r\ncontent-type: application/json\r\nconnection: close\r\n"
+            b"%scontent-length: %d\r\n\r\n%s" % (status, later, len(body), body)
+        )
+        if unanswered:
+            cycle.disconnected = True  # the application stops to wait for the body
+            cycle.message_event.set()
+        self.linger()
 
 
-def limited_by(settings: ServeSettings) -> type[Any]:
-    """The protocol class with the limits of these settings."""
-    return type("LimitedProtocol", (LimitedProtocol,), {"limits": settings})
+class Connection(asyncio.BufferedProtocol):
+    """Gives the event loop memory to read into: that of a large body, or memory for the rest."""
+
+    def __init__(self, http: LimitedProtocol, memory: memoryview):
+        self._http, self._memory = http, memory
+        self.connection_lost, self.eof_received = http.connection_lost, http.eof_received
+        self.pause_writing, self.resume_writing = http.pause_writing, http.resume_writing
+
+    def connection_made(self, transport: Any) -> None:
+        self._http.connection_made(transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        rest = self._http.rest
+        return self._memory if rest is None else rest
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._http.rest is None:
+            self._http.data_received(bytes(self._memory[:nbytes]))
+        else:
+            self._http.received(nbytes)
+
+
+def connections(
+    config: Any, state: Any, settings: ServeSettings, loop: asyncio.AbstractEventLoop
+) -> Callable[[], asyncio.BaseProtocol]:
+    """What makes the protocol of each connection, with the limits of these settings."""
+    shared = {"limits": settings, "lingering": set()}
+    kind = type("LimitedProtocol", (LimitedProtocol,), shared)
+    memory = memoryview(bytearray(READ))  # what is read is taken before the next read
+    return lambda: Connection(kind(config, state, {}, loop), memory)

@@ -17,7 +17,7 @@ from uvicorn.server import ServerState
 import intaglio
 from intaglio.errors import BadInput
 from intaglio.serve.http_app import HttpApp
-from intaglio.serve.http_protocol import limited_by
+from intaglio.serve.http_protocol import connections
 from intaglio.serve.metrics import Metrics
 from intaglio.serve.refusals import Refused, bad_request
 from intaglio.serve.repository import Repository
@@ -87,7 +87,6 @@ class Server:
         config = uvicorn.Config(
             HttpApp(self),
             loop="none",
-            http=limited_by(settings),
             ws="none",
             interface="asgi3",
             lifespan="off",
@@ -98,14 +97,7 @@ class Server:
             proxy_headers=False,
         )
         config.load()
-        made: Any = config.http_protocol_class
-
-        def protocol() -> asyncio.Protocol:
-            connection: asyncio.Protocol = made(
-                config=config, server_state=self._state, app_state={}, _loop=loop
-            )
-            return connection
-
+        protocol = connections(config, self._state, settings, loop)
         sock = listening_socket(settings.host, settings.http_port)
         unread_ms = max(int(settings.body_timeout_s * 1000), 1)  # connections inherit it
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unread_ms)
