@@ -82,12 +82,25 @@ def test_sizes_pad_where_it_pays():
     assert [ranged.choose(n) for n in (1, 2, 3, 4)] == [1, 2, 3, 4]
 
 
+def test_times_that_other_programs_made_longer_are_corrected_by_later_runs():
+    sizes = BatchSizes({1: 5.0, 2: 2.2, 4: 4.4}, [1, 2, 4])
+    assert [sizes.choose(n) for n in (1, 4)] == [2, 2]
+    sizes.ran(1, 9.0)
+    assert sizes.choose(1) == 2
+    sizes.ran(1, 1.0)
+    assert [sizes.choose(n) for n in (1, 4)] == [1, 1]
+    ranged = BatchSizes({1: 1.0, 4: 1.3}, range(1, 5))
+    ranged.ran(2, 0.5)
+    assert [ranged.choose(n) for n in (1, 2, 3, 4)] == [2, 2, 2, 2]
+
+
 class Blocked:
     """Runs of a model wait until they are let go."""
 
     def __init__(self, model):
         model.batcher.inline = False
         model.batcher.sizes = BatchSizes({1: 1.0, 2: 1.1, 4: 1.2}, [1, 2, 4])
+        model.batcher.sizes.ran = lambda size, seconds: None
         self.go, self.sizes = threading.Event(), []
         instance = model.batcher._idle[0].instance
         run = instance.run

@@ -20,6 +20,7 @@ from intaglio.serve.refusals import Refused
 from intaglio.serve.statistics import Statistics
 
 INLINE_SECONDS = 300e-6  # a run that is not longer stays in the event loop
+NOTICED = 0.99  # of the known time of a batch size; a run that is not faster changes nothing
 MIN_COMPACTED = 64  # entries of the queue that may be refused requests
 
 
@@ -28,7 +29,11 @@ class BatchSizes:
 
     def __init__(self, times: Mapping[int, float], sizes: Sequence[int]):
         self.sizes = sorted(sizes)
-        known = sorted(times)
+        self._measured = dict(times)
+        self._estimate()
+
+    def _estimate(self) -> None:
+        times, known = self._measured, sorted(self._measured)
         self._times = {}
         for s in self.sizes:  # sizes in between: on the line through the measured ends
             if s in times or len(known) < 2:
@@ -38,6 +43,12 @@ class BatchSizes:
             slope = (times[high] - times[low]) / (high - low)
             self._times[s] = max(times[low] + slope * (s - low), 1e-9)
         self._chosen: dict[int, int] = {}
+
+    def ran(self, size: int, seconds: float) -> None:
+        """A run took so long. The least time counts: other programs may have slowed the others."""
+        if seconds < self._times[size] * NOTICED:
+            self._measured[size] = seconds
+            self._estimate()
 
     def choose(self, rows: int) -> int:
         """The size with the most rows a second if `rows` wait; padding where it pays."""
@@ -246,6 +257,8 @@ class Batcher:
     def _record(self, jobs: list[Job], ran: Ran) -> None:
         stats = self.statistics
         stats.ran(ran.rows, ran.size, ran.input_ns, ran.infer_ns, ran.output_ns)
+        if self.sizes is not None and all(job.error is None for job in jobs):
+            self.sizes.ran(ran.size, (ran.input_ns + ran.infer_ns) * 1e-9)
         now = perf_counter_ns()
         for job in jobs:
             if job.done:  # the client went while it ran
