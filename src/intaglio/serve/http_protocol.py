@@ -228,7 +228,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._at, self._header_bytes = BODY, 0
-        self._parts: list[bytes] = []  # of the body; joined once
+        self._parts: list[bytes | bytearray] = []  # of the body; joined once
         self._size = 0
         super().on_headers_complete()
         cycle: Any = self.cycle
@@ -324,11 +324,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, http: LimitedProtocol, memory: memoryview):
         self._http, self._memory = http, memory
-        self.connection_lost, self.eof_received = http.connection_lost, http.eof_received
-        self.pause_writing, self.resume_writing = http.pause_writing, http.resume_writing
 
     def connection_made(self, transport: Any) -> None:
         self._http.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._http.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._http.resume_writing()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         rest = self._http.rest
