@@ -162,6 +162,77 @@ def test_a_model_is_joined_with_its_form_with_other_axes_and_folded_norms():
     assert next(r for r in found.rows if r.name == "ours2").single.cosine > 0.999999
 
 
+def test_one_name_before_a_batch_norm_and_behind_it_are_two_tensors():
+    def made(folded):
+        rng = np.random.default_rng(5)
+        x = v = Value(Type("f32", (1, 4, 6, 6)), "x")
+        for k in range(2):
+            w = rng.standard_normal((4, 4, 3, 3)).astype(np.float32) * np.float32(0.3)
+            scale, shift, mean = rng.uniform(0.5, 1.5, (3, 4)).astype(np.float32)
+            if folded:
+                w = w * scale[:, None, None, None]
+                v = conv(v, constant(w), constant(shift - mean * scale), **ATTRS)
+                v.name = f"conv{k}"
+            else:
+                v = conv(v, constant(w), None, **ATTRS)
+                v.name = f"conv{k}"
+                of_norm = (constant(a) for a in (scale, shift, mean, np.ones(4, np.float32)))
+                v = batch_norm(v, *of_norm, epsilon=0.0)
+                v.name = f"norm{k}"
+            v = relu(v)
+            v.name = f"relu{k}"
+        return Graph([x], [v])
+
+    for folded in (True, False):
+        found = intaglio.compare(made(folded), made(not folded), samples=1)
+        assert [r.op for r in found.rows] == ["conv" if folded else "batch_norm", "relu"] * 2
+        for row in found.rows:
+            assert row.entire["interpreter"].cosine > 0.999999
+            assert row.single.cosine > 0.999999
+
+
+def depthwise_network():
+    """Pointwise, depthwise, pointwise; the channels in between have very different ranges."""
+    rng = np.random.default_rng(11)
+    x = v = Value(Type("f32", (1, 8, 8, 8)), "x")
+    point, factors = ATTRS | {"pad": (0, 0, 0, 0)}, np.geomspace(0.02, 1, 16)[:, None, None, None]
+    for k in range(2):
+        for name, w, attrs in (
+            ("wide", rng.standard_normal((16, 8, 1, 1)) * factors, point),
+            ("depthwise", rng.standard_normal((16, 1, 3, 3)) * 0.5, ATTRS | {"groups": 16}),
+            ("narrow", rng.standard_normal((8, 16, 1, 1)) * 0.3, point),
+        ):
+            bias = constant(rng.standard_normal(len(w)).astype(np.float32) * np.float32(0.02))
+            v = conv(v, constant(w.astype(np.float32)), bias, **attrs)
+            v.name = f"{name}{k}"
+            v = relu(v)
+            v.name = f"{name}{k}_relu"
+    return Graph([x], [v])
+
+
+def test_scales_of_channels_are_taken_back():
+    rng = np.random.default_rng(1)
+    samples = [{"x": rng.standard_normal((1, 8, 8, 8)).astype(np.float32)} for _ in range(4)]
+    made = calibrate(depthwise_network(), samples, options=Options(method="minmax", accuracy=None))
+    assert {"wide0_by_channel", "wide1_relu_by_channel"} <= {v.name for v in made.graph.values()}
+    found = intaglio.compare(made.float_graph, made.graph, samples)
+    assert found.golden_only == []
+    assert found.guilty is None
+    rows = {r.name: r for r in found.rows}
+    for name in ("wide0_relu", "wide1_relu"):
+        assert rows[name].single.sqnr > 30
+        assert rows[name].entire["native"].cosine > 0.999
+        assert rows[name].range.limits is not None
+        assert rows[name].range.saturation < 0.01
+    for layer in ("wide1", "depthwise0", "narrow0"):
+        graph = made.graph.copy()
+        named = {v.name: v for v in graph.values()}
+        weights = named.get(layer, named.get(f"{layer}_by_channel")).producer.inputs[1].producer
+        assert weights.op == "dequantize_linear"
+        graph.set_input(weights, 1, constant(weights.inputs[1].data * np.float32(8)))
+        assert intaglio.compare(made.float_graph, graph, samples).guilty.name == layer
+
+
 def test_long_names_are_shortened_and_found():
     names = ("m/a/Relu;m/bn/Fused;m/conv", "m/b/Relu;m/conv", "c", "d")
     graph = network(names)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from intaglio import dtypes, ops
 from intaglio.analysis.joining import same_axes
 from intaglio.errors import BadInput
-from intaglio.ir import Array, Graph, Node, Value
+from intaglio.ir import Array, Graph, Node, Value, constant
 from intaglio.quant.ranges.observe import LIMIT, Observation, Probe, Progress, groups_by_bytes
 from intaglio.quant.search.output_error import Match, OutputMatch, Reference
 
@@ -164,6 +164,7 @@ def with_layers(
     float_graph: Graph,
     tensors: Sequence[tuple[str, Value]],
     counterparts: Mapping[Value, str] | None = None,
+    factors: Mapping[str, Array] | None = None,
 ) -> tuple[Graph, dict[str, Value]]:
     """A copy of the float graph with every quantised layer added, fed with float tensors.
 
@@ -171,13 +172,13 @@ def with_layers(
     also the layers' outputs by name, without layers that quantise nothing. If `counterparts` has
     the names of float tensors by tensors of the other graph, tensors are not joined by their own
     names, and every layer is returned; the other graph's inputs become inputs with OTHER before
-    their names.
+    their names. `factors` are those of the channels of counterparts, by name.
     """
     graph = float_graph.copy()
     known = {v.name: v for v in graph.values() if v.data is None}
     results: dict[str, Value] = {}
     for name, v in tensors:
-        layer = _Layer(known, counterparts)
+        layer = _Layer(known, counterparts, factors)
         value = layer.copy(v)
         if layer.quantizes or counterparts is not None:
             results[name] = value
@@ -193,8 +194,14 @@ def with_layers(
 class _Layer:
     """Copies the nodes that compute a tensor, back to tensors that the float graph has."""
 
-    def __init__(self, known: dict[str, Value], counterparts: Mapping[Value, str] | None = None):
+    def __init__(
+        self,
+        known: dict[str, Value],
+        counterparts: Mapping[Value, str] | None,
+        factors: Mapping[str, Array] | None,
+    ):
         self.known, self.quantizes, self.counterparts = known, False, counterparts
+        self.factors = factors or {}
         self.new: dict[Value, Value] = {}
         self.turned: dict[Value, Value | None] = {}
 
@@ -227,7 +234,11 @@ class _Layer:
         return self.known.get(v.name) or self.known.get(v.name.removesuffix("_exact"))
 
     def _turned(self, v: Value, source: Value | None) -> Value | None:
-        """The float tensor with the axes of its counterpart `v`."""
+        """The float tensor with the axes and the factors of its counterpart `v`."""
+        if source is not None and source.name in self.factors:
+            if v not in self.turned:
+                self.turned[v] = ops.mul(source, constant(self.factors[source.name]))
+            return self.turned[v]
         if source is None or source.shape == v.shape:
             return source
         if v not in self.turned:

@@ -251,7 +251,7 @@ def _compare_graphs(
     layers = [(v.name, w) for v, w in joined.pairs.items() if w in counterparts]
     alone, single = None, dict[str, Value]()
     if other is not golden and INTERPRETER in columns:
-        alone, single = with_layers(golden, layers, counterparts)
+        alone, single = with_layers(golden, layers, counterparts, joined.named_factors())
     for v, w in joined.pairs.items():
         rows[v].range.limits = limits_of(w)
     groups = groups_by_bytes(list(joined.pairs), LIMIT)
@@ -272,7 +272,7 @@ def _compare_graphs(
                     else engines[column].run(feeds)
                 )
                 for v in group:
-                    result = turned(found[joined.pairs[v]], v.shape)
+                    result = joined.real(v, found[joined.pairs[v]])
                     rows[v].entire.setdefault(column, TensorError()).add(exact[v], result)
                     if saved:
                         saved.add(n, column, v.name, result)
@@ -284,9 +284,9 @@ def _compare_graphs(
                 for v in mine:
                     row = rows[v]
                     row.single = row.single or TensorError()
-                    row.single.add(exact[v], turned(found[single[v.name]], v.shape))
+                    row.single.add(exact[v], joined.real(v, found[single[v.name]]))
             for v in group:
-                rows[v].range.add(exact[v])
+                rows[v].range.add(exact[v], joined.factors.get(v))
                 if saved:
                     saved.add(n, "golden", v.name, exact[v])
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from intaglio import dtypes, ops
+from intaglio.analysis.channel_factors import by_channel, constant_of
 from intaglio.errors import BadInput, option
-from intaglio.interpret import interpret
-from intaglio.ir import Array, Graph, Node, Value, detach
+from intaglio.ir import Array, Graph, Node, Value
 from intaglio.ops.registry import REGISTRY
 
 NHWC = (0, 2, 3, 1)  # axes of [N, C, H, W] in the order [N, H, W, C]
@@ -29,6 +29,18 @@ class Joined:
     golden_only: list[str] = field(default_factory=list)
     other_only: list[str] = field(default_factory=list)
     shapes_differ: list[str] = field(default_factory=list)  # same name, another shape
+    # factors of the channels of the other tensor, by golden tensor
+    factors: dict[Value, Array] = field(default_factory=dict)
+
+    def real(self, golden: Value, result: Array) -> Array:
+        """The other model's result with the axes and the factors of the golden tensor."""
+        result = turned(result, golden.shape)
+        by = self.factors.get(golden)
+        return result if by is None else (result / by).astype(result.dtype)
+
+    def named_factors(self) -> dict[str, Array]:
+        """The factors by the name of the golden tensor."""
+        return {v.name: by for v, by in self.factors.items()}
 
     def counterparts(self) -> dict[Value, str]:
         """Names of golden tensors by tensors of the other graph, whose axes may be turned.
@@ -59,10 +71,15 @@ def join(golden: Graph, other: Graph) -> Joined:
     for v in ours:
         other_v = named.get(v.name)
         if v.name and other_v is not None:
-            if same_axes(v.shape, other_v.shape) is not None:
+            ends = (end_of_norm(v), end_of_norm(other_v))
+            if (ends[0] is v) != (ends[1] is other_v):  # one name before a batch norm, one behind
+                if _comparable(*ends):
+                    add(ends[0], ends[1], "name")
+            elif same_axes(v.shape, other_v.shape) is not None:
                 add(v, other_v, "name")
             else:
                 result.shapes_differ.append(v.name)
+    result.factors = by_channel(ours, named, add)
     products = [n for n in golden.nodes() if REGISTRY[n.op].macs(n)]
     joined = sum(any(v in result.pairs for v in _layer(n)) for n in products)
     if joined < ENOUGH_BY_NAME * len(products) or not result.pairs:
@@ -238,20 +255,8 @@ def _upstream(graph: Graph) -> dict[Node, set[Node | None]]:
 
 def _norm(node: Node) -> float:
     """The norm of a product's constant weights; 0 without any."""
-    w = node.inputs[1] if len(node.inputs) > 1 else None
-    if w is None:
-        return 0.0
-    if w.data is None:
-        try:
-            whole = Graph([], [w], ["w"])
-            data = interpret(whole, {})["w"]
-        except Exception:  # computed at run time
-            return 0.0
-        finally:
-            detach(whole.result)
-    else:
-        data = w.data
-    return float(np.linalg.norm(data.astype(np.float64)))
+    data = constant_of(node.inputs[1] if len(node.inputs) > 1 else None)
+    return 0.0 if data is None else float(np.linalg.norm(data.astype(np.float64)))
 
 
 def _comparable(a: Value, b: Value) -> bool:
@@ -280,6 +285,21 @@ def _layer(node: Node) -> list[Value]:
         v = reader.outputs[0]
         found.append(v)
     return found
+
+
+def end_of_norm(v: Value) -> Value:
+    """The result of the batch norms, or factors and terms of channels, that follow a product."""
+    node = v.producer
+    if node is None or node.op not in REGISTRY or not REGISTRY[node.op].macs(node):
+        return v
+    while len(v.uses) == 1:
+        reader = next(iter(v.uses))
+        computed = [x for x in reader.inputs if x is not None and x.data is None]
+        scaled = reader.op in ("mul", "add") and len(computed) == 1 and reader.outputs
+        if reader.op != "batch_norm" and not scaled:
+            break
+        v = reader.outputs[0]
+    return v
 
 
 def end_of_layer(node: Node) -> Value:

@@ -107,8 +107,8 @@ class Range:
     saturated: int = 0  # values outside of the limits
     observed: Observation | None = None  # the histogram, if it is wanted
 
-    def add(self, golden: Array) -> None:
-        """Add one sample."""
+    def add(self, golden: Array, factors: Array | None = None) -> None:
+        """Add one sample; the quantised form holds `factors` times its values."""
         finite = golden
         if golden.size and not (math.isfinite(golden.min()) and math.isfinite(golden.max())):
             finite = golden[np.isfinite(golden)]
@@ -120,7 +120,8 @@ class Range:
             self.observed.add(finite.astype(np.float32))
         if self.limits is not None:
             lo, hi = self.limits
-            self.saturated += int(((finite < lo) | (finite > hi)).sum())
+            held = finite if factors is None else golden * factors
+            self.saturated += int(((held < lo) | (held > hi)).sum())
 
     @property
     def saturation(self) -> float:

@@ -7,7 +7,7 @@ right nor wrong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -140,6 +140,16 @@ def _precision(each: Sequence[Matches]) -> Array:
     return result
 
 
-def names_to_indices(names: Sequence[str], known: Mapping[str, int]) -> dict[int, int]:
-    """Classes of a model by their names in a dataset; those that it lacks are left out."""
-    return {i: known[n.lower()] for i, n in enumerate(names) if n.lower() in known}
+def names_to_indices(names: Sequence[str], known: Sequence[str]) -> dict[int, int]:
+    """Classes of a model by their names in a dataset; those that it lacks are left out.
+
+    If both have the same number of classes, names that neither knows of the other (motorbike,
+    motorcycle) are the same at the same place.
+    """
+    mine, theirs = ([n.strip().lower() for n in each] for each in (names, known))
+    place = {n: i for i, n in enumerate(theirs)}
+    found = {i: place[n] for i, n in enumerate(mine) if n and n in place}
+    if len(mine) == len(theirs):
+        taken = set(found.values())
+        found |= {i: i for i in range(len(mine)) if i not in found and i not in taken}
+    return found

@@ -121,9 +121,13 @@ class MeanAP(Scorer):
                 f"the decoder: {option('decode', 'yolov8')}"
             )
         self.precision = AveragePrecision()
-        names = self.predictor.labels
-        known = {n.lower(): i for i, n in enumerate(truth.names or [])}
+        names, known = self.predictor.labels, truth.names
         self.classes = names_to_indices(names, known) if names and known else None
+        if names and known and not self.classes:
+            raise BadInput(
+                f"none of the model's classes ({', '.join(names[:3])}, ...) is among those of the "
+                f"labels ({', '.join(known[:3])}, ...); give their names with {option('labels')}"
+            )
 
     def add(self, path: Path, label: Boxes) -> Prediction:
         made = self.predictor(path)

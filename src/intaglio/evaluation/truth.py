@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from intaglio.errors import BadFile, BadInput
+from intaglio.evaluation.class_names import dataset_names
 from intaglio.quant.samples.images import ENDINGS
 from intaglio.vision.labels import read_labels
 
@@ -121,7 +122,7 @@ def _boxes(root: Path, pictures: list[Path], given: Path | None) -> Found:
         path = _yolo_file(p, given)
         if path is not None and path.is_file():
             found[p] = _yolo(path)
-    return found, None
+    return found, dataset_names([root, given]) if found else None
 
 
 def _yolo_file(picture: Path, given: Path | None) -> Path | None:

@@ -250,10 +250,24 @@ def _taker(name: str, t: Type, f: PictureFormat) -> Picture:
     channels = t.shape[-1 if last else -3]
     mean, std = (per_channel(w, g, name, channels) for w, g in (("mean", f.mean), ("std", f.std)))
     if not dtypes.is_float(t.dtype) and (mean is not None or std is not None):
-        raise BadInput(
-            f"input '{name}' {t} takes bytes; leave out {option('mean')} and {option('std')}"
-        )
+        if not _are_bytes(t, mean, std):
+            raise BadInput(
+                f"input '{name}' {t} takes bytes; leave out {option('mean')} and {option('std')}"
+            )
+        mean = std = None
     return Picture(name, t, last, mean, std, f.color == "bgr", f.resize, f.pad_value)
+
+
+def _are_bytes(t: Type, mean: Array | None, std: Array | None) -> bool:
+    """Whether the integers of an input stand for (pixel - mean) / std where they are the pixels."""
+    if t.quant is None or t.quant.axis is not None or t.dtype not in ("u8", "i8"):
+        return False
+    first = 0 if t.dtype == "u8" else -128
+    real = (np.array([0.0, 255.0]) + first - t.quant.zero[0]) * t.quant.scale[0]
+    each = np.ones(1) if std is None else np.ravel(std)
+    low = (0.0 if mean is None else np.ravel(mean)) / each
+    wanted = np.stack(np.broadcast_arrays(-low, 255 / each - low))
+    return bool(np.abs(wanted - real[:, None]).max() <= 2 * abs(t.quant.scale[0]))
 
 
 def real_numbers(a: Array, t: Type) -> Array:

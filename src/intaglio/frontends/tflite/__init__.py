@@ -105,6 +105,8 @@ class _Import:
         metadata = {"producer": self.file.description} if self.file.description else {}
         if self.file.signatures:
             metadata["signatures"] = ", ".join(s.name for s in self.file.signatures)
+        if self.file.labels:
+            metadata["labels"] = repr(self.file.labels)
         return Graph(
             [*given, *(s.input for s in states)],
             [*results, *(s.value for s in states)],

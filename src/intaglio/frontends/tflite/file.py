@@ -16,6 +16,7 @@ import numpy as np
 from intaglio import dtypes
 from intaglio.errors import BadFile, IntaglioError
 from intaglio.extras import install_command
+from intaglio.frontends.tflite.labels import labels
 from intaglio.frontends.tflite.sparse import densified
 from intaglio.ir import Array, Quant
 
@@ -102,6 +103,7 @@ class File:
     subgraphs: list[Subgraph]
     description: str = ""
     signatures: list[Signature] = field(default_factory=list)
+    labels: list[str] | None = None  # names of classes, from the archive behind the model
 
 
 def library() -> Any:
@@ -145,7 +147,7 @@ class _Reader:
             self.model.SignatureDefsLength(),
             lambda i: self._signature(self.model.SignatureDefs(i), graphs),
         )
-        return File(graphs, _text(self.model.Description()), signatures)
+        return File(graphs, _text(self.model.Description()), signatures, labels(self.data))
 
     def _signature(self, s: Any, graphs: list[Subgraph]) -> Signature:
         result = Signature(_text(s.SignatureKey()), s.SubgraphIndex(), {}, {})
