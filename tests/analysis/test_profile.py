@@ -7,7 +7,8 @@ from click.testing import CliRunner
 
 import intaglio
 from intaglio import catalogue
-from intaglio.analysis.profile import difference, profile
+from intaglio.analysis.profile import MachinePeak, Profile, StepTime, profile
+from intaglio.analysis.profile_difference import difference, difference_text
 from intaglio.cli import cli
 from intaglio.errors import BadInput
 
@@ -37,6 +38,19 @@ def test_two_builds_are_joined_by_node(package):
     assert any(r["before"] and r["after"] for r in rows)
     changes = [abs(r["change"]) for r in rows]
     assert changes == sorted(changes, reverse=True)
+
+
+def test_steps_that_another_build_fuses_are_added_up():
+    def made(*steps):
+        each = [StepTime(n, "conv", us, 0, 0, "f32", None, "memory", e) for n, us, e in steps]
+        return Profile(each, 1.0, 1, MachinePeak(None, None, 1.0))
+
+    before = made(("a", 5.0, ("a_t", "a")), ("b", 7.0, ("b_t", "b")), ("c", 3.0, ("c",)))
+    quantize, fused = ("q", 1.0, ()), ("b_1", 2.0, ("b_1", "b"))
+    after = made(quantize, fused, ("c", 1.0, ("c",)), ("d", 4.0, ("d",)))
+    rows = {r["name"]: (r["before"], r["after"]) for r in difference(before, after)}
+    assert rows == {"b": (12.0, 3.0), "c": (3.0, 1.0), "(after the last joined step)": (0.0, 4.0)}
+    assert "b" in difference_text(before, after).splitlines()[1]
 
 
 def test_command(package, tmp_path):

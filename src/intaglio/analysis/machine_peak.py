@@ -19,6 +19,9 @@ SUMS = 12  # multiply-adds of vectors in a round
 LANES = {"scalar": 4, "avx2": 8, "avx512": 16}  # of f32
 BYTE_LANES = {"avx2": 16, "avx512": 32, "avx512vnni": 64}
 COPIED = 64 << 20  # bytes, more than any cache
+CACHED = 128 << 10  # bytes that a core's second-level cache holds twice
+IN_CACHE = 1 << 20  # bytes of a step that the caches near a core may still hold
+REPEATS = 200  # copies of CACHED that are timed together
 TRIES = 5
 
 
@@ -29,19 +32,30 @@ class MachinePeak:
     f32: float | None  # 10^9 multiply-adds per second
     i8: float | None
     bandwidth: float  # 10^9 bytes per second, read and written
+    cache: float = 0.0  # the same in a core's cache
+
+    def near(self, moved: int) -> bool:
+        """Whether so many bytes may come from the cache."""
+        return moved <= IN_CACHE and self.cache > self.bandwidth
+
+    def speed(self, moved: int) -> float:
+        """10^9 bytes per second at which so many bytes can be moved."""
+        return self.cache if self.near(moved) else self.bandwidth
 
     def macs(self, dtype: str) -> float | None:
         """The peak for products of this type."""
         return self.i8 if dtype in ("i8", "u8") else self.f32
 
     def to_dict(self) -> dict[str, Any]:
-        return {"f32_gmacs": self.f32, "i8_gmacs": self.i8, "gigabytes": self.bandwidth}
+        rates = {"f32_gmacs": self.f32, "i8_gmacs": self.i8}
+        return rates | {"gigabytes": self.bandwidth, "cache_gigabytes": self.cache}
 
 
 @functools.cache
 def machine_peak() -> MachinePeak:
     """Measure for about a tenth of a second; later calls return the same."""
-    return MachinePeak(_rate("", LANES), _rate("bytes_", BYTE_LANES), _bandwidth())
+    far, near = _bandwidth(COPIED), _bandwidth(CACHED, REPEATS)
+    return MachinePeak(_rate("", LANES), _rate("bytes_", BYTE_LANES), far, near)
 
 
 def _rate(kind: str, lanes: dict[str, int]) -> float | None:
@@ -63,10 +77,15 @@ def _runs(isa: str) -> bool:
     return have & needed == needed
 
 
-def _bandwidth() -> float:
-    source = np.ones(COPIED, np.uint8)
+def _bandwidth(size: int, times: int = 1) -> float:
+    source = np.ones(size, np.uint8)
     target = np.empty_like(source)
-    return 2 * COPIED / _fastest(lambda: np.copyto(target, source)) / 1e9
+
+    def copy() -> None:
+        for _ in range(times):
+            np.copyto(target, source)
+
+    return 2 * size * times / _fastest(copy) / 1e9
 
 
 def _fastest(run: Callable[[], object]) -> float:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 import intaglio
 from intaglio.analysis.agreement import sample
 from intaglio.analysis.machine_peak import MachinePeak, machine_peak
+from intaglio.analysis.step_names import step_ends
 from intaglio.errors import BadInput
 from intaglio.package import Package
 from intaglio.plan import Step
@@ -19,12 +21,23 @@ from intaglio.text_table import aligned
 if TYPE_CHECKING:
     from rich.table import Table
 
-TITLES = ("step", "op", "mean µs", "share", "MMACs", "KB", "GMAC/s", "GB/s", "of peak", "bound by")
+TITLES = (
+    "step",
+    "op",
+    "median µs",
+    "share",
+    "MMACs",
+    "KB",
+    "GMAC/s",
+    "GB/s",
+    "of peak",
+    "bound by",
+)
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """One step: mean time of a call, work, and the share of the peak that it reaches."""
+    """One step: median time in a run, work, and the share of the peak that it reaches."""
 
     name: str
     op: str
@@ -33,7 +46,8 @@ class StepTime:
     bytes: int
     dtype: str
     roofline: float | None  # least time at the peak / the step's time
-    bound: str  # "compute" or "memory": what limits it at the peak
+    bound: str  # "compute", "cache" or "memory": what limits it at the peak
+    ends: tuple[str, ...] = ()  # names of what it computes, by which two builds are joined
 
     @property
     def gmacs(self) -> float:
@@ -92,7 +106,8 @@ class Profile:
                 *lines,
                 f"{self.milliseconds:.3f} ms (fastest of {self.runs} runs on one thread); peak of "
                 f"a core, measured: {known + ', ' if known else ''}"
-                f"{self.peak.bandwidth:.1f} GB/s of memory",
+                f"{self.peak.bandwidth:.1f} GB/s of memory, {self.peak.cache:.0f} GB/s of the "
+                f"cache (steps up to 1 MB)",
             ]
         )
 
@@ -131,25 +146,28 @@ def profile(package: Package, seconds: float = 1.0) -> Profile:
     feeds = {n: sample(t) for n, t in package.inputs.items()}
     with intaglio.open(package, 1, profile=True) as session:
         session.run(feeds)
-        session.reset_profile()
         times: list[float] = []
+        each: list[list[float]] = []  # milliseconds of every step, by run
         end = time.perf_counter() + seconds
         while time.perf_counter() < end or len(times) < 3:
+            session.reset_profile()
             start = time.perf_counter()
             session.run(feeds)
             times.append((time.perf_counter() - start) * 1e3)
-        measured = [s for s in session.profile() if s.plan == 0]
+            measured = [s for s in session.profile() if s.plan == 0]
+            each.append([s.milliseconds for s in measured])
+    medians = np.median(each, axis=0)  # one run that another program interrupts does not count
     peak, steps = machine_peak(), package.plan.steps
     rows = []
-    for i, m in enumerate(measured):
+    for i, (m, spent) in enumerate(zip(measured, medians * 1e3, strict=True)):
         step = steps[i] if len(measured) == len(steps) and steps[i].op == m.op else None
         moved, dtype = (0, "f32") if step is None else (_moved(step), _dtype(step))
-        spent = m.milliseconds / len(times) * 1e3
-        least, bound = _least(m.macs * m.calls // len(times), moved, dtype, peak)
-        share = min(least / spent, 1.0) if least and spent else None
-        name = m.origin or (step.outputs[0].name if step and step.outputs else "")
-        macs = m.macs * m.calls // len(times)
-        rows.append(StepTime(name, m.op, spent, macs, moved, dtype, share, bound))
+        macs = m.macs * m.calls
+        least, bound = _least(macs, moved, dtype, peak)
+        share = min(least / float(spent), 1.0) if least and spent else None
+        made = step.outputs[0].name if step and step.outputs else ""
+        name, ends = m.origin or made, step_ends(m.origin, made)
+        rows.append(StepTime(name, m.op, float(spent), macs, moved, dtype, share, bound, ends))
     return Profile(rows, min(times), len(times), peak)
 
 
@@ -168,29 +186,5 @@ def _least(macs: int, moved: int, dtype: str, peak: MachinePeak) -> tuple[float,
     """The least microseconds at the peak, and what limits them."""
     rate = peak.macs(dtype)
     compute = macs / rate / 1e3 if rate else 0.0
-    memory = moved / peak.bandwidth / 1e3
-    return max(compute, memory), "compute" if compute > memory else "memory"
-
-
-def difference(before: Profile, after: Profile) -> list[dict[str, Any]]:
-    """Two builds side by side, steps joined by their node, largest change first."""
-    times: dict[str, list[float]] = {}
-    for i, p in enumerate((before, after)):
-        for s in p.steps:
-            times.setdefault(s.name or s.op, [0.0, 0.0])[i] += s.microseconds
-    rows = [{"name": n, "before": a, "after": b, "change": b - a} for n, (a, b) in times.items()]
-    return sorted(rows, key=lambda r: -abs(r["change"]))
-
-
-def difference_text(before: Profile, after: Profile, most: int = 20) -> str:
-    """The steps whose times changed most, and the totals."""
-    rows: Sequence[dict[str, Any]] = difference(before, after)[:most]
-    table = [("step", "before µs", "after µs", "change µs")]
-    table += [
-        (r["name"], f"{r['before']:.1f}", f"{r['after']:.1f}", f"{r['change']:+.1f}") for r in rows
-    ]
-    ratio = before.milliseconds / after.milliseconds
-    total = (
-        f"{before.milliseconds:.3f} ms -> {after.milliseconds:.3f} ms, {ratio:.2f} times as fast"
-    )
-    return "\n".join([*aligned(table, range(1, 4)), total])
+    memory, slow = moved / peak.speed(moved) / 1e3, "cache" if peak.near(moved) else "memory"
+    return max(compute, memory), "compute" if compute > memory else slow

@@ -9,6 +9,9 @@ from intaglio.plan import Step
 
 ALL = "0123456789"
 AXES = re.compile(r":(\d{2,10})$")  # that the layout pass appends
+COUNTED = re.compile(r"_\d+$")  # of nodes that round the result of a node
+PYTORCH = re.compile(r"_output_\d+$")  # of tensors, after the name of their node
+BY_CHANNEL = "_by_channel"
 SUFFIXES = ("_stored", "_exact", "_dequantized")  # of names that the quantiser gives
 
 
@@ -30,6 +33,14 @@ def tensor_name(name: str) -> str:
 def step_name(step: Step) -> str:
     """The name of a step of a plan."""
     return node_name(step.origin, step.outputs[0].name if step.outputs else "", step.op)
+
+
+def step_ends(origin: str, tensor: str) -> tuple[str, ...]:
+    """Names of what a step computes, that are the same in a float and a quantised build: its last
+    tensor, and its node without what the quantiser or the exporter appends."""
+    named = tensor_name(tensor).removesuffix(BY_CHANNEL)
+    node = COUNTED.sub("", origin)
+    return tuple(dict.fromkeys(n for n in (named, PYTORCH.sub("", named), origin, node) if n))
 
 
 def short(name: str) -> str:

@@ -43,7 +43,8 @@ def command(
     intaglio profile before.itg after.itg       two builds, step by step
     intaglio profile model.itg --trace t.json   for chrome://tracing, Perfetto
     """
-    from intaglio.analysis.profile import difference, difference_text, profile
+    from intaglio.analysis.profile import profile
+    from intaglio.analysis.profile_difference import difference, difference_text
 
     refuse_unwritable(trace)
     found = []

@@ -65,7 +65,7 @@ class ModelReport:
         if self.profile is not None:
             peak = self.profile.peak
             known = {"f32": peak.f32, "int8": peak.i8}
-            return Roof({k: v for k, v in known.items() if v}, peak.bandwidth)
+            return Roof({k: v for k, v in known.items() if v}, peak.bandwidth, peak.cache)
         return None
 
     def slowest(self) -> list[ReportNode]:

@@ -11,7 +11,12 @@ from intaglio.analysis.charts import COLOURS, head, round_steps
 from intaglio.analysis.report.report_node import ReportNode
 
 WIDE, HIGH, LEFT, RIGHT, TOP, BOTTOM = 900, 380, 70, 24, 30, 46
-OF_BOUND = {"compute": COLOURS[0], "memory": COLOURS[1], "bandwidth": COLOURS[1]}
+OF_BOUND = {
+    "compute": COLOURS[0],
+    "memory": COLOURS[1],
+    "bandwidth": COLOURS[1],
+    "cache": COLOURS[2],
+}
 OTHER = COLOURS[3]
 
 
@@ -21,6 +26,7 @@ class Roof:
 
     rates: dict[str, float]
     bandwidth: float
+    cache: float = 0.0  # 10^9 bytes a second of small layers
 
 
 def roofline(nodes: Sequence[ReportNode], roof: Roof) -> str:
@@ -61,6 +67,13 @@ def roofline(nodes: Sequence[ReportNode], roof: Roof) -> str:
             f'<text class="soft" x="{x_at(far) - 4:.1f}" y="{y_at(rate) - 5:.1f}" '
             f'text-anchor="end">{escape(name)}: {rate:,.0f} GMAC/s</text>'
         )
+    if roof.cache > roof.bandwidth:
+        low, ridge = max(least, min(ys) / 2 / roof.cache), top / roof.cache
+        if low < ridge:
+            parts.append(
+                f'<path d="M{x_at(low):.1f} {y_at(low * roof.cache):.1f}L{x_at(ridge):.1f} '
+                f'{y_at(top):.1f}" fill="none" stroke="#8a97a5" stroke-dasharray="5 4"/>'
+            )
     longest = max(n.microseconds or 0 for _, _, n in points)
     for x, y, n in sorted(points, key=lambda p: -(p[2].microseconds or 0)):
         size = 2.5 + 6 * math.sqrt((n.microseconds or 0) / longest)
@@ -69,9 +82,11 @@ def roofline(nodes: Sequence[ReportNode], roof: Roof) -> str:
             f'<circle cx="{x_at(x):.1f}" cy="{y_at(y):.1f}" r="{size:.1f}" fill-opacity=".65" '
             f'fill="{OF_BOUND.get(n.bound, OTHER)}"><title>{escape(told)}</title></circle>'
         )
+    cache = f"; dashed, layers up to 1 MB in cache: {roof.cache:.0f} GB/s" if roof.cache else ""
     parts.append(
         f'<text class="soft" x="{(LEFT + WIDE) / 2}" y="{HIGH - 8}" text-anchor="middle">'
-        f'MACs a byte (memory: {roof.bandwidth:.1f} GB/s)</text><text class="soft" x="{LEFT - 6}" '
+        f"MACs a byte (memory: {roof.bandwidth:.1f} GB/s{cache})</text>"
+        f'<text class="soft" x="{LEFT - 6}" '
         f'y="{TOP - 12}" text-anchor="middle">GMAC/s</text>'
     )
     return "".join([*parts, "</svg>"])
