@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from intaglio.analysis.charts import COLOURS, head
+from intaglio.errors import BadInput
 
 if TYPE_CHECKING:
     from intaglio.analysis.catalogue_table import CatalogueRow
@@ -17,9 +18,11 @@ MARGIN = 1.3  # between the extreme points and the frame
 CELL, ROW, NAMES, TITLES = 54, 20, 190, 90  # pixels of the grid
 
 
-def scatter(rows: Sequence[CatalogueRow], chip: str) -> str:
+def scatter(rows: Sequence[CatalogueRow], chip: str, most: str = "") -> str:
     """Multiply-accumulates against frames per second on a chip."""
-    points = [(r.macs / 1e9, 1e3 / r.least_ms[chip], r) for r in rows]
+    points = [(r.macs / 1e9, 1e3 / ms, r) for r in rows if (ms := r.ms(chip))]
+    if not points:
+        raise BadInput(f"{chip} runs none of these networks; there is nothing to plot")
     xs, ys = [math.log10(p[0]) for p in points], [math.log10(p[1]) for p in points]
     edge = math.log10(MARGIN)
     x0, x1, y0, y1 = min(xs) - edge, max(xs) + edge, min(ys) - edge, max(ys) + edge
@@ -28,7 +31,7 @@ def scatter(rows: Sequence[CatalogueRow], chip: str) -> str:
         across = (x - x0) / (x1 - x0) * (WIDTH - LEFT - 130)
         return LEFT + across, TOP + (y1 - y) / (y1 - y0) * (HEIGHT - TOP - BOTTOM)
 
-    title = f"Which network fits {chip}: at most so many frames per second, int8, one core"
+    title = f"Which network fits {chip}: {most}so many frames per second, int8, one core"
     parts = [
         head(WIDTH, HEIGHT),
         f'<text class="ink" x="{LEFT}" y="22" font-size="14">{escape(title)}</text>',
@@ -67,16 +70,18 @@ def _ticks(low: float, high: float) -> list[float]:
     return [t for t in every if low <= t <= high]
 
 
-def grid(rows: Sequence[CatalogueRow], chips: Sequence[str]) -> str:
+def grid(rows: Sequence[CatalogueRow], chips: Sequence[str], most: str = "") -> str:
     """Frames per second by network and chip: the darker, the faster."""
     ordered = sorted(rows, key=lambda r: r.macs)
-    fps = {(r.name, c): 1e3 / r.least_ms[c] for r in ordered for c in chips}
+    fps = {(r.name, c): 1e3 / ms for r in ordered for c in chips if (ms := r.ms(c))}
+    if not fps:
+        raise BadInput("no chip runs any of these networks; there is nothing to plot")
     low, high = math.log(min(fps.values())), math.log(max(fps.values()))
     width, height = NAMES + CELL * len(chips) + 60, TITLES + ROW * len(ordered) + 30
     parts = [
         head(width, height),
-        '<text class="ink" x="10" y="20" font-size="14">Which network fits which chip: at most so '
-        "many frames per second</text>"
+        '<text class="ink" x="10" y="20" font-size="14">Which network fits which chip: '
+        f"{most}so many frames per second</text>"
         f'<text class="soft" x="10" y="{height - 8}">int8, one core; networks by MACs</text>',
     ]
     for k, c in enumerate(chips):
@@ -91,6 +96,8 @@ def grid(rows: Sequence[CatalogueRow], chips: Sequence[str]) -> str:
             f'<text class="ink" x="{NAMES - 8}" y="{y + 14}" text-anchor="end">{r.name}</text>'
         )
         for k, c in enumerate(chips):
+            if (r.name, c) not in fps:
+                continue
             v = fps[r.name, c]
             share = (math.log(v) - low) / (high - low or 1)
             shown = f"{v:,.0f}" if v >= 10 else f"{v:.1f}"

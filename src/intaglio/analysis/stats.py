@@ -69,8 +69,8 @@ class Stats:
         return self.macs / self.bytes if self.bytes else 0.0
 
     def least_ms(self, chip: str | Chip, scale: float | None = None) -> float:
-        """A lower bound of the time on one core of a chip in int8: every layer takes as long as
-        its products at the unit's peak, or its bytes at DDR speed, whichever is longer.
+        """A lower bound of the time on one core of a chip in int8: the products at the peak of the
+        units, or the weights at DDR speed, whichever is longer.
         """
         c = chips.load(chip) if isinstance(chip, str) else chip
         scale = 0.25 if scale is None else scale  # bytes of int8 / bytes of f32
@@ -78,8 +78,8 @@ class Stats:
         for n in self.layers:
             unit = c.units.get("depthwise" if n.depthwise else "conv") or c.units["conv"]
             rate = unit.rate.get("i8") or max(unit.rate.values())
-            compute = n.macs / (rate * c.clock * 1e6)
-            total += max(compute, n.bytes * scale / (c.ddr * 1e9))
+            total += n.macs / (rate * c.clock * 1e6)
+        total = max(total, self.parameter_bytes * scale / (c.ddr * 1e9))
         return total * 1e3
 
     def to_dict(self) -> dict[str, Any]:

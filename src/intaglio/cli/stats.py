@@ -12,7 +12,7 @@ from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable, write_atomically
 
 GROUPS = {  # of --help
-    "Catalogue": "--catalogue --chips --network --save",
+    "Catalogue": "--catalogue --chips --least --network --save",
     "Output": "--layers --json --svg",
 }
 
@@ -22,7 +22,15 @@ GROUPS = {  # of --help
 @click.option("--layers", is_flag=True, help="Print operations without parameters too.")
 @click.option("--catalogue", is_flag=True, help="Compare well-known networks instead of MODEL.")
 @click.option(
-    "--chips", metavar="NAMES", help="Chips of the catalogue's times: rk3588,k230,... or all."
+    "--chips",
+    metavar="NAMES",
+    help="Predict the networks' speed on these chips: rk3588,k230,... or all. A prediction takes "
+    "about a second.",
+)
+@click.option(
+    "--least",
+    is_flag=True,
+    help="Least times by the chips' peaks, at once, instead of predictions.",
 )
 @click.option(
     "--network",
@@ -47,6 +55,7 @@ def command(
     layers: bool,
     catalogue: bool,
     chips: str | None,
+    least: bool,
     networks: tuple[str, ...],
     save: str | None,
     svg: str | None,
@@ -66,8 +75,8 @@ def command(
     refuse_unwritable(svg)
     refuse_unwritable(save)
     if model is not None:
-        given = [f for f, v in (("--chips", chips), ("--network", networks), ("--svg", svg),
-                                ("--save", save)) if v]  # fmt: skip
+        of_catalogue = {"--chips": chips, "--least": least, "--network": networks, "--svg": svg}
+        given = [f for f, v in (of_catalogue | {"--save": save}).items() if v]
         if given:
             raise BadInput(f"{given[0]} is for --catalogue; leave it out, or leave out the model")
         _model(model, layers, as_json, model_options)
@@ -87,7 +96,7 @@ def command(
 
         intaglio.save_onnx(known.build(networks[0], "random"), save)
     with progress_line.shown():
-        found = catalogue_table(names, networks)
+        found = catalogue_table(names, networks, predict=not least)
     if svg:
         write_atomically(svg, found.svg().encode())
     click.echo(json.dumps(found.to_dict(), indent=1) if as_json else str(found))
