@@ -6,20 +6,19 @@
 #include "machine.h"
 
 enum {
-  GROUP = 8,       // channels that stand together in their table
-  DEPTHWISE = 64,  // channels of a block of weights
-  KERNELS = 32,    // outputs and inputs of a block of weights
-  BIAS = 1,        // what the table of channels holds
+  INPUTS = 32,  // of a block of weights
+  BIAS = 1,     // what the table of channels holds
   ZERO = 2,
   FACTOR = 4,
 };
 
 typedef struct layer {
   int64_t channels, stored, rows, width, kernel_y, kernel_x, stride_y, stride_x, dilation_y;
-  int64_t dilation_x, top, left, outputs, height, columns, line, surface, kernels, kernel_bytes;
+  int64_t dilation_x, top, left, outputs, height, columns, surface, kernels, kernel_bytes;
+  int64_t apart_y, apart_x;  // rows and columns from pixel to pixel; of a deconvolution above 1
   uint64_t input, weights, table;
   int depthwise, picture, pad, use;
-  int single_lines;    // of a map: lines are not read in groups of four
+  int64_t row;         // bytes from row to row
   int64_t high, wide;  // of the padded input
   int16_t *planes;     // [channels][high][wide]
   int16_t *taps;       // of 16 outputs: [16][inputs][kernel_y][kernel_x]
@@ -31,69 +30,74 @@ static int pixel_bytes(int64_t channels) {
   return channels == 1 ? 4 : channels == 3 || channels == 4 ? 16 : 0;
 }
 
-static int64_t entries(const layer *l) {  // of a row in the buffer
-  int64_t atoms = (l->stored + RK_ATOM - 1) / RK_ATOM;
-  if (atoms % 4 == 3) atoms++;
-  return (l->width * atoms * RK_ATOM + RK_ENTRY - 1) / RK_ENTRY;
+static int64_t held_channels(const rk_chip *chip, int64_t channels) {  // of a pixel in the buffer
+  const int64_t atoms = (channels + chip->atom - 1) / chip->atom;
+  return (atoms + (chip->entry == 4 * chip->atom && atoms % 4 == 3)) * chip->atom;
 }
 
-static int read_settings(rk_machine *m, layer *l) {
+static int64_t entries(const rk_chip *chip, const layer *l) {  // of a row in the buffer
+  return (l->width * held_channels(chip, l->stored) + chip->entry - 1) / chip->entry;
+}
+
+static int64_t kernel_inputs(const rk_chip *chip, const layer *l) {
+  if (chip->family == RK_356X) return held_channels(chip, l->channels);
+  return rk_round_up(l->channels, RK_ATOM);
+}
+
+// How rows lie in memory and in the buffer, what surrounds them, and the size that CORE computes.
+static int read_places(rk_machine *m, layer *l, uint32_t mode, uint32_t depth, uint32_t pads) {
   int missing = 0;
 #define GET(address) rk_get(m, address, &missing)
-  const uint32_t mode = GET(0x100C), steps = GET(0x1014), size = GET(0x1020), depth = GET(0x1024);
-  const uint32_t window = GET(0x1038), pads = GET(0x1068), cube = GET(0x403C);
-  l->use = GET(0x501C) >> 1 & 15;
-  l->depthwise = (mode & 15) == 3;
-  l->picture = (mode >> 12 & 15) != 0;
-  l->stride_x = steps & 7, l->stride_y = steps >> 3 & 7;
-  l->dilation_x = (steps >> 16 & 31) + 1, l->dilation_y = (steps >> 21 & 31) + 1;
-  l->width = size >> 16 & 0x7FF, l->rows = size & 0x7FF;
-  l->stored = depth & 0xFFFF;
+  const int64_t line = GET(0x107C) & 0xFFFFFFF, surface = GET(0x1080) & 0xFFFFFFF;
+  const uint32_t row = GET(0x1044);
   const int64_t real = (depth >> 16 & 0x3FFF) + 1;
-  l->channels = l->picture ? real : (l->stored - 1) / 64 * 64 + real;
-  l->kernel_x = window >> 24 & 31, l->kernel_y = window >> 16 & 31, l->kernels = window & 0x3FFF;
-  l->kernel_bytes = GET(0x1034) & 0x7FFFF;
+  uint32_t core, wanted = (uint32_t)entries(m->chip, l);
   l->top = pads & 15, l->left = pads >> 4 & 15;
-  l->pad = (int8_t)(GET(0x1184) & 0xFF);
-  l->outputs = (cube >> 16 & 0x1FFF) + 1;
-  l->columns = (GET(0x4030) & 0x1FFF) + 1, l->height = (GET(0x4034) & 0x1FFF) + 1;
-  l->line = GET(0x107C) & 0xFFFFFFF;
-  l->single_lines = mode >> 29 & 1;
-  const int64_t first = l->single_lines && !l->picture ? l->width : l->line;
-  l->surface = ((GET(0x1080) & 0xFFFFFFF) + first) & 0xFFFFFFF;
-  l->input = GET(0x1070), l->weights = GET(0x1110), l->table = GET(0x5020);
-  const uint32_t buffer = GET(0x1040), row = GET(0x1044), atomics = GET(0x102C) & 0x3FFFFF;
-  const uint32_t core = GET(0x3014), weight_bytes = GET(0x1030);
+  if (m->chip->family == RK_356X) {
+    if (l->picture) return rk_fail(m, RK_UNSUPPORTED, "pictures are converted");
+    l->channels = real;
+    l->pad = (int8_t)(pads >> 16 & 0xFF);
+    l->row = line * m->chip->atom, l->surface = surface;
+    core = GET(0x3010);
+    wanted |= (uint32_t)(l->width << 16);
+  } else {
+    const int single = mode >> 29 & 1;  // lines are not read in groups of four
+    l->channels = l->picture ? real : (l->stored - 1) / 64 * 64 + real;
+    l->pad = (int8_t)(GET(0x1184) & 0xFF);
+    l->row = l->picture ? line * l->channels : line / (single ? 1 : 4) * RK_ATOM;
+    l->surface = (surface + (single && !l->picture ? l->width : line)) & 0xFFFFFFF;
+    core = GET(0x3014);
+  }
+#undef GET
   if (missing) return RK_BAD;
-  if (mode >> 4 & 0x3F) return rk_fail(m, RK_UNSUPPORTED, "only int8 convolutions are simulated");
-  if (mode >> 16 & 1) return rk_fail(m, RK_UNSUPPORTED, "deconvolutions are not simulated");
-  if (!(l->use & BIAS) || l->use > (BIAS | ZERO | FACTOR))
-    return rk_fail(m, RK_UNSUPPORTED, "BRDMA_DATA_USE is %d", l->use);
-  if (!l->stride_x || !l->stride_y || !l->kernel_x || !l->kernel_y || !l->width || !l->rows ||
-      !l->stored || !l->kernels || l->channels > rk_round_up(l->stored, RK_ATOM))
-    return rk_fail(m, RK_BAD, "a size or stride is 0, or channels are more than are stored");
-  if ((mode & 15) && !l->depthwise) return rk_fail(m, RK_UNSUPPORTED, "CONV_MODE is %u", mode & 15);
+  if (!l->picture && row != wanted)
+    return rk_fail(m, RK_BAD, "a row takes %d entries of the buffer; CBUF_CON1 is %#x, not %#x",
+                   (int)entries(m->chip, l), row, wanted);
+  if (core != (uint32_t)((l->height - 1) << 16 | (l->columns - 1)))
+    return rk_fail(m, RK_BAD, "the sizes of the output differ: %d x %d", (int)l->height,
+                   (int)l->columns);
+  return RK_DONE;
+}
 
+static int check_buffer(rk_machine *m, const layer *l, uint32_t buffer) {
+  const rk_chip *chip = m->chip;
   const int64_t data = buffer & 15, held = buffer >> 4 & 15;
-  if (!data || !held || data + held > RK_BANKS)
-    return rk_fail(m, RK_BAD, "%d and %d banks; there are %d", (int)data, (int)held, RK_BANKS);
-  int64_t needed = l->rows * entries(l) * RK_ENTRY;
+  if (!data || !held || data + held > chip->banks)
+    return rk_fail(m, RK_BAD, "%d and %d banks; there are %d", (int)data, (int)held, chip->banks);
+  int64_t needed = l->rows * entries(chip, l) * chip->entry;
   if (l->picture) {
     if (!pixel_bytes(l->channels))
       return rk_fail(m, RK_UNSUPPORTED, "a picture of %d channels", (int)l->channels);
     needed = l->rows * l->width * pixel_bytes(l->channels);
-  } else if (row != entries(l)) {
-    return rk_fail(m, RK_BAD, "a row takes %d entries of the buffer, not %u", (int)entries(l), row);
   }
-  if (needed > data * RK_BANK_BYTES)
+  if (needed > data * chip->bank_bytes)
     return rk_fail(m, RK_BAD, "%d rows need %lld bytes; %d banks are less", (int)l->rows,
                    (long long)needed, (int)data);
-  if (atomics != l->height * l->columns ||
-      core != (uint32_t)((l->height - 1) << 16 | (l->columns - 1)))
-    return rk_fail(m, RK_BAD, "the sizes of the output differ: %d x %d", (int)l->height,
-                   (int)l->columns);
-  const int64_t taps = l->kernel_x * l->kernel_y;
-  const int64_t inputs = rk_round_up(l->channels, RK_ATOM);
+  return RK_DONE;
+}
+
+static int check_weights(rk_machine *m, const layer *l, uint32_t bytes) {
+  const int64_t taps = l->kernel_x * l->kernel_y, inputs = kernel_inputs(m->chip, l);
   if (l->depthwise) {
     if (l->kernel_bytes % taps || l->kernel_bytes / taps < l->outputs || l->channels < l->outputs)
       return rk_fail(m, RK_BAD, "windows of %d bytes for %d channels", (int)l->kernel_bytes,
@@ -102,33 +106,69 @@ static int read_settings(rk_machine *m, layer *l) {
     return rk_fail(m, RK_BAD, "a kernel of %d bytes; %d are needed", (int)l->kernel_bytes,
                    (int)(taps * inputs));
   }
-  if (weight_bytes != l->kernels * l->kernel_bytes)
-    return rk_fail(m, RK_BAD, "%u bytes of weights; kernels have %lld", weight_bytes,
+  if (bytes != l->kernels * l->kernel_bytes)
+    return rk_fail(m, RK_BAD, "%u bytes of weights; kernels have %lld", bytes,
                    (long long)(l->kernels * l->kernel_bytes));
   return RK_DONE;
+}
+
+static int read_settings(rk_machine *m, layer *l) {
+  int missing = 0, result;
+#define GET(address) rk_get(m, address, &missing)
+  const uint32_t mode = GET(0x100C), steps = GET(0x1014), size = GET(0x1020), depth = GET(0x1024);
+  const uint32_t window = GET(0x1038), pads = GET(0x1068), cube = GET(0x403C);
+  l->use = GET(0x501C) >> 1 & 15;
+  l->depthwise = (mode & 15) == 3;
+  l->picture = (mode >> 12 & 15) != 0;
+  l->stride_x = steps & 7, l->stride_y = steps >> 3 & 7;
+  l->dilation_x = (steps >> 16 & 31) + 1, l->dilation_y = (steps >> 21 & 31) + 1;
+  l->apart_x = l->apart_y = 1;
+  if (mode >> 16 & 1) l->apart_x = (steps >> 8 & 7) + 1, l->apart_y = (steps >> 11 & 7) + 1;
+  l->width = size >> 16 & 0x7FF, l->rows = size & 0x7FF;
+  l->stored = depth & 0xFFFF;
+  l->kernel_x = window >> 24 & 31, l->kernel_y = window >> 16 & 31, l->kernels = window & 0x3FFF;
+  l->kernel_bytes = GET(0x1034) & 0x7FFFF;
+  l->outputs = (cube >> 16 & 0x1FFF) + 1;
+  l->columns = (GET(0x4030) & 0x1FFF) + 1, l->height = (GET(0x4034) & 0x1FFF) + 1;
+  l->input = GET(0x1070), l->weights = GET(0x1110), l->table = GET(0x5020);
+  const uint32_t buffer = GET(0x1040), atomics = GET(0x102C) & 0x3FFFFF, bytes = GET(0x1030);
 #undef GET
+  if (missing) return RK_BAD;
+  if (mode >> 4 & 0x3F) return rk_fail(m, RK_UNSUPPORTED, "only int8 convolutions are simulated");
+  if ((mode & 15) && !l->depthwise) return rk_fail(m, RK_UNSUPPORTED, "CONV_MODE is %u", mode & 15);
+  if (!(l->use & BIAS) || l->use > (BIAS | ZERO | FACTOR))
+    return rk_fail(m, RK_UNSUPPORTED, "BRDMA_DATA_USE is %d", l->use);
+  if ((result = read_places(m, l, mode, depth, pads))) return result;
+  if (!l->stride_x || !l->stride_y || !l->kernel_x || !l->kernel_y || !l->width || !l->rows ||
+      !l->stored || !l->kernels || l->channels > rk_round_up(l->stored, m->chip->atom))
+    return rk_fail(m, RK_BAD, "a size or stride is 0, or channels are more than are stored");
+  if (atomics != l->height * l->columns)
+    return rk_fail(m, RK_BAD, "the sizes of the output differ: %d x %d", (int)l->height,
+                   (int)l->columns);
+  if ((result = check_buffer(m, l, buffer))) return result;
+  return check_weights(m, l, bytes);
 }
 
 // Copies the input into padded planes; rows and columns that no register names are padding.
 static int load_input(rk_machine *m, layer *l) {
   const int64_t span_y = (l->height - 1) * l->stride_y + (l->kernel_y - 1) * l->dilation_y + 1;
   const int64_t span_x = (l->columns - 1) * l->stride_x + (l->kernel_x - 1) * l->dilation_x + 1;
-  l->high = span_y > l->top + l->rows ? span_y : l->top + l->rows;
-  l->wide = span_x > l->left + l->width ? span_x : l->left + l->width;
+  const int64_t below = l->top + (l->rows - 1) * l->apart_y + 1;
+  const int64_t right = l->left + (l->width - 1) * l->apart_x + 1;
+  l->high = span_y > below ? span_y : below;
+  l->wide = span_x > right ? span_x : right;
   const int64_t plane = l->high * l->wide;
   l->planes = malloc((size_t)(l->channels * plane) * sizeof *l->planes);
   if (!l->planes)
     return rk_fail(m, RK_BAD, "no memory for %lld inputs", (long long)(l->channels * plane));
   for (int64_t i = 0; i < l->channels * plane; i++) l->planes[i] = (int16_t)l->pad;
-  const int64_t atom = l->picture ? l->channels : RK_ATOM;
-  const int64_t row =
-      l->picture ? l->line * l->channels : l->line / (l->single_lines ? 1 : 4) * RK_ATOM;
-  if (row < l->width * atom)
+  const int64_t atom = l->picture ? l->channels : m->chip->atom;
+  if (l->row < l->width * atom)
     return rk_fail(m, RK_BAD, "rows of %d pixels lie %lld bytes apart", (int)l->width,
-                   (long long)row);
+                   (long long)l->row);
   for (int64_t first = 0; first < l->channels; first += atom) {
-    const uint64_t base = l->input + (uint64_t)(first / atom * l->surface * RK_ATOM);
-    const uint64_t size = (uint64_t)((l->rows - 1) * row + l->width * atom);
+    const uint64_t base = l->input + (uint64_t)(first / atom * l->surface * m->chip->atom);
+    const uint64_t size = (uint64_t)((l->rows - 1) * l->row + l->width * atom);
     const uint8_t *from = m->memory(m->context, base, size);
     if (!from)
       return rk_fail(m, RK_BAD, "%llu bytes of input at %#llx are not in the memory",
@@ -138,34 +178,34 @@ static int load_input(rk_machine *m, layer *l) {
       int16_t *to = l->planes + (first + c) * plane + l->top * l->wide + l->left;
       for (int64_t y = 0; y < l->rows; y++)
         for (int64_t x = 0; x < l->width; x++)
-          to[y * l->wide + x] = (int8_t)from[y * row + x * atom + c];
+          to[y * l->apart_y * l->wide + x * l->apart_x] = (int8_t)from[y * l->row + x * atom + c];
     }
   }
   return RK_DONE;
 }
 
 // The taps of `count` outputs from `first` on, as [output][input][y][x], without their zero point.
-static void load_taps(layer *l, const int8_t *packed, int64_t first, int64_t count,
-                      const int32_t *zeros) {
+static void load_taps(const rk_chip *chip, layer *l, const int8_t *packed, int64_t first,
+                      int64_t count, const int32_t *zeros) {
   const int64_t taps = l->kernel_y * l->kernel_x;
   if (l->depthwise) {
-    const int64_t held = l->kernel_bytes / taps;
+    const int64_t held = l->kernel_bytes / taps, together = 2 * chip->outputs;
     for (int64_t o = 0; o < count; o++) {
-      const int64_t c = first + o, start = c / DEPTHWISE * DEPTHWISE;
-      const int64_t many = held - start < DEPTHWISE ? held - start : DEPTHWISE;
+      const int64_t c = first + o, start = c / together * together;
+      const int64_t many = held - start < together ? held - start : together;
       const int8_t *block = packed + start * taps;
       for (int64_t t = 0; t < taps; t++)
         l->taps[o * taps + t] = (int16_t)(block[t * many + c - start] + zeros[o]);
     }
     return;
   }
-  const int64_t inputs = rk_round_up(l->channels, RK_ATOM);
+  const int64_t inputs = kernel_inputs(chip, l), together = chip->outputs;
   for (int64_t o = 0; o < count; o++) {
-    const int64_t start = (first + o) / KERNELS * KERNELS;
-    const int64_t outs = l->kernels - start < KERNELS ? l->kernels - start : KERNELS;
+    const int64_t start = (first + o) / together * together;
+    const int64_t outs = l->kernels - start < together ? l->kernels - start : together;
     for (int64_t i = 0; i < l->channels; i++) {
-      const int64_t in = i / KERNELS * KERNELS;
-      const int64_t ins = inputs - in < KERNELS ? inputs - in : KERNELS;
+      const int64_t in = i / INPUTS * INPUTS;
+      const int64_t ins = inputs - in < INPUTS ? inputs - in : INPUTS;
       const int8_t *block = packed + start * taps * inputs + in * taps * outs;
       for (int64_t t = 0; t < taps; t++)
         l->taps[(o * l->channels + i) * taps + t] =
@@ -208,35 +248,36 @@ static int compute(rk_machine *m, layer *l, const rk_output *out) {
   l->sums = malloc((size_t)pixels * sizeof *l->sums);
   l->numbers = malloc((size_t)(RK_ATOM * pixels) * sizeof *l->numbers);
   if (!l->taps || !l->sums || !l->numbers) return rk_fail(m, RK_BAD, "no memory for sums");
+  const int64_t atom = m->chip->atom, together = m->chip->group;
   const uint64_t all = (uint64_t)(l->kernels * l->kernel_bytes);
   const int8_t *packed = (const int8_t *)m->memory(m->context, l->weights, all);
   if (!packed)
     return rk_fail(m, RK_BAD, "%llu bytes of weights at %#llx are not in the memory",
                    (unsigned long long)all, (unsigned long long)l->weights);
   const int64_t each = 4 + (l->use & ZERO ? 2 : 0) + (l->use & FACTOR ? 2 : 0);
-  const uint64_t rows = (uint64_t)(rk_round_up(l->outputs, GROUP) * each);
+  const uint64_t rows = (uint64_t)(rk_round_up(l->outputs, m->chip->group) * each);
   const uint8_t *table = m->memory(m->context, l->table, rows);
   if (!table)
     return rk_fail(m, RK_BAD, "the numbers of %d channels at %#llx are not in the memory",
                    (int)l->outputs, (unsigned long long)l->table);
-  for (int64_t first = 0; first < l->outputs; first += RK_ATOM) {
-    const int64_t count = l->outputs - first < RK_ATOM ? l->outputs - first : RK_ATOM;
+  for (int64_t first = 0; first < l->outputs; first += atom) {
+    const int64_t count = l->outputs - first < atom ? l->outputs - first : atom;
     int32_t bias[RK_ATOM], zeros[RK_ATOM] = {0};
     int16_t factor[RK_ATOM] = {0};
     for (int64_t o = 0; o < count; o++) {
-      const uint8_t *group = table + (first + o) / GROUP * GROUP * each;
-      const int64_t at = (first + o) % GROUP;
+      const uint8_t *group = table + (first + o) / together * together * each;
+      const int64_t at = (first + o) % together;
       memcpy(&bias[o], group + 4 * at, 4);
-      group += 4 * GROUP;
+      group += 4 * together;
       if (l->use & ZERO) {
         int16_t zero;
         memcpy(&zero, group + 2 * at, 2);
         zeros[o] = zero;
-        group += 2 * GROUP;
+        group += 2 * together;
       }
       if (l->use & FACTOR) memcpy(&factor[o], group + 2 * at, 2);
     }
-    load_taps(l, packed, first, count, zeros);
+    load_taps(m->chip, l, packed, first, count, zeros);
     for (int64_t o = 0; o < count; o++) {
       memset(l->sums, 0, (size_t)pixels * sizeof *l->sums);
       if (l->depthwise) add_plane(l, l->planes + (first + o) * plane, l->taps + o * taps);
@@ -246,7 +287,7 @@ static int compute(rk_machine *m, layer *l, const rk_output *out) {
       int64_t *to = l->numbers + o * pixels;
       for (int64_t i = 0; i < pixels; i++) to[i] = l->sums[i];
     }
-    const int result = rk_write_block(m, out, first / RK_ATOM, count, l->numbers, bias, factor);
+    const int result = rk_write_block(m, out, first / atom, count, l->numbers, bias, factor);
     if (result) return result;
   }
   m->macs += (uint64_t)(l->outputs * pixels * inputs * taps);

@@ -13,7 +13,7 @@ typedef struct source {
 } source;
 
 static int check(rk_machine *m, const source *s, const uint8_t **from, uint64_t at) {
-  const uint64_t size = (uint64_t)((s->height - 1) * s->line + s->width * RK_ATOM);
+  const uint64_t size = (uint64_t)((s->height - 1) * s->line + s->width * m->chip->atom);
   *from = m->memory(m->context, at, size);
   if (*from) return RK_DONE;
   return rk_fail(m, RK_BAD, "%llu bytes of a map at %#llx are not in the memory",
@@ -28,7 +28,7 @@ static int unpool(rk_machine *m, const source *s, uint32_t window) {
   const int64_t columns = (GET(0x4030) & 0x1FFF) + 1, rows = (GET(0x4034) & 0x1FFF) + 1;
   const uint32_t notch = GET(0x4038), bs = GET(0x4040), bn = GET(0x4060), ew = GET(0x4070);
   const uint64_t base = GET(0x4020), phase = GET(0x4024);
-  const int64_t skipped = (int64_t)(notch & 0x1FFF) * RK_ATOM;
+  const int64_t skipped = (int64_t)(notch & 0x1FFF) * m->chip->atom;
 #undef GET
   if (missing) return RK_BAD;
   if (!(bs & bn & ew & 1) || (window >> 6 & 7) + 1 != wide || (window >> 9 & 7) + 1 != high)
@@ -40,14 +40,15 @@ static int unpool(rk_machine *m, const source *s, uint32_t window) {
   if (result) return result;
   for (int64_t p = 0; p < high; p++)
     for (int64_t y = 0; y < rows; y++) {
-      const uint64_t row = (uint64_t)(columns * RK_ATOM);
+      const uint64_t row = (uint64_t)(columns * m->chip->atom);
       const uint64_t at = base + (uint64_t)p * phase + (uint64_t)y * (row + (uint64_t)skipped);
       uint8_t *to = m->memory(m->context, at, row);
       if (!to)
         return rk_fail(m, RK_BAD, "%llu bytes of output at %#llx are not in the memory",
                        (unsigned long long)row, (unsigned long long)at);
       for (int64_t x = 0; x < columns; x++)
-        memcpy(to + x * RK_ATOM, from + y * s->line + x / wide * RK_ATOM, RK_ATOM);
+        memcpy(to + x * m->chip->atom, from + y * s->line + x / wide * m->chip->atom,
+               m->chip->atom);
     }
   return RK_DONE;
 }
@@ -58,8 +59,8 @@ int rk_elementwise(rk_machine *m) {
   const uint32_t mode = GET(0x400C), reads = GET(0x5044), window = GET(0x5048);
   source s = {.width = (GET(0x500C) & 0x1FFF) + 1, .height = (GET(0x5010) & 0x1FFF) + 1};
   s.base = GET(0x5018);
-  s.line = s.width * RK_ATOM + (int64_t)(window >> 19) * RK_ATOM;
-  s.surface = (uint64_t)((s.height - 1) * s.line + s.width * RK_ATOM) + GET(0x504C);
+  s.line = s.width * m->chip->atom + (int64_t)(window >> 19) * m->chip->atom;
+  s.surface = (uint64_t)((s.height - 1) * s.line + s.width * m->chip->atom) + GET(0x504C);
   const uint32_t channels = (GET(0x5014) & 0x1FFF) + 1, format = GET(0x4010);
 #undef GET
   if (missing) return RK_BAD;
@@ -76,17 +77,18 @@ int rk_elementwise(rk_machine *m) {
     return rk_fail(m, RK_BAD, "it reads %d x %d pixels and writes %d x %d", (int)s.height,
                    (int)s.width, (int)out.height, (int)out.width);
   const int64_t pixels = out.height * out.width;
-  int64_t *numbers = malloc((size_t)(RK_ATOM * pixels) * sizeof *numbers);
+  int64_t *numbers = malloc((size_t)(m->chip->atom * pixels) * sizeof *numbers);
   if (!numbers) return rk_fail(m, RK_BAD, "no memory for %lld numbers", (long long)pixels);
-  for (int64_t block = 0; block * RK_ATOM < out.channels && !result; block++) {
-    const int64_t left = out.channels - block * RK_ATOM, count = left < RK_ATOM ? left : RK_ATOM;
+  for (int64_t block = 0; block * m->chip->atom < out.channels && !result; block++) {
+    const int64_t left = out.channels - block * m->chip->atom,
+                  count = left < m->chip->atom ? left : m->chip->atom;
     const uint8_t *from;
     result = check(m, &s, &from, s.base + (uint64_t)block * s.surface);
     if (result) break;
     for (int64_t c = 0; c < count; c++)
       for (int64_t y = 0; y < s.height; y++)
         for (int64_t x = 0; x < s.width; x++)
-          numbers[c * pixels + y * s.width + x] = (int8_t)from[y * s.line + x * RK_ATOM + c];
+          numbers[c * pixels + y * s.width + x] = (int8_t)from[y * s.line + x * m->chip->atom + c];
     result = rk_write_block(m, &out, block, count, numbers, NULL, NULL);
   }
   free(numbers);

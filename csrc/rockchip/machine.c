@@ -7,7 +7,6 @@
 
 enum {
   START = 0x81,  // target of the word that starts blocks
-  CONVOLUTION = 0x1D,
   ELEMENTWISE = 0x18,
   POOL = 0x60,
   LUT_ACCESS_CFG = 0x4100,
@@ -25,6 +24,12 @@ int rk_fail(rk_machine *m, rk_result result, const char *form, ...) {
   return result;
 }
 
+static const rk_chip CHIPS[] = {
+    {"rk3588", RK_3588, 16, 12, 32 << 10, 64, 32, 8, 0x1D},
+    {"rk3566", RK_356X, 8, 8, 32 << 10, 32, 16, 4, 0x1F},
+    {"rk3568", RK_356X, 8, 8, 32 << 10, 32, 16, 4, 0x1F},
+};
+
 uint64_t itg_rk_machine_bytes(void) { return sizeof(rk_machine); }
 
 const char *itg_rk_message(const rk_machine *m) { return m->message; }
@@ -33,6 +38,16 @@ void itg_rk_start(rk_machine *m, rk_memory memory, void *context) {
   memset(m, 0, sizeof *m);
   m->memory = memory;
   m->context = context;
+  m->chip = CHIPS;
+}
+
+int itg_rk_choose(rk_machine *m, const char *chip) {
+  for (size_t i = 0; i < sizeof CHIPS / sizeof *CHIPS; i++)
+    if (!strcmp(CHIPS[i].name, chip)) {
+      m->chip = &CHIPS[i];
+      return RK_DONE;
+    }
+  return rk_fail(m, RK_BAD, "the chip '%s' is not simulated", chip);
 }
 
 uint32_t rk_get(rk_machine *m, uint32_t address, int *missing) {
@@ -52,6 +67,8 @@ static int write_table(rk_machine *m, uint32_t address, uint32_t value) {
     return RK_DONE;
   }
   if (!m->table_writes) return RK_DONE;
+  // the vendor writes one more on an RK356x
+  if (m->table_at == RK_TABLE && m->chip->family == RK_356X) return RK_DONE;
   if (m->table_at >= RK_TABLE)
     return rk_fail(m, RK_BAD, "entry %u of a table; there are %d", m->table_at, RK_TABLE);
   m->table[m->table_id][m->table_at++] = (int16_t)(uint16_t)value;
@@ -60,12 +77,10 @@ static int write_table(rk_machine *m, uint32_t address, uint32_t value) {
 
 static int start(rk_machine *m, uint32_t mask) {
   int result;
-  switch (mask) {
-    case CONVOLUTION: result = rk_convolution(m); break;
-    case ELEMENTWISE: result = rk_elementwise(m); break;
-    case POOL: result = rk_pool(m); break;
-    default: return rk_fail(m, RK_UNSUPPORTED, "a task starts the blocks %#x", (unsigned)mask);
-  }
+  if (mask == m->chip->convolution) result = rk_convolution(m);
+  else if (mask == ELEMENTWISE) result = rk_elementwise(m);
+  else if (mask == POOL) result = rk_pool(m);
+  else return rk_fail(m, RK_UNSUPPORTED, "a task starts the blocks %#x", (unsigned)mask);
   static const uint8_t block_of[] = {1, 2, 3, 4, 5, 6, 7};  // by bit of the mask
   for (int bit = 0; bit < 7; bit++)
     if ((mask >> bit & 1) && !m->fixed[block_of[bit]]) m->set[block_of[bit]] ^= 1;

@@ -1,13 +1,10 @@
-// Executes register commands of the RK3588's NPU in the order of its blocks, to the bit. Sizes,
+// Executes register commands of Rockchip's NPUs in the order of their blocks, to the bit. Sizes,
 // strides and addresses come from the registers alone; memory is what the caller's function gives.
 #pragma once
 #include "intaglio.h"
 
 enum {
-  RK_ATOM = 16,  // channels side by side in memory
-  RK_BANKS = 12,
-  RK_BANK_BYTES = 32 << 10,
-  RK_ENTRY = 64,  // bytes to which a row in the buffer is rounded up
+  RK_ATOM = 16,  // the most channels that lie side by side in memory
   RK_REGISTERS = 0x8000 / 4,
   RK_BLOCKS = 8,     // by the first digit of a register's address
   RK_TABLE = 513,    // entries of each of the two tables
@@ -21,10 +18,25 @@ typedef enum rk_result {
   RK_UNSUPPORTED = 2,  // settings that are not simulated
 } rk_result;
 
+typedef enum rk_family { RK_3588, RK_356X } rk_family;
+
+// What differs between the NPUs.
+typedef struct rk_chip {
+  const char *name;
+  rk_family family;
+  int atom;  // channels side by side in memory
+  int banks, bank_bytes;
+  int entry;    // bytes to which a row in the buffer is rounded up
+  int outputs;  // that are computed at a time; a depthwise convolution computes twice as many
+  int group;    // channels that stand together in their table
+  uint32_t convolution;  // mask of the blocks that a convolution starts
+} rk_chip;
+
 // The bytes [address, address + size) of the device, or NULL if they are not all in one buffer.
 typedef uint8_t *(*rk_memory)(void *context, uint64_t address, uint64_t size);
 
 typedef struct rk_machine {
+  const rk_chip *chip;
   rk_memory memory;
   void *context;
   uint32_t value[2][RK_REGISTERS];  // registers come in two sets, used in turn by each block
@@ -39,6 +51,8 @@ typedef struct rk_machine {
 
 ITG_API uint64_t itg_rk_machine_bytes(void);
 ITG_API void itg_rk_start(rk_machine *m, rk_memory memory, void *context);
+// The chip whose registers these are, RK3588 at first; RK_BAD if the name is not known.
+ITG_API int itg_rk_choose(rk_machine *m, const char *chip);
 // Executes one task: its words up to the one that starts the blocks.
 ITG_API int itg_rk_task(rk_machine *m, const uint64_t *words, uint64_t count);
 // The same for `tasks` tasks of one memory [0, size): their first words and counts.

@@ -26,8 +26,18 @@ enum {
   POISON = 0x5A,
 };
 
+// BS_CFG and BN_CFG of an RK356x have what is done to the second number three bits above bit 0.
+static uint32_t stage_mode(const rk_machine *m, uint32_t mode) {
+  return m->chip->family == RK_356X ? (mode & ~0xCu) | (mode >> 2 & 3) << 16 : mode;
+}
+
+// EW_CFG of an RK356x has it in bits 3 and 4, and no size of the second map's numbers.
+static uint32_t second_mode(const rk_machine *m, uint32_t mode) {
+  return m->chip->family == RK_356X ? (mode & ~0x18u) | (mode >> 3 & 3) << 16 : mode;
+}
+
 static int stage_of(rk_machine *m, rk_stage *s, uint32_t base, int negative_shift, int *missing) {
-  const uint32_t mode = rk_get(m, base, missing);
+  const uint32_t mode = stage_mode(m, rk_get(m, base, missing));
   if (mode & BYPASS) {
     // vendor's compiler keeps relu in a stage whose other parts are bypassed; its first bit is 0
     memset(s, 0, sizeof *s);
@@ -64,10 +74,18 @@ static int second_of(rk_machine *m, rk_output *out, uint32_t mode, int flying, i
   out->second_shift = cvt >> 16 & 63;
   if (mode & EW_CVT_BYPASS) out->second_offset = 0, out->second_scale = 1, out->second_shift = 0;
   const uint32_t by = rk_get(m, 0x5044, missing) >> 8 & 7;
-  const uint64_t size = (uint64_t)(out->height * out->width * RK_ATOM);
+  const int atom = m->chip->atom;
+  const uint64_t size = (uint64_t)(out->height * out->width * atom);
   rk_reader *r = &out->second;
   if (reads & 1) return rk_fail(m, RK_BAD, "a second map is used, but not read");
   r->broadcasts = (reads >> 30 & 3) == 0;
+  if (m->chip->family == RK_356X) {
+    r->readers = 1;
+    r->base[0] = rk_get(m, 0x5038, missing);
+    r->step[0] = rk_get(m, 0x5040, missing);
+    if (r->broadcasts) r->step[0] = (uint64_t)atom;
+    return RK_DONE;
+  }
   const uint64_t skipped = rk_get(m, 0x506C, missing);
   if (!flying) {
     if (by != PAIRED) return rk_fail(m, RK_UNSUPPORTED, "COMB_USE is %u", by);
@@ -77,7 +95,7 @@ static int second_of(rk_machine *m, rk_output *out, uint32_t mode, int flying, i
   } else {
     r->readers = 1;
     r->base[0] = rk_get(m, 0x5038, missing);
-    r->step[0] = r->broadcasts ? RK_ATOM : size + skipped;
+    r->step[0] = r->broadcasts ? (uint64_t)atom : size + skipped;
   }
   return RK_DONE;
 }
@@ -85,21 +103,24 @@ static int second_of(rk_machine *m, rk_output *out, uint32_t mode, int flying, i
 int rk_output_of(rk_machine *m, rk_output *out) {
   int missing = 0, result;
 #define GET(address) rk_get(m, address, &missing)
-  const uint32_t cube = GET(0x403C), format = GET(0x4010), ew = GET(0x4070), notch = GET(0x4038);
-  const uint32_t mode = GET(0x400C), size = GET(0x405C);
+  const uint32_t cube = GET(0x403C), format = GET(0x4010), notch = GET(0x4038);
+  const uint32_t mode = GET(0x400C), ew = second_mode(m, GET(0x4070));
+  const int writer = m->chip->family == RK_3588;  // the part that writes has sizes of its own
   out->channels = (cube >> 16 & 0x1FFF) + 1;
   out->width = (GET(0x4030) & 0x1FFF) + 1, out->height = (GET(0x4034) & 0x1FFF) + 1;
-  out->written = (GET(0x4058) & 0x1FFF) + 1;
+  out->written = ((writer ? GET(0x4058) : cube) & 0x1FFF) + 1;
   if (out->written < out->channels)
     return rk_fail(m, RK_BAD, "%d of %d channels are written", (int)out->written,
                    (int)out->channels);
   out->base = GET(0x4020), out->surface = GET(0x4024);
-  out->skipped = (int64_t)(notch & 0x1FFF) * RK_ATOM;
+  out->skipped = (int64_t)(notch & 0x1FFF) * m->chip->atom;
   out->scale = (int16_t)(GET(0x4084) & 0xFFFF), out->shift = GET(0x4088) & 0xFFF;
   out->zero = (int32_t)GET(0x4080);
   if ((format >> 29 & 7) || (format & 7))
     return rk_fail(m, RK_UNSUPPORTED, "DATA_FORMAT is %#x; results are bytes", format);
-  if (size != (uint32_t)((out->height - 1) << 16 | (out->width - 1)))
+  const uint32_t both = (uint32_t)((out->height - 1) << 16 | (out->width - 1));
+  const uint32_t size = writer ? GET(0x405C) : both;
+  if (size != both)
     return rk_fail(m, RK_BAD, "WDMA_SIZE_1 is %#x for %d x %d pixels", size, (int)out->height,
                    (int)out->width);
   if (out->scale < 0 || out->shift > 62)
@@ -185,7 +206,8 @@ static int second_map(rk_machine *m, const rk_output *out, int64_t block, int64_
                       int64_t *v) {
   const rk_reader *r = &out->second;
   const int64_t pixels = out->height * out->width;
-  const uint64_t size = (uint64_t)(r->broadcasts ? 1 : pixels) * RK_ATOM;
+  const int atom = m->chip->atom;
+  const uint64_t size = (uint64_t)((r->broadcasts ? 1 : pixels) * atom);
   const uint64_t at =
       r->base[block % r->readers] + (uint64_t)(block / r->readers) * r->step[block % r->readers];
   const int8_t *from = (const int8_t *)m->memory(m->context, at, size);
@@ -194,7 +216,7 @@ static int second_map(rk_machine *m, const rk_output *out, int64_t block, int64_
                    (unsigned long long)size, (unsigned long long)at);
   for (int64_t c = 0; c < channels; c++)
     for (int64_t i = 0; i < pixels; i++) {
-      const int64_t raw = from[(r->broadcasts ? 0 : i * RK_ATOM) + c] + out->second_offset;
+      const int64_t raw = from[(r->broadcasts ? 0 : i * atom) + c] + out->second_offset;
       const int64_t operand = rk_half_even(raw * out->second_scale, out->second_shift);
       int64_t *to = v + c * pixels + i;
       *to = out->multiplies ? *to * operand : *to + operand;
@@ -203,14 +225,14 @@ static int second_map(rk_machine *m, const rk_output *out, int64_t block, int64_
 }
 
 // Channels that fill up a block are written, too, with numbers that nobody may use.
-static void poison(uint8_t *to, int64_t row, const rk_output *out) {
+static void poison(const rk_machine *m, uint8_t *to, int64_t row, const rk_output *out) {
   for (int64_t y = 0; y < out->height; y++)
-    memset(to + y * row, POISON, (size_t)(out->width * RK_ATOM));
+    memset(to + y * row, POISON, (size_t)(out->width * m->chip->atom));
 }
 
 static uint8_t *target(rk_machine *m, const rk_output *out, int64_t block, int64_t row) {
   const uint64_t at = out->base + (uint64_t)block * out->surface;
-  const uint64_t size = (uint64_t)((out->height - 1) * row + out->width * RK_ATOM);
+  const uint64_t size = (uint64_t)((out->height - 1) * row + out->width * m->chip->atom);
   uint8_t *to = m->memory(m->context, at, size);
   if (!to)
     rk_fail(m, RK_BAD, "%llu bytes of output at %#llx are not in the memory",
@@ -219,12 +241,12 @@ static uint8_t *target(rk_machine *m, const rk_output *out, int64_t block, int64
 }
 
 int rk_fill_blocks(rk_machine *m, const rk_output *out) {
-  const int64_t row = out->width * RK_ATOM + out->skipped;
-  for (int64_t block = (out->channels + RK_ATOM - 1) / RK_ATOM; block * RK_ATOM < out->written;
-       block++) {
+  const int atom = m->chip->atom;
+  const int64_t row = out->width * atom + out->skipped;
+  for (int64_t block = (out->channels + atom - 1) / atom; block * atom < out->written; block++) {
     uint8_t *to = target(m, out, block, row);
     if (!to) return RK_BAD;
-    poison(to, row, out);
+    poison(m, to, row, out);
   }
   return RK_DONE;
 }
@@ -242,16 +264,17 @@ int rk_write_block(rk_machine *m, const rk_output *out, int64_t block, int64_t c
   if (out->has_second && (result = second_map(m, out, block, channels, numbers))) return result;
   if (out->looks_up && (result = look_up(m, numbers, all))) return result;
   run_stage(&out->after, numbers, all, 0, 0);
-  const int64_t row = out->width * RK_ATOM + out->skipped;
+  const int atom = m->chip->atom;
+  const int64_t row = out->width * atom + out->skipped;
   uint8_t *to = target(m, out, block, row);
   if (!to) return RK_BAD;
-  if (channels < RK_ATOM) poison(to, row, out);
+  if (channels < atom) poison(m, to, row, out);
   for (int64_t c = 0; c < channels; c++)
     for (int64_t y = 0; y < out->height; y++)
       for (int64_t x = 0; x < out->width; x++) {
         const int64_t wide = numbers[c * pixels + y * out->width + x] * out->scale;
         const int64_t v = rk_half_even(wide, out->shift) + out->zero;
-        to[y * row + x * RK_ATOM + c] = (uint8_t)(int8_t)rk_clamp(v, -128, 127);
+        to[y * row + x * atom + c] = (uint8_t)(int8_t)rk_clamp(v, -128, 127);
       }
   return RK_DONE;
 }

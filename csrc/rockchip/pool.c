@@ -29,17 +29,18 @@ int rk_pool(rk_machine *m) {
       (rows - 1) * sy + ky > top + height + bottom)
     return rk_fail(m, RK_BAD, "windows reach beyond %d x %d pixels and their padding", (int)height,
                    (int)width);
-  if (line < width * RK_ATOM) return rk_fail(m, RK_BAD, "rows lie %d bytes apart", (int)line);
-  const uint64_t in_size = (uint64_t)((height - 1) * line + width * RK_ATOM);
-  const uint64_t out_size = (uint64_t)(rows * columns * RK_ATOM);
-  for (int64_t block = 0; block * RK_ATOM < channels; block++) {
+  if (line < width * m->chip->atom) return rk_fail(m, RK_BAD, "rows lie %d bytes apart", (int)line);
+  const uint64_t in_size = (uint64_t)((height - 1) * line + width * m->chip->atom);
+  const uint64_t out_size = (uint64_t)(rows * columns * m->chip->atom);
+  for (int64_t block = 0; block * m->chip->atom < channels; block++) {
     const int8_t *in =
         (const int8_t *)m->memory(m->context, from + (uint64_t)(block * surface), in_size);
     int8_t *out = (int8_t *)m->memory(m->context, to + (uint64_t)block * to_surface, out_size);
     if (!in || !out)
       return rk_fail(m, RK_BAD, "block %d of a map is not in the memory", (int)block);
-    const int64_t many =
-        channels - block * RK_ATOM < RK_ATOM ? channels - block * RK_ATOM : RK_ATOM;
+    const int64_t many = channels - block * m->chip->atom < m->chip->atom
+                             ? channels - block * m->chip->atom
+                             : m->chip->atom;
     for (int64_t y = 0; y < rows; y++)
       for (int64_t x = 0; x < columns; x++)
         for (int64_t c = 0; c < many; c++) {
@@ -51,13 +52,13 @@ int rk_pool(rk_machine *m) {
                 sum += fill;
                 continue;
               }
-              const int64_t v = in[py * line + px * RK_ATOM + c];
+              const int64_t v = in[py * line + px * m->chip->atom + c];
               most = v > most ? v : most;
               sum += v;
             }
           int64_t v = most;
           if (method == MEAN) v = rk_half_even(rk_half_even(sum * across, BITS) * down, BITS);
-          out[(y * columns + x) * RK_ATOM + c] = (int8_t)rk_clamp(v, -128, 127);
+          out[(y * columns + x) * m->chip->atom + c] = (int8_t)rk_clamp(v, -128, 127);
         }
   }
   return RK_DONE;

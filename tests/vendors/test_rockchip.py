@@ -31,6 +31,7 @@ from intaglio.npu.chips.rockchip.rknn_file import read
 PYTHON = str(Path(os.environ.get("INTAGLIO_RKNN") or ".venv-rknn/bin/python").absolute())
 RUNNER = Path(__file__).parent / "rockchip_runner.py"
 SECONDS = 1800
+LOADS = 500  # words of a task that loads a table have more
 KINDS = ("conv", "depthwise", "pointwise", "picture")
 TARGETS = {  # random layers of each kind; those of pictures are converted by the other chips
     "rk3588": dict.fromkeys(KINDS, 50),
@@ -165,8 +166,16 @@ def write(name, conv, chance, folder):
 
 
 def one_core(file):
-    """The tasks of the first list: those for one core, without those that turn results."""
-    listed = file.tasks[: sum(o.tasks[0] for o in file.operators if o.tasks)]
+    """The tasks of the first list: those for one core, without those that turn results.
+
+    One that loads a table is not counted in it.
+    """
+    left, listed = sum(o.tasks[0] for o in file.operators if o.tasks), []
+    for task in file.tasks:
+        if not left:
+            break
+        listed.append(task)
+        left -= len(task.words) < LOADS
     return [t for t in listed if file.operators[t.operator].kind != "OutputOperator"]
 
 
@@ -357,7 +366,7 @@ def test_layers_of_mobilenetv2_are_the_vendors(tmp_path):
     assert found.argmax() == wanted.argmax()
 
 
-def of_operator(operator, tensors, task):
+def of_operator(operator, tensors, task, design=RK3588):
     """The convolution of an operator; scales and limits that depend on floats are the vendor's."""
     x, weights = (tensors[name] for name in operator.inputs[:2])
     y = tensors[operator.outputs[0]]
@@ -385,6 +394,8 @@ def of_operator(operator, tensors, task):
         relu_after=operator.kind == "ConvAddRelu",
         added=added,
         in_surface=0 if x.kind == "input" else surface_pixels(*x.shape[2:]),
+        blocks=design is not RK3588,
+        design=design,
     )
 
 

@@ -9,18 +9,26 @@ from collections import Counter
 import numpy as np
 import pytest
 from tests.vendors import rockchip_layer_models as models
-from tests.vendors.test_rockchip import PYTHON, RUNNER, SECONDS, pytestmark  # noqa: F401
+from tests.vendors.test_rockchip import (
+    LOADS,
+    PYTHON,
+    RUNNER,
+    SECONDS,
+    one_core,
+    pytestmark,  # noqa: F401
+)
 
 from intaglio.npu.chips.rockchip import dpu_tasks, pool_task, rknn_file
 from intaglio.npu.chips.rockchip.arithmetic import Bounds, Pair
 from intaglio.npu.chips.rockchip.dpu_tasks import MapSize
-from intaglio.npu.chips.rockchip.geometry import ATOM, Added
+from intaglio.npu.chips.rockchip.geometry import DESIGNS, Added, Table
 from intaglio.npu.chips.rockchip.native_machine import Machine
 from intaglio.npu.chips.rockchip.scaling import mantissa
 
 EACH = 5  # models of a kind
 EMPTY = 64  # bytes of a tensor without data
 ADDRESSES = {0x4020, 0x5018, 0x5038, 0x6070, 0x701C}
+TARGETS = ("rk3588", "rk3566")
 BY_CHOICE = {
     0x403C: "ORIG_CHANNEL: the vendor counts the channels that fill up a block, sometimes",
     0x4048: "factor of the first map: the vendor rounds it in 32 bits, one apart",
@@ -29,31 +37,32 @@ BY_CHOICE = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+@pytest.fixture(scope="module", params=TARGETS)
+def folder(request, tmp_path_factory):
     """Random models of each kind, compiled and simulated by the vendor's tool."""
     made = tmp_path_factory.mktemp("layers")
     chance = np.random.default_rng(7)
     for kind in models.KINDS:
         for number in range(EACH):
             models.write(made, f"{kind}-{number}", kind, chance)
-    command = [PYTHON, RUNNER, "rk3588", made]
+    command = [PYTHON, RUNNER, request.param, made]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=made)
     assert done.returncode == 0, done.stderr[-2000:]
     return made
 
 
-def blocks(values, surface):
-    """A map [C, H, W] in blocks of 16 channels of `surface` pixels."""
-    channels = -(-len(values) // ATOM) * ATOM
+def blocks(values, surface, atom):
+    """A map [C, H, W] in blocks of `atom` channels of `surface` pixels."""
+    channels = -(-len(values) // atom) * atom
     padded = np.zeros((channels, surface), np.int8)
     padded[: len(values), : values[0].size] = values.reshape(len(values), -1)
-    return padded.reshape(-1, ATOM, surface).transpose(0, 2, 1).tobytes()
+    return padded.reshape(-1, atom, surface).transpose(0, 2, 1).tobytes()
 
 
 def executed(path):
     """The output of the vendor's commands, and what its own simulator gives, as bytes."""
     file = rknn_file.read(path.read_bytes())
+    design = DESIGNS[file.target]
     memory, starts = bytearray(file.internal_bytes), {}
     for tensor in file.tensors:
         starts[tensor.name] = tensor.offset
@@ -65,25 +74,18 @@ def executed(path):
     for number, tensor in enumerate(inputs):
         real = np.load(path.with_suffix(".npy" if number == 0 else f".{number}.npy"))[0]
         values = np.clip(np.rint(real / tensor.scale) + tensor.zero, -128, 127).astype(np.int8)
-        held = blocks(values, values[0].size)
+        held = blocks(values, values[0].size, design.atom)
         memory[starts[tensor.name] : starts[tensor.name] + len(held)] = held
     found = {w: (r.tensor, offset) for r in file.relocations for offset, w in r.places}
     array = np.frombuffer(memory, np.uint8).copy()
-    Machine(array).run([placed(task, found, starts) for task in one_core(file)])
+    Machine(array, file.target).run([placed(task, found, starts) for task in one_core(file)])
     (y,) = (t for t in file.tensors if t.kind == "output")
-    size = MapSize(*y.shape[1:])
+    size = MapSize(*y.shape[1:], design)
     part = array[starts[y.name] :][: size.bytes].view(np.int8)
-    pixels = part.reshape(-1, size.pixels, ATOM).transpose(0, 2, 1).reshape(-1, size.pixels)
+    pixels = part.reshape(-1, size.pixels, design.atom).transpose(0, 2, 1).reshape(-1, size.pixels)
     mine = pixels[: size.channels, : size.height * size.width].astype(int)
     real = np.load(path.with_suffix(".out.npy")).reshape(mine.shape)
     return mine, np.rint(real / y.scale) + y.zero
-
-
-def one_core(file):
-    """The tasks of the first list; one that loads a table is not counted in it."""
-    count = sum(o.tasks[0] for o in file.operators if o.tasks)
-    loads = sum(len(t.words) > 1000 for t in file.tasks[:count])
-    return file.tasks[: count + loads]
 
 
 def placed(task, found, starts):
@@ -115,7 +117,7 @@ def ours(file, operator):
     """Our settings for an operator, or None if it is none of ours."""
     tensors = {t.name: t for t in file.tensors}
     x, y = tensors[operator.inputs[0]], tensors[operator.outputs[0]]
-    size, out = (MapSize(*t.shape[1:]) for t in (x, y))
+    size, out = (MapSize(*t.shape[1:], DESIGNS[file.target]) for t in (x, y))
     if operator.kind == "MaxPool":
         return pool_task.largest, size, out
     if operator.kind in ("Add", "AddRelu", "Mul"):
@@ -183,15 +185,14 @@ def near(register, mine, value):
 
 
 def test_ways_of_a_table(folder):
-    """A table is loaded as the vendor does: by a task of its own, all entries of both halves."""
+    """A table is loaded as the vendor does: by tasks of its own, all entries of both halves."""
     file = rknn_file.read((folder / "sigmoid-0.rknn").read_bytes())
-    load = next(t for t in file.tasks if len(t.words) > 1000)
-    from intaglio.npu.chips.rockchip.geometry import Table
-
-    mine = dpu_tasks.load_table(Table(0, tuple(range(100))))
-    fixed = [(r, v) for _, r, v in mine if r != 0x4104]
-    theirs = [(w.register, w.value) for w in load.words if w.register != 0x4104]
-    assert len(mine) == len(load.words)
+    loads = [t for t in file.tasks if len(t.words) > LOADS]
+    mine = dpu_tasks.load_table(Table(0, tuple(range(100))), DESIGNS[file.target])
     tails = {0x10, 0x14, 0}
-    pairs = zip(fixed, theirs, strict=True)
-    assert all(a == b or a[0] in tails or a[0] in ADDRESSES for a, b in pairs)
+    for settings, load in zip(mine, loads, strict=False):
+        assert len(settings) == len(load.words)
+        fixed = [(r, v) for _, r, v in settings if r != 0x4104]
+        theirs = [(w.register, w.value) for w in load.words if w.register != 0x4104]
+        pairs = zip(fixed, theirs, strict=True)
+        assert all(a == b or a[0] in tails or a[0] in ADDRESSES for a, b in pairs)

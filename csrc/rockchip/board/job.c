@@ -6,7 +6,7 @@
 
 uint32_t itg_crc32(uint32_t crc, const void *data, size_t size);  // csrc/crc.c
 
-enum { ATOM = 16, START = 0x81, ALL_BLOCKS = 0x7D, MOST_EXTENT = 1 << 16 };
+enum { START = 0x81, ALL_BLOCKS = 0x7F, MOST_EXTENT = 1 << 16 };
 
 int rk_error(itg_rk_error *error, const char *form, ...) {
   if (error) {
@@ -22,6 +22,12 @@ uint64_t rkj_surface(const uint32_t shape[4]) {
   const uint64_t pixels = (uint64_t)shape[2] * shape[3];
   return pixels > 1 ? (pixels + 3) / 4 * 4 : 1;
 }
+
+int rkj_is_rk356x(const rkj_header *h) {
+  return !strncmp(h->chip, "rk3566", sizeof h->chip) || !strncmp(h->chip, "rk3568", sizeof h->chip);
+}
+
+uint32_t rkj_block(const rkj_header *h) { return rkj_is_rk356x(h) ? 8 : 16; }
 
 // The next `size` bytes at a multiple of 64, or NULL.
 static const uint8_t *part(const uint8_t *file, size_t total, uint64_t *at, uint64_t size) {
@@ -41,7 +47,8 @@ static int check_ports(const rkj_job *job, itg_rk_error *error) {
       if (!p->shape[k] || p->shape[k] >= MOST_EXTENT)
         return rk_error(error, "rkjob: port %u has an extent of %u", i, p->shape[k]);
     const uint64_t channels = p->shape[1], pixels = (uint64_t)p->shape[2] * p->shape[3];
-    const uint64_t blocks = (channels + ATOM - 1) / ATOM * ATOM * rkj_surface(p->shape);
+    const uint64_t block = rkj_block(h);
+    const uint64_t blocks = (channels + block - 1) / block * block * rkj_surface(p->shape);
     const uint64_t needed = p->is_picture ? channels * pixels : blocks;
     if (p->offset > h->internal || p->size > h->internal - p->offset || needed > p->size)
       return rk_error(error, "rkjob: port %u has %llu bytes at %llu of %llu", i,

@@ -49,5 +49,8 @@ typedef struct rkj_job {  // points into the file
 // Checks every size, offset and number.
 int rkj_read(rkj_job *job, const void *file, size_t size, itg_rk_error *error);
 int rk_error(itg_rk_error *error, const char *form, ...) __attribute__((format(printf, 2, 3)));
-// Pixels from one block of 16 channels to the next.
+// Pixels from one block of channels to the next.
 uint64_t rkj_surface(const uint32_t shape[4]);
+// Whether its chip is an RK3566 or RK3568: blocks of 8 channels, and commands counted one by one.
+int rkj_is_rk356x(const rkj_header *header);
+uint32_t rkj_block(const rkj_header *header);  // channels of a block

@@ -11,7 +11,7 @@
 #include "device.h"
 #include "drm.h"
 
-enum { ATOM = 16, MOST_NODES = 8, PAGE = 4096, NAME = 32, PC_BASE = 0x10, PC_AMOUNT = 0x14 };
+enum { MOST_NODES = 8, PAGE = 4096, NAME = 32, PC_BASE = 0x10, PC_AMOUNT = 0x14 };
 
 int rk_ioctl(int fd, unsigned long request, void *given, int busy_ms) {
   const struct timespec wait = {0, 1000000};
@@ -100,7 +100,7 @@ struct itg_rk_network {
   itg_rk_port *ports;
   rkj_port *records;
   char *names;
-  uint32_t n_tasks, n_ports;
+  uint32_t n_tasks, n_ports, block;  // block: channels side by side in memory
   int core;
 };
 
@@ -136,15 +136,15 @@ static void place_commands(itg_rk_network *n, const rkj_job *job) {
     uint64_t *tail = words + t->first + t->words - RKJ_TAIL;
     tail[0] = 0, tail[1] = word(0x101, 0, PC_AMOUNT);
     if (i + 1 == h->tasks) continue;
-    const uint32_t amount = (job->tasks[i + 1].words - RKJ_TAIL + 1) / 2;
+    const uint32_t next = job->tasks[i + 1].words, amount = (next - RKJ_TAIL + 1) / 2;
     tail[0] = word(0x101, n->commands.address + 8 * (uint64_t)job->tasks[i + 1].first, PC_BASE);
-    tail[1] = word(0x101, (amount + 1) / 2 * 2, PC_AMOUNT);
+    tail[1] = word(0x101, rkj_is_rk356x(h) ? next - 1 : (amount + 1) / 2 * 2, PC_AMOUNT);
   }
 }
 
 static int copy_ports(itg_rk_network *n, const rkj_job *job, itg_rk_error *error) {
   const rkj_header *h = job->header;
-  n->n_tasks = h->tasks, n->n_ports = h->ports;
+  n->n_tasks = h->tasks, n->n_ports = h->ports, n->block = rkj_block(h);
   n->tasks = calloc(h->tasks, sizeof *n->tasks);
   n->ports = calloc(h->ports + 1, sizeof *n->ports);
   n->records = calloc(h->ports + 1, sizeof *n->records);
@@ -211,13 +211,13 @@ const itg_rk_port *itg_rk_port_at(const itg_rk_network *n, uint32_t number) {
 }
 
 // Calls `each` for every byte: its place in memory, and in the array.
-static void walk(const rkj_port *p, uint8_t *memory, uint8_t *array, int to_memory) {
+static void walk(const rkj_port *p, uint64_t atom, uint8_t *memory, uint8_t *array, int to_memory) {
   const uint64_t channels = p->shape[1], pixels = (uint64_t)p->shape[2] * p->shape[3];
   const uint64_t surface = rkj_surface(p->shape);
   const uint8_t turn = p->is_unsigned ? 0x80 : 0;
   for (uint64_t c = 0; c < channels; c++)
     for (uint64_t i = 0; i < pixels; i++) {
-      const uint64_t block = (c / ATOM * surface + i) * ATOM + c % ATOM;
+      const uint64_t block = (c / atom * surface + i) * atom + c % atom;
       uint8_t *at = memory + (p->is_picture ? i * channels + c : block);
       uint8_t *of = array + c * pixels + i;
       if (to_memory) *at = *of ^ turn;
@@ -229,7 +229,7 @@ int itg_rk_set(itg_rk_network *n, uint32_t port, const void *bytes, itg_rk_error
   if (port >= n->n_ports || n->ports[port].is_output)
     return rk_error(error, "port %u is no input; there are %u ports", port, n->n_ports);
   const rkj_port *p = &n->records[port];
-  walk(p, (uint8_t *)n->internal.bytes + p->offset, (uint8_t *)(uintptr_t)bytes, 1);
+  walk(p, n->block, (uint8_t *)n->internal.bytes + p->offset, (uint8_t *)(uintptr_t)bytes, 1);
   return 0;
 }
 
@@ -247,6 +247,6 @@ int itg_rk_get(itg_rk_network *n, uint32_t port, void *bytes, itg_rk_error *erro
   if (port >= n->n_ports || !n->ports[port].is_output)
     return rk_error(error, "port %u is no output; there are %u ports", port, n->n_ports);
   const rkj_port *p = &n->records[port];
-  walk(p, (uint8_t *)n->internal.bytes + p->offset, bytes, 0);
+  walk(p, n->block, (uint8_t *)n->internal.bytes + p->offset, bytes, 0);
   return 0;
 }

@@ -1,5 +1,6 @@
 // A device in user space, preloaded: both drivers' ioctls, with jobs that our simulator executes.
 // INTAGLIO_RK_FAKE is rocket or rknpu. INTAGLIO_RK_FAULT is KIND or KIND:N, of the N-th call.
+// INTAGLIO_RK_FAKE_CHIP is the chip, RK3588 if it is not given.
 // INTAGLIO_RK_FAKE_LOG: a file that says at the end how many buffers are left.
 #define _GNU_SOURCE
 #include <errno.h>
@@ -95,7 +96,8 @@ static int destroy(uint32_t handle) {
 static int run_tasks(const uint64_t *addresses, const uint32_t *counts, uint32_t tasks) {
   rk_machine *m = malloc(sizeof *m);
   itg_rk_start(m, memory, NULL);
-  int result = 0;
+  const char *chip = getenv("INTAGLIO_RK_FAKE_CHIP");
+  int result = chip ? itg_rk_choose(m, chip) : 0;
   for (uint32_t i = 0; i < tasks && !result; i++) {
     const uint8_t *words = memory(NULL, addresses[i], 8 * (uint64_t)counts[i]);
     if (!words || addresses[i] % 64) {

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(not native_machine.available(), reason="the C li
 
 SEEDS = 6
 MORE_SEEDS = range(SEEDS, 200)
+SISTERS = ["rk3566"]
 BUILDERS = [
     random_layer,
     random_network,
@@ -32,12 +33,12 @@ BUILDERS = [
 ]
 
 
-def ran(build, seeds):
+def ran(build, seeds, chip="rk3588"):
     """How many of these networks the chip has commands for; all of their bytes are compared."""
     count = 0
     for seed in seeds:
         try:
-            made = compile_job(build(seed), "rk3588")
+            made = compile_job(build(seed), chip)
         except Unsupported:
             continue
         jobs.check(made, seed)
@@ -50,10 +51,17 @@ def test_random_networks(build):
     assert ran(build, range(SEEDS)) >= 1
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("chip", SISTERS)
 @pytest.mark.parametrize("build", BUILDERS)
-def test_more_random_networks(build):
-    assert ran(build, MORE_SEEDS) >= 10
+def test_random_networks_of_sister_chips(build, chip):
+    assert ran(build, range(SEEDS, 2 * SEEDS), chip) >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", ["rk3588", *SISTERS])
+@pytest.mark.parametrize("build", BUILDERS)
+def test_more_random_networks(build, chip):
+    assert ran(build, MORE_SEEDS, chip) >= 10
 
 
 def test_a_network_with_every_way_to_join_and_cut():
@@ -90,11 +98,13 @@ def wide_table(entries):
     return Graph([net.input], [found], ["y"])
 
 
+@pytest.mark.parametrize("chip", ["rk3588", *SISTERS])
 @pytest.mark.parametrize("entries", [1000, 1025, 1026, 3000])
-def test_tables_end_convolutions(entries):
+def test_tables_end_convolutions(entries, chip):
     graph = wide_table(entries)
-    made = compile_job(graph, "rk3588")
-    assert [t.op for t in made.job.tasks] == ["rockchip.conv"] * 2  # the table is loaded first
+    made = compile_job(graph, chip)
+    loads = 2 if chip == "rk3566" else 1  # tasks that load the table first
+    assert [t.op for t in made.job.tasks] == ["rockchip.conv"] * (loads + 1)
     (found,) = jobs.check(made).values()
     assert len(np.unique(found)) > 20
     feeds = jobs.random_inputs(made.job)

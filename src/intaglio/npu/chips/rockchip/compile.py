@@ -11,13 +11,14 @@ from intaglio.ir import Graph, Value
 from intaglio.npu.chips.file_part import Port
 from intaglio.npu.chips.rockchip import job
 from intaglio.npu.chips.rockchip.encode import Encoder
+from intaglio.npu.chips.rockchip.geometry import DESIGNS
 from intaglio.npu.chips.rockchip.job import Job, JobPort
 from intaglio.npu.chips.rockchip.lower import Lowered, lower
 from intaglio.npu.chips.rockchip.memory import written_bytes
 from intaglio.targets import chip as chips
 from intaglio.targets.chip import Chip
 
-CHIPS = ("rk3588",)
+CHIPS = ("rk3588", "rk3566", "rk3568")
 
 
 @dataclass
@@ -46,13 +47,13 @@ def compile_job(graph: Graph, chip: Chip | str, level: int = 3) -> Compiled:
     """
     chip = chips.load(chip) if isinstance(chip, str) else chip
     if chip.name not in CHIPS:
-        raise BadInput(f"{chip.name} has no register commands here; {', '.join(CHIPS)} has")
+        raise BadInput(f"{chip.name} has no register commands here; {', '.join(CHIPS)} have")
     return compile_layers(lower(graph.copy(), chip, level), chip)
 
 
 def compile_layers(lowered: Lowered, chip: Chip) -> Compiled:
     """The job of layers that are lowered already."""
-    encoder = Encoder(lowered.graph)
+    encoder = Encoder(lowered.graph, DESIGNS[chip.name])
     tasks = encoder.run()
     ports = [
         _port(encoder, v, port, is_output)
@@ -68,7 +69,7 @@ def compile_layers(lowered: Lowered, chip: Chip) -> Compiled:
 
 def _port(encoder: Encoder, v: Value, port: Port, is_output: bool) -> JobPort:
     place = encoder.memory.places[v]
-    size = job.stored_bytes(v.shape, place.picture)
-    assert size <= written_bytes(v) or place.picture
+    size = job.stored_bytes(v.shape, place.picture, encoder.design)
+    assert size <= written_bytes(v, encoder.design) or place.picture
     flags = is_output, port.dtype == "u8", place.picture
     return JobPort(port.name, *flags, v.shape, port.scale, port.zero, place.start, size)

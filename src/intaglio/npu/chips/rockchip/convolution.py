@@ -51,7 +51,8 @@ def encode(conv: Convolution) -> list[Task]:
         raise Unsupported(f"rockchip: a convolution of {conv.channels} channels: {reason}")
     if conv.depthwise and data_banks(conv, conv.height) > conv.design.banks - weight_banks(conv)[0]:
         return _by_channels(conv)
-    if conv.design is RK356X and not conv.depthwise and max(conv.kernel) == 1:
+    pixels = conv.height * conv.width  # weights of a single one are used once
+    if conv.design is RK356X and not conv.depthwise and max(conv.kernel) == 1 < pixels:
         banks = min(data_banks(conv, conv.height), RK356X.banks - 1)
         room = (RK356X.banks - banks) * RK356X.bank_bytes // conv.kernel_bytes
         if RK356X.outputs <= room < conv.outputs:
@@ -111,7 +112,7 @@ def _by_kernels(conv: Convolution, banks: int, room: int) -> list[Task]:
             some = replace(conv, outputs=min(room, conv.outputs - first))
             task = _task(some, part, banks, False, 0)
             more = {"weights": conv.kernel_bytes, "channels": CHANNEL_BYTES}
-            more["output"] = conv.out_surface
+            more |= {"output": conv.out_surface, "added": conv.out_surface}
             for index, (name, offset) in task.addresses.items():
                 task.addresses[index] = name, offset + first * more.get(name, 0)
             for index, word in enumerate(task.words):
@@ -144,8 +145,9 @@ def _task(conv: Convolution, rows: Rows, banks: int, reuse: bool, first_channel:
         addresses[other] = addresses.pop(usual)
     if conv.added:
         row = rows.out_first * conv.out_width * atom + first_channel * conv.out_surface
-        addresses[0x5018] = ("added", row)
-        addresses[0x5038] = ("added", row + conv.out_surface * atom)
+        addresses[0x5038] = ("added", row)
+        if design is RK3588:  # two readers
+            addresses |= {0x5018: ("added", row), 0x5038: ("added", row + conv.out_surface * atom)}
     for index, word in enumerate(task.words):
         if word.register in addresses:
             task.addresses[index] = addresses[word.register]

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from intaglio.npu.chips.rockchip import settings_rk356x
 from intaglio.npu.chips.rockchip.arithmetic import Pair
-from intaglio.npu.chips.rockchip.geometry import ATOM, Table, round_up, surface_pixels
+from intaglio.npu.chips.rockchip.geometry import (
+    RK356X,
+    RK3588,
+    Design,
+    Table,
+    round_up,
+    surface_pixels,
+)
 from intaglio.npu.chips.rockchip.settings import (
     ALONE,
     END,
@@ -33,11 +41,17 @@ Settings = list[tuple[str, int, int]]
 
 @dataclass(frozen=True, slots=True)
 class MapSize:
-    """A map in blocks of 16 channels."""
+    """A map in blocks of channels."""
 
     channels: int
     height: int
     width: int
+    design: Design = RK3588
+
+    @property
+    def atom(self) -> int:
+        """Channels of a block."""
+        return self.design.atom
 
     @property
     def pixels(self) -> int:
@@ -46,16 +60,22 @@ class MapSize:
     @property
     def surface(self) -> int:
         """Bytes from one block to the next."""
-        return self.pixels * ATOM
+        return self.pixels * self.atom
 
     @property
     def skipped(self) -> int:
         """Bytes of a block behind its pixels."""
-        return self.surface - self.height * self.width * ATOM
+        return self.surface - self.height * self.width * self.atom
 
     @property
     def bytes(self) -> int:
-        return round_up(self.channels, ATOM) * self.pixels
+        return round_up(self.channels, self.atom) * self.pixels
+
+
+def map_size(shape: tuple[int, ...], design: Design = RK3588) -> MapSize:
+    """The size of a map [1, channels, height, width]."""
+    _, channels, height, width = shape
+    return MapSize(channels, height, width, design)
 
 
 def pair(size: MapSize, numbers: Pair, one_pixel: bool) -> Settings:
@@ -72,8 +92,9 @@ def pair(size: MapSize, numbers: Pair, one_pixel: bool) -> Settings:
     dpu |= {0x4044: -numbers.a_zero, 0x4070: mode, 0x4074: -second.zero}
     dpu |= {0x4078: second.shift << 16 | second.scale, 0x407C: numbers.bounds.limit}
     dpu |= {0x4080: numbers.zero, 0x4084: numbers.scale, 0x4088: numbers.shift}
-    rdma = {0x5034: 4 if one_pixel else 0x40000004, 0x5040: ATOM if one_pixel else size.surface}
-    rdma |= {0x506C: 0 if one_pixel else size.skipped}
+    rdma = {0x5034: 0x40000004, 0x5040: size.surface, 0x506C: size.skipped}
+    if one_pixel:
+        rdma = {0x5034: 4, 0x5040: size.atom}
     return _task(size, dpu, rdma)
 
 
@@ -90,35 +111,38 @@ def look_up(size: MapSize, table: Table) -> Settings:
     return _task(size, {0x4070: LOOKS_UP}, {}, table)
 
 
-def load_table(table: Table) -> Settings:
-    """Both tables; the map that the task copies is 16 bytes of its own."""
-    size = MapSize(ATOM, 1, 1)
+def load_table(table: Table, design: Design = RK3588) -> list[Settings]:
+    """Both tables, on an RK356x in a task each; the map that a task copies is one of its own."""
+    size = MapSize(design.atom, 1, 1, design)
     entries = [*table.entries, *[table.entries[-1]] * (2 * TABLE_STEPS + 1 - len(table.entries))]
-    halves = entries[: TABLE_STEPS + 1], entries[TABLE_STEPS:]
-    words: Settings = []
-    for number, half in enumerate(halves):
-        words.append(("DPU", 0x4100, WRITES_TABLE | number << 16))
-        words += [("DPU", 0x4104, entry & 0xFFFFFFFF) for entry in half]
-    return [*_task(size, {}, {})[: -len(END) - 1], *words, *_end()]
+    parts: list[Settings] = []
+    for number, half in enumerate((entries[: TABLE_STEPS + 1], entries[TABLE_STEPS:])):
+        words: Settings = [("DPU", 0x4100, WRITES_TABLE | number << 16)]
+        last = half[1:2] if design is RK356X else []  # the vendor writes it once more
+        parts.append(words + [("DPU", 0x4104, e & 0xFFFFFFFF) for e in [*half, *last]])
+    if design is not RK356X:
+        parts = [parts[0] + parts[1]]
+    return [[*_task(size, {}, {})[: -len(END) - 1], *words, *_end()] for words in parts]
 
 
 def repeat(size: MapSize, factor: tuple[int, int]) -> Settings:
     """One block of channels, with every pixel written `factor` times down and across."""
+    atom = size.atom
     down, across = factor
     wide, high = size.width * across, size.height * down
     notch = (down - 1) * wide
-    dpu = {0x4010: 1 << 26, 0x4024: wide * ATOM, 0x4030: wide - 1, 0x4038: notch << 16 | notch}
+    dpu = {0x4010: 1 << 26, 0x4024: wide * atom, 0x4030: wide - 1, 0x4038: notch << 16 | notch}
     dpu |= {0x4050: (down - 1) * 0x124 | 2, 0x405C: (size.height - 1) << 16 | wide - 1}
-    dpu |= {0x40C0: surface_pixels(high, wide) * ATOM}
+    dpu |= {0x40C0: surface_pixels(high, wide) * atom}
     window = (down - 1) << 9 | (across - 1) << 6 | (down - 1) << 3 | across - 1
-    rdma = {0x5014: ATOM // 2 - 1, 0x5044: 0xF801, 0x5048: 1 << 12 | window, 0x504C: 0}
-    return _task(MapSize(ATOM, size.height, size.width), dpu, rdma)
+    rdma = {0x5014: atom // 2 - 1, 0x5044: 0xF801, 0x5048: 1 << 12 | window, 0x504C: 0}
+    return _task(MapSize(atom, size.height, size.width, size.design), dpu, rdma)
 
 
 def _task(
     size: MapSize, dpu: dict[int, int], rdma: dict[int, int], table: Table | None = None
 ) -> Settings:
-    channels = round_up(size.channels, ATOM) - 1
+    channels = round_up(size.channels, size.atom) - 1
     turns = TABLE_SET if table else IN_TURN
     values = {
         0x400C: 0x1E5,
@@ -145,12 +169,16 @@ def _task(
         0x504C: size.skipped,
         0x5068: 0x1010101,
     } | rdma
+    registers = DPU, RDMA
+    if size.design is RK356X:
+        values, reads = settings_rk356x.of_maps(values, reads, size.atom)
+        registers = settings_rk356x.DPU, settings_rk356x.RDMA
     return [
         ("DPU", 0x4004, turns),
         ("DPU_RDMA", 0x5004, turns),
-        *(("DPU", r, values.get(r, 0) & 0xFFFFFFFF) for r in DPU),
+        *(("DPU", r, values.get(r, 0) & 0xFFFFFFFF) for r in registers[0]),
         *table_registers(table),
-        *(("DPU_RDMA", r, reads.get(r, 0) & 0xFFFFFFFF) for r in RDMA),
+        *(("DPU_RDMA", r, reads.get(r, 0) & 0xFFFFFFFF) for r in registers[1]),
         *_end(),
     ]
 

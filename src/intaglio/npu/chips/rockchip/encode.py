@@ -10,11 +10,12 @@ from intaglio.npu.chips.rockchip.arithmetic import MOST_ENTRIES, Bounds, Pair
 from intaglio.npu.chips.rockchip.convolution import Task
 from intaglio.npu.chips.rockchip.dpu_tasks import MapSize, Settings
 from intaglio.npu.chips.rockchip.geometry import (
-    ATOM,
+    RK3588,
     Added,
     Convolution,
+    Design,
     Table,
-    entry_channels,
+    kernel_channels,
     round_up,
     surface_pixels,
 )
@@ -30,9 +31,10 @@ POOL_SOURCE, POOL_DESTINATION = 0x701C, 0x6070
 class Encoder:
     """Encodes one network."""
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: Graph, design: Design = RK3588):
         self.graph = graph
-        self.memory: Memory = plan(graph)
+        self.design = design
+        self.memory: Memory = plan(graph, design)
         self.tasks: list[JobTask] = []
         self.weights = bytearray()
         self._constants: dict[bytes, int] = {}
@@ -57,6 +59,9 @@ class Encoder:
     def _at(self, v: Value | None, more: int = 0) -> Address:
         assert v is not None
         return Address(INTERNAL, self.memory.places[v].start + more)
+
+    def _size(self, v: Value) -> MapSize:
+        return size_of(v, self.design)
 
     def _constant(self, data: bytes) -> int:
         """The offset of these bytes in the weights."""
@@ -84,12 +89,13 @@ class Encoder:
         assert numbers.data is not None
         zeros = zero_points(w.data)
         stored = (w.data + zeros.reshape(-1, 1, 1, 1)).astype(np.int8)
+        held = kernel_channels(conv)
         if conv.depthwise:
-            packed = packing.depthwise_weights(stored, zeros, entry_channels(conv.channels))
+            packed = packing.depthwise_weights(stored, zeros, held, self.design)
         else:
-            packed = packing.weights(stored, zeros)
+            packed = packing.weights(stored, zeros, self.design, held)
         count = round_up(conv.outputs, conv.out_block)
-        rows = packing.channels(numbers.data[0], zeros, numbers.data[1], count)
+        rows = packing.channels(numbers.data[0], zeros, numbers.data[1], count, self.design)
         bases = {
             "input": self._at(x),
             "output": self._at(node.outputs[0]),
@@ -139,6 +145,7 @@ class Encoder:
             relu_after=residual is not None and a["relu"],
             blocks=not picture,
             table=made if table is not None else None,
+            design=self.design,
         )
 
     def _load(self, node: Node, table: Table) -> None:
@@ -146,7 +153,8 @@ class Encoder:
             return
         self._loaded = table
         scratch = Address(INTERNAL, self.memory.scratch.start)
-        self._add(node, dpu_tasks.load_table(table), {SOURCE: scratch, DESTINATION: scratch})
+        for part in dpu_tasks.load_table(table, self.design):
+            self._add(node, part, {SOURCE: scratch, DESTINATION: scratch})
 
     def _pair(self, node: Node) -> None:
         a, b = node.inputs
@@ -164,7 +172,7 @@ class Encoder:
             n["a_scale"],
             n["a_shift"],
         )
-        settings = dpu_tasks.pair(size_of(a), numbers, b.shape != a.shape)
+        settings = dpu_tasks.pair(self._size(a), numbers, b.shape != a.shape)
         places = {SOURCE: self._at(a), SECOND: self._at(b), DESTINATION: self._at(node.outputs[0])}
         self._add(node, settings, places)
 
@@ -176,21 +184,21 @@ class Encoder:
         made = Table(node.attrs["base"], tuple(int(v) for v in table.data)[:MOST_ENTRIES])
         self._load(node, made)
         places = {SOURCE: self._at(x), DESTINATION: self._at(node.outputs[0])}
-        self._add(node, dpu_tasks.look_up(size_of(x), made), places)
+        self._add(node, dpu_tasks.look_up(self._size(x), made), places)
 
     def _pool(self, node: Node) -> None:
         x, y, a = node.inputs[0], node.outputs[0], node.attrs
         assert x is not None
         windows = tuple(a["kernel"]), tuple(a["stride"]), tuple(a["pad"])
-        settings = pool_task.largest(size_of(x), size_of(y), *windows)
+        settings = pool_task.largest(self._size(x), self._size(y), *windows)
         self._add(node, settings, {POOL_SOURCE: self._at(x), POOL_DESTINATION: self._at(y)})
 
     def _resize(self, node: Node) -> None:
         x, y = node.inputs[0], node.outputs[0]
         assert x is not None
-        size, out = size_of(x), size_of(y)
+        size, out = self._size(x), self._size(y)
         settings = dpu_tasks.repeat(size, tuple(node.attrs["factor"]))
-        for block in range(-(-size.channels // ATOM)):
+        for block in range(-(-size.channels // size.atom)):
             source, to = self._at(x, block * size.surface), self._at(y, block * out.surface)
             self._add(node, settings, {SOURCE: source, DESTINATION: to})
 
@@ -199,8 +207,8 @@ class Encoder:
         for number, v in enumerate(node.inputs):
             assert v is not None
             if number in self.memory.copies.get(node, ()):
-                size = MapSize(v.shape[1], *v.shape[2:])
-                to = self._at(y, at // ATOM * size.surface)
+                size = self._size(v)
+                to = self._at(y, at // size.atom * size.surface)
                 self._add(node, dpu_tasks.copy(size), {SOURCE: self._at(v), DESTINATION: to})
             at += v.shape[1]
 

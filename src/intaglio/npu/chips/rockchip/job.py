@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from intaglio.errors import BadFile
-from intaglio.npu.chips.rockchip.dpu_tasks import MapSize
+from intaglio.npu.chips.rockchip.dpu_tasks import map_size
+from intaglio.npu.chips.rockchip.geometry import DESIGNS, RK3588, Design
 from intaglio.npu.chips.rockchip.words import BLOCKS, Word, decode
 
 MAGIC, VERSION = b"RKJ1", 1
@@ -161,6 +162,9 @@ def read(data: bytes) -> Job:
         raise BadFile(f"rkjob: version {head['version']}; version {VERSION} is known")
     if zlib.crc32(data[HEADER.itemsize :]) != head["crc"]:
         raise BadFile("rkjob: its checksum differs; the file is damaged")
+    chip = head["chip"].decode("ascii", "replace")
+    if chip not in DESIGNS:
+        raise BadFile(f"rkjob: it is for the chip '{chip}'; {', '.join(DESIGNS)} are known")
     at = HEADER.itemsize
 
     def part(size: int) -> bytes:
@@ -195,17 +199,17 @@ def read(data: bytes) -> Job:
         tasks.append(JobTask(made, places, op, title))
         if tasks[-1].blocks != blocks or not blocks & sum(BLOCKS):
             raise BadFile(f"rkjob: a task starts blocks {tasks[-1].blocks:#x}, not {blocks:#x}")
-    ports = [_port(row, names, internal) for row in rows[2]]
-    return Job(head["chip"].decode("ascii", "replace"), tasks, ports, weights, internal)
+    ports = [_port(row, names, internal, DESIGNS[chip]) for row in rows[2]]
+    return Job(chip, tasks, ports, weights, internal)
 
 
-def _port(row: np.void, names: bytes, internal: int) -> JobPort:
+def _port(row: np.void, names: bytes, internal: int, design: Design) -> JobPort:
     shape = tuple(int(n) for n in row["shape"])
     offset, size = int(row["offset"]), int(row["size"])
     name = _text(names, int(row["name"]))
     if row["rank"] != 4 or not all(0 < n < 1 << 16 for n in shape) or shape[0] != 1:
         raise BadFile(f"rkjob: port '{name}' has the shape {shape}")
-    if offset + size > internal or size < stored_bytes(shape, bool(row["is_picture"])):
+    if offset + size > internal or size < stored_bytes(shape, bool(row["is_picture"]), design):
         raise BadFile(f"rkjob: port '{name}' has {size} bytes at {offset} of {internal}")
     return JobPort(
         name,
@@ -220,11 +224,11 @@ def _port(row: np.void, names: bytes, internal: int) -> JobPort:
     )
 
 
-def stored_bytes(shape: tuple[int, ...], picture: bool) -> int:
+def stored_bytes(shape: tuple[int, ...], picture: bool, design: Design = RK3588) -> int:
     """Bytes of a port in memory."""
     if picture:
         return shape[1] * shape[2] * shape[3]
-    return MapSize(*shape[1:]).bytes
+    return map_size(shape, design).bytes
 
 
 def _text(names: bytes, at: int) -> str:

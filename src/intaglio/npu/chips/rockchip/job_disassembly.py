@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from intaglio.npu.chips.rockchip.disassembly import block_names, text
+from intaglio.npu.chips.rockchip.geometry import DESIGNS
 from intaglio.npu.chips.rockchip.job import WEIGHTS, Job, JobPort, JobTask
 
 
@@ -16,7 +17,7 @@ def lines(job: Job, words: bool = False) -> Iterator[str]:
     count = sum(len(t.words) for t in job.tasks)
     yield f"rkjob       register commands for {job.chip}: {len(job.tasks)} tasks, {count:,} words"
     for port in job.ports:
-        yield f"{'output' if port.is_output else 'input':11} {_port(port)}"
+        yield f"{'output' if port.is_output else 'input':11} {_port(port, DESIGNS[job.chip].atom)}"
     yield f"memory      {len(job.weights):,} bytes of weights, {job.internal:,} of maps"
     kinds = Counter(block_names(t.blocks) for t in job.tasks).most_common()
     yield f"tasks       {', '.join(f'{n} x {name}' for name, n in kinds)}"
@@ -35,9 +36,9 @@ def _words(task: JobTask) -> Iterator[str]:
         yield f"  {text(word, where)}"
 
 
-def _port(p: JobPort) -> str:
+def _port(p: JobPort, atom: int) -> str:
     dims = "x".join(map(str, p.shape))
-    how = "rows of pixels" if p.is_picture else "blocks of 16 channels"
+    how = "rows of pixels" if p.is_picture else f"blocks of {atom} channels"
     real = f"real = {p.scale:.6g} * (byte - {p.zero})"
     return f"{p.name}  {p.dtype}[{dims}], {how} at {p.offset:#x}; {real}"
 

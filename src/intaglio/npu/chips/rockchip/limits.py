@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from intaglio.errors import BadInput
-from intaglio.ir import Node, Value
+from intaglio.ir import Node
 from intaglio.npu.chips.rockchip import geometry
 from intaglio.npu.chips.rockchip.arithmetic import of_bounds, of_convolution, of_pair
-from intaglio.npu.chips.rockchip.geometry import ATOM, Convolution
+from intaglio.npu.chips.rockchip.geometry import RK3588, Convolution, Design
 from intaglio.npu.chips.rockchip.scaling import mantissa
 from intaglio.npu.chips.rockchip.wide_weights import source, window
 from intaglio.ops.quantized import BITS8
@@ -19,7 +19,7 @@ MOST_FACTOR = 8  # of a resize
 MOVES = ("npu.concat", "npu.slice")
 
 
-def why_not(node: Node) -> str | None:
+def why_not(node: Node, design: Design = RK3588) -> str | None:
     """Why the NPU does not compute a node as it is; None if it does."""
     if node.op == "npu.program":
         return None
@@ -43,12 +43,12 @@ def why_not(node: Node) -> str | None:
     if node.op not in rules:
         return f"no command does {node.op}"
     try:
-        return rules[node.op](node)
+        return rules[node.op](node, design)
     except BadInput as e:
         return str(e)
 
 
-def geometry_of(node: Node, blocks: bool = True) -> Convolution:
+def geometry_of(node: Node, design: Design, blocks: bool = True) -> Convolution:
     """The sizes of a convolution; `blocks`: its input lies in blocks of channels."""
     x, w = source(node), node.inputs[1]
     assert w is not None
@@ -67,22 +67,23 @@ def geometry_of(node: Node, blocks: bool = True) -> Convolution:
         how["dilation"],  # type: ignore[arg-type]
         depthwise=node.op == "npu.depthwise",
         blocks=blocks,
+        design=design,
     )
 
 
-def _product(node: Node) -> str | None:
+def _product(node: Node, design: Design) -> str | None:
     if node.inputs[4] is not None and node.inputs[5] is not None:
         return "it adds a map and ends in a table; one of them is a layer of its own"
     if node.inputs[4] is not None and node.op == "npu.depthwise":
         return "it adds a map; a depthwise convolution reads one map only"
     of_convolution(node)
-    conv = geometry_of(node)
+    conv = geometry_of(node, design)
     if conv.pads[2] >= conv.reach[0] + conv.strides[0] or conv.pads[3] > 15:
         return f"padding is {conv.pads}; the unit pads up to the window's size"
     return geometry.why_not(conv)
 
 
-def _pool(node: Node) -> str | None:
+def _pool(node: Node, design: Design) -> str | None:
     a = node.attrs
     if tuple(a["dilation"]) != (1, 1):
         return f"dilation is {a['dilation']}; pooling windows have no dilation"
@@ -99,7 +100,7 @@ def _pool(node: Node) -> str | None:
     if any(a["pad"]) and not a["count_include_pad"]:
         return "windows at the border have fewer pixels; a convolution has one scale for all"
     of_bounds(node, *mantissa(mean_factor(node)))
-    return geometry.why_not(mean_geometry(node))
+    return geometry.why_not(mean_geometry(node, design))
 
 
 def mean_factor(node: Node) -> float:
@@ -109,17 +110,18 @@ def mean_factor(node: Node) -> float:
     return float(np.float32(a["x_scale"]) / (np.float32(a["y_scale"]) * count))
 
 
-def mean_geometry(node: Node) -> Convolution:
+def mean_geometry(node: Node, design: Design = RK3588) -> Convolution:
     """The depthwise convolution that takes means."""
     x, a = node.inputs[0], node.attrs
     assert x is not None
     one = all(k == n for k, n in zip(a["kernel"], x.shape[2:], strict=True))
     strides = (1, 1) if one else tuple(a["stride"])
     sizes = x.shape[1], x.shape[2], x.shape[3], x.shape[1]
-    return Convolution(*sizes, tuple(a["kernel"]), strides, tuple(a["pad"]), depthwise=True)
+    window = tuple(a["kernel"]), strides, tuple(a["pad"])
+    return Convolution(*sizes, *window, depthwise=True, design=design)
 
 
-def _pair(node: Node) -> str | None:
+def _pair(node: Node, _: Design) -> str | None:
     a, b = node.inputs[:2]
     assert a is not None
     assert b is not None
@@ -131,7 +133,7 @@ def _pair(node: Node) -> str | None:
     return None
 
 
-def _table(node: Node) -> str | None:
+def _table(node: Node, _: Design) -> str | None:
     x, table = node.inputs
     assert x is not None
     assert table is not None
@@ -140,17 +142,7 @@ def _table(node: Node) -> str | None:
     return None
 
 
-def _resize(node: Node) -> str | None:
+def _resize(node: Node, _: Design) -> str | None:
     if max(node.attrs["factor"]) > MOST_FACTOR:
         return f"it repeats pixels {node.attrs['factor']} times; at most {MOST_FACTOR} are written"
     return None
-
-
-def is_constant(v: Value | None) -> bool:
-    """Whether a value is known when compiling."""
-    return v is not None and v.data is not None
-
-
-def blocks_of(channels: int) -> int:
-    """Blocks of 16 channels."""
-    return -(-channels // ATOM)

@@ -6,6 +6,7 @@ Rules that all NPUs share make the layers. Bytes are signed: a map of u8 is stor
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from intaglio.ir import Graph, Node, Value, constant
 from intaglio.npu.chips.file_part import Port, file_part
 from intaglio.npu.chips.rockchip import limits, ops
 from intaglio.npu.chips.rockchip.arithmetic import Product, of_bounds, of_convolution, of_pair
-from intaglio.npu.chips.rockchip.geometry import ATOM
+from intaglio.npu.chips.rockchip.geometry import DESIGNS, RK3588, Design
 from intaglio.npu.chips.rockchip.scaling import CHANNEL_BITS, factors
 from intaglio.npu.chips.rockchip.wide_weights import source, window
 from intaglio.npu.chips.shifted_maps import shifted
@@ -39,7 +40,8 @@ class Lowered:
 
 def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     """The layers of a quantised graph, which changes; Unsupported names ops in the way."""
-    target = npu_target(chip, also=limits.why_not)
+    design = DESIGNS[chip.name]
+    target = npu_target(chip, also=partial(limits.why_not, design=design))
     passes.run(graph, passes.neutral(), level)
     tables_of_bytes(graph)
     passes.run(graph, passes.offload(target)[:-1], level)
@@ -50,7 +52,7 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     unsigned |= {v for v in layers.inputs if v.dtype == "u8"}
     if unsigned:
         layers = shifted(layers, unsigned, "i8")
-    made = meaning(layers)
+    made = meaning(layers, design)
     return Lowered(made, part.inputs, part.outputs, part.before, part.after)
 
 
@@ -69,11 +71,11 @@ def tables_of_bytes(graph: Graph) -> None:
         graph.replace(node.outputs[0], real)
 
 
-def meaning(graph: Graph) -> Graph:
+def meaning(graph: Graph, design: Design = RK3588) -> Graph:
     """A graph of NPU ops of i8 with those that round replaced by the chip's own."""
     inner: dict[Value, Value] = {v: Value(v.type, v.name) for v in graph.inputs}
     for n in graph.nodes():
-        if n.op in ("npu.concat", "npu.slice") and not begins_blocks(n):
+        if n.op in ("npu.concat", "npu.slice") and not begins_blocks(n, design.atom):
             inner[n.outputs[0]] = _moved(n, [inner[v] for v in n.inputs if v is not None])
             inner[n.outputs[0]].name = n.outputs[0].name
             continue
@@ -153,12 +155,12 @@ def _mean(n: Node, x: Value) -> Node:
     return _conv(n, made, x, None, x.shape[1], how)
 
 
-def begins_blocks(n: Node) -> bool:
+def begins_blocks(n: Node, atom: int) -> bool:
     """Whether all parts of a concatenation, or a slice, begin with a block of channels."""
     if n.op == "npu.slice":
-        return bool(n.attrs["first"] % ATOM == 0)
+        return bool(n.attrs["first"] % atom == 0)
     sizes = [v.shape[1] for v in n.inputs if v is not None]
-    return all(size % ATOM == 0 for size in sizes[:-1])
+    return all(size % atom == 0 for size in sizes[:-1])
 
 
 def _moved(n: Node, parts: list[Value]) -> Value:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 
 from intaglio.ir import Graph, Node, Value
 from intaglio.npu.chips.buffers import Buffer, place
-from intaglio.npu.chips.rockchip.dpu_tasks import MapSize
+from intaglio.npu.chips.rockchip.dpu_tasks import MapSize, map_size
 from intaglio.npu.chips.rockchip.geometry import (
-    ATOM,
     PICTURE_BYTES,
     PICTURE_CHANNELS,
+    RK3588,
     Convolution,
+    Design,
     round_up,
     why_not,
 )
@@ -24,18 +25,18 @@ ALIGNMENT = 64
 PICTURE_ALIGNMENT = 16  # pixels of a row of a picture
 
 
-def size_of(v: Value) -> MapSize:
+def size_of(v: Value, design: Design = RK3588) -> MapSize:
     """The size of a map."""
-    return MapSize(*v.shape[1:])
+    return map_size(v.shape, design)
 
 
-def written_bytes(v: Value) -> int:
+def written_bytes(v: Value, design: Design = RK3588) -> int:
     """Bytes of a map with the channels that fill up what a convolution computes at a time."""
-    made = v.producer
+    made, size = v.producer, size_of(v, design)
     if made is None or made.op != "rockchip.conv":
-        return size_of(v).bytes
-    block = 64 if made.attrs["groups"] > 1 else 32
-    return round_up(v.shape[1], block) * size_of(v).pixels
+        return size.bytes
+    block = design.outputs * (2 if made.attrs["groups"] > 1 else 1)
+    return round_up(v.shape[1], block) * size.pixels
 
 
 @dataclass(slots=True)
@@ -59,17 +60,18 @@ class Memory:
     copies: dict[Node, list[int]] = field(default_factory=dict)  # inputs of a concat, by number
     scratch: Buffer = field(default_factory=lambda: Buffer(ALIGNMENT, 0, 0))
     size: int = 0
+    design: Design = RK3588
 
 
-def plan(graph: Graph) -> Memory:
+def plan(graph: Graph, design: Design = RK3588) -> Memory:
     """Give every map of a graph an address."""
-    made = Memory()
+    made = Memory(design=design)
     order = {n: i for i, n in enumerate(graph.nodes())}
     buffers: list[Buffer] = []
     joined = _joined(graph)
     for v in graph.inputs:
-        picture = is_picture(v)
-        size = v.shape[1] * v.shape[2] * v.shape[3] if picture else size_of(v).bytes
+        picture = design is RK3588 and is_picture(v)
+        size = v.shape[1] * v.shape[2] * v.shape[3] if picture else size_of(v, design).bytes
         made.places[v] = Place(Buffer(size, -1, -1), picture=picture)
         buffers.append(made.places[v].buffer)
     for node in graph.nodes():  # concatenations first: their parts are written into them
@@ -82,11 +84,11 @@ def plan(graph: Graph) -> Memory:
         elif node.op == "npu.slice":
             x = node.inputs[0]
             assert x is not None
-            skipped = node.attrs["first"] // ATOM * size_of(x).surface
+            skipped = node.attrs["first"] // design.atom * size_of(x, design).surface
             source = made.places[x]
             made.places[y] = Place(source.buffer, source.offset + skipped)
         else:
-            buffer = Buffer(written_bytes(y), order[node], order[node])
+            buffer = Buffer(written_bytes(y, design), order[node], order[node])
             made.places[y] = Place(buffer)
             buffers.append(buffer)
     last = len(order)
@@ -143,22 +145,22 @@ def _joined(graph: Graph) -> dict[Value, Node]:
 
 def _concat(node: Node, joined: dict[Value, Node], made: Memory, buffers: list[Buffer]) -> None:
     """Place a concatenation: in another one that it is a part of, or by itself."""
-    y = node.outputs[0]
+    y, design = node.outputs[0], made.design
     outer = joined.get(y)
     if outer is not None and outer.outputs[0] not in made.places:
         _concat(outer, joined, made, buffers)
     if y not in made.places:
-        made.places[y] = Place(Buffer(size_of(y).bytes, 1 << 30, -1))
+        made.places[y] = Place(Buffer(size_of(y, design).bytes, 1 << 30, -1))
         buffers.append(made.places[y].buffer)
     home, at = made.places[y], 0
     for number, v in enumerate(node.inputs):
         assert v is not None
-        offset = home.offset + at // ATOM * size_of(y).surface
-        more = written_bytes(v) - size_of(v).bytes
+        offset = home.offset + at // design.atom * size_of(y, design).surface
+        more = written_bytes(v, design) - size_of(v, design).bytes
         whole = number == len(node.inputs) - 1 and home.offset == 0
         if joined.get(v) is node and v not in made.places and (not more or whole):
             made.places[v] = Place(home.buffer, offset)
-            home.buffer.size = max(home.buffer.size, offset + written_bytes(v))
+            home.buffer.size = max(home.buffer.size, offset + written_bytes(v, design))
         else:
             made.copies.setdefault(node, []).append(number)
         at += v.shape[1]

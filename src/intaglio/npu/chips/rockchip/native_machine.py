@@ -29,6 +29,7 @@ def _library() -> ctypes.CDLL | None:
     library.itg_rk_message.restype = ctypes.c_char_p
     library.itg_rk_message.argtypes = [pointer]
     library.itg_rk_start.argtypes = [pointer, pointer, pointer]
+    library.itg_rk_choose.argtypes = [pointer, ctypes.c_char_p]
     library.itg_rk_simulate.argtypes = [pointer, pointer, size, pointer, pointer, pointer, size]
     return library
 
@@ -48,9 +49,9 @@ def placed(words: Sequence[Word], addresses: Mapping[int, int]) -> Array:
 
 
 class Machine:
-    """An NPU with one memory, whose first byte has the address 0."""
+    """The NPU of a chip with one memory, whose first byte has the address 0."""
 
-    def __init__(self, memory: Array):
+    def __init__(self, memory: Array, chip: str = "rk3588"):
         library = _library()
         if library is None:
             raise IntaglioError("the C library is missing: run make build in the checkout")
@@ -60,6 +61,8 @@ class Machine:
         self._library = library
         self._state = np.zeros(library.itg_rk_machine_bytes() // 8 + 1, np.uint64)
         library.itg_rk_start(self._state.ctypes.data, None, None)
+        if library.itg_rk_choose(self._state.ctypes.data, chip.encode()):
+            raise Unsupported(f"rockchip: {self._message()}")
 
     def run(self, tasks: Sequence[Array]) -> None:
         """Execute tasks, each an array of 64-bit words with addresses filled in."""
@@ -76,5 +79,9 @@ class Machine:
             len(tasks),
         )
         if result:
-            text = self._library.itg_rk_message(self._state.ctypes.data).decode()
-            raise (Unsupported if result == UNSUPPORTED else BadFile)(f"rockchip: {text}")
+            kind = Unsupported if result == UNSUPPORTED else BadFile
+            raise kind(f"rockchip: {self._message()}")
+
+    def _message(self) -> str:
+        text: bytes = self._library.itg_rk_message(self._state.ctypes.data)
+        return text.decode()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from intaglio.npu.chips.rockchip.dpu_tasks import MapSize, Settings
-from intaglio.npu.chips.rockchip.geometry import ATOM, round_up
+from intaglio.npu.chips.rockchip.geometry import RK356X, RK3588, round_up
 from intaglio.npu.chips.rockchip.settings import END, IN_TURN
 from intaglio.npu.chips.rockchip.words import ENABLE
 
 BLOCKS = 0x60  # PPU and PPU_RDMA
 LARGEST = 0x11  # OPERATION_MODE_CFG: from memory; the largest number
+LOWEST = 0x7FF80  # what padding holds, on all but the RK3588
 MOST_PAD = 7  # that a register holds
 
 
@@ -20,7 +21,10 @@ def largest(
     pads: tuple[int, int, int, int],  # top, left, bottom, right
 ) -> Settings:
     """Max pooling; padding below and at the right is what the windows need."""
-    channels = round_up(size.channels, ATOM) - 1
+    channels = round_up(size.channels, size.atom) - 1
+    newer = size.design is RK3588
+    lowest = 0 if newer else LOWEST
+    places = (0x6044, 0x6048) if newer else (0x6044, 0x6048, 0x604C, 0x6050)
     (ky, kx), (sy, sx), (top, left, bottom, right) = kernel, strides, pads
     bottom = min(bottom, max(0, (out.height - 1) * sy + ky - top - size.height))
     right = min(right, max(0, (out.width - 1) * sx + kx - left - size.width))
@@ -40,8 +44,7 @@ def largest(
         ("PPU", 0x6038, 0),
         ("PPU", 0x603C, 0),
         ("PPU", 0x6040, edges),
-        ("PPU", 0x6044, 0),
-        ("PPU", 0x6048, 0),
+        *(("PPU", place, lowest) for place in places),
         ("PPU", 0x6070, 0),
         ("PPU", 0x607C, out.surface),
         ("PPU", 0x6084, out.surface),
@@ -49,10 +52,11 @@ def largest(
         ("PPU_RDMA", 0x700C, size.width - 1),
         ("PPU_RDMA", 0x7010, size.height - 1),
         ("PPU_RDMA", 0x7014, channels),
+        *([("PPU_RDMA", 0x7018, 1)] if size.design is RK356X else []),
         ("PPU_RDMA", 0x701C, 0),
-        ("PPU_RDMA", 0x7024, size.width * ATOM),
+        ("PPU_RDMA", 0x7024, size.width * size.atom),
         ("PPU_RDMA", 0x7028, size.surface),
-        ("PPU_RDMA", 0x7030, 1),
+        ("PPU_RDMA", 0x7030, 1 if newer else 0),
         *END,
         ("ENABLE", ENABLE, BLOCKS),
     ]

@@ -251,8 +251,8 @@ def _tasks(data: bytes, commands: bytes) -> list[Task]:
     tasks = []
     left = LISTS * (len(commands) // 8)  # lists of tasks may share words, a list does not
     for values in TASK.iter_unpack(data):
-        _, operator, blocks, _, _, _, amount, offset, address = values
-        start, count = address + offset, amount + TAIL_WORDS
+        _, operator, blocks, _, _, _, amount, _, start = values
+        count = amount + TAIL_WORDS
         left -= count
         if start % 8 or start + 8 * amount > len(commands) or left < 0:
             raise BadFile(f"rknn: a task's {amount} commands at byte {start} are not in the file")

@@ -8,8 +8,8 @@ import numpy as np
 
 from intaglio.errors import BadInput
 from intaglio.ir import Array
-from intaglio.npu.chips.rockchip.dpu_tasks import MapSize
-from intaglio.npu.chips.rockchip.geometry import ATOM
+from intaglio.npu.chips.rockchip.dpu_tasks import map_size
+from intaglio.npu.chips.rockchip.geometry import DESIGNS, RK3588, Design
 from intaglio.npu.chips.rockchip.job import INTERNAL, WEIGHTS, Job, JobPort
 from intaglio.npu.chips.rockchip.native_machine import Machine, placed
 
@@ -22,6 +22,7 @@ class JobMachine:
 
     def __init__(self, job: Job):
         self.job = job
+        self.design = DESIGNS[job.chip]
         self.start = -(-len(job.weights) // PAGE) * PAGE  # of the memory of maps
         self.memory = np.full(self.start + job.internal, FILL, np.uint8)
         self.memory[: len(job.weights)] = np.frombuffer(job.weights, np.uint8)
@@ -30,10 +31,10 @@ class JobMachine:
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs by their names."""
         for port in self.job.inputs:
-            data = stored(_checked(inputs, port), port)
+            data = stored(_checked(inputs, port), port, self.design)
             at = self.start + port.offset
             self.memory[at : at + len(data)] = data
-        Machine(self.memory).run(self.tasks)
+        Machine(self.memory, self.job.chip).run(self.tasks)
         return {p.name: self._output(p) for p in self.job.outputs}
 
     def _placed(self, number: int) -> Array:
@@ -44,25 +45,25 @@ class JobMachine:
 
     def _output(self, port: JobPort) -> Array:
         at = self.start + port.offset
-        return from_stored(self.memory[at : at + port.size], port)
+        return from_stored(self.memory[at : at + port.size], port, self.design)
 
 
-def stored(values: Array, port: JobPort) -> Array:
+def stored(values: Array, port: JobPort, design: Design = RK3588) -> Array:
     """The bytes of an input as they lie in memory."""
     flat = values.view(np.uint8)[0] ^ (0x80 if port.is_unsigned else 0)
     if port.is_picture:
         return np.ascontiguousarray(flat.transpose(1, 2, 0)).reshape(-1)
-    size = MapSize(*port.shape[1:])
-    padded = np.zeros((-(-size.channels // ATOM) * ATOM, size.pixels), np.uint8)
+    size, atom = map_size(port.shape, design), design.atom
+    padded = np.zeros((-(-size.channels // atom) * atom, size.pixels), np.uint8)
     padded[: size.channels, : size.height * size.width] = flat.reshape(size.channels, -1)
-    blocks = padded.reshape(-1, ATOM, size.pixels).transpose(0, 2, 1)
+    blocks = padded.reshape(-1, atom, size.pixels).transpose(0, 2, 1)
     return np.ascontiguousarray(blocks).reshape(-1)
 
 
-def from_stored(data: Array, port: JobPort) -> Array:
+def from_stored(data: Array, port: JobPort, design: Design = RK3588) -> Array:
     """An output from its bytes in memory."""
-    size = MapSize(*port.shape[1:])
-    blocks = data.reshape(-1, size.pixels, ATOM).transpose(0, 2, 1).reshape(-1, size.pixels)
+    size = map_size(port.shape, design)
+    blocks = data.reshape(-1, size.pixels, design.atom).transpose(0, 2, 1).reshape(-1, size.pixels)
     flat = blocks[: size.channels, : size.height * size.width].reshape(port.shape)
     made = np.ascontiguousarray(flat) ^ np.uint8(0x80 if port.is_unsigned else 0)
     return made.view(np.uint8 if port.is_unsigned else np.int8)

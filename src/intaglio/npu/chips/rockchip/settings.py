@@ -138,7 +138,7 @@ def _bytes(conv: Convolution, rows: Rows) -> list[tuple[str, int, int]]:
         ("DPU", 0x4054, 0),
         ("DPU", 0x4058, channels),
         ("DPU", 0x405C, (rows.out_count - 1) << 16 | conv.out_width - 1),
-        ("DPU", 0x4060, _scaled_mode(conv)),
+        ("DPU", 0x4060, scaled_mode(conv)),
         ("DPU", 0x4064, 0),
         ("DPU", 0x4068, conv.scale << 16 | conv.shift << 8 if conv.table else 0),
         ("DPU", 0x406C, 0 if conv.relu_after else conv.limit),
@@ -154,7 +154,7 @@ def _bytes(conv: Convolution, rows: Rows) -> list[tuple[str, int, int]]:
     ]
 
 
-def _scaled_mode(conv: Convolution) -> int:
+def scaled_mode(conv: Convolution) -> int:
     """BN_CFG: a multiplication before a table, a relu with or without an upper end, or nothing."""
     if conv.table:
         return 0x20040
