@@ -62,7 +62,8 @@ static int read_places(rk_machine *m, layer *l, uint32_t mode, uint32_t depth, u
     wanted |= (uint32_t)(l->width << 16);
   } else {
     const int single = mode >> 29 & 1;  // lines are not read in groups of four
-    l->channels = l->picture ? real : (l->stored - 1) / 64 * 64 + real;
+    const int plain = l->picture || (mode >> 16 & 1);
+    l->channels = plain ? real : (l->stored - 1) / 64 * 64 + real;
     l->pad = (int8_t)(GET(0x1184) & 0xFF);
     l->row = l->picture ? line * l->channels : line / (single ? 1 : 4) * RK_ATOM;
     l->surface = (surface + (single && !l->picture ? l->width : line)) & 0xFFFFFFF;

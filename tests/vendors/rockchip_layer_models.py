@@ -6,18 +6,21 @@ from onnx import TensorProto, helper, numpy_helper
 
 KINDS = ("add", "add_relu", "mul", "scale", "max", "mean", "sigmoid", "silu", "leaky", "table")
 KINDS += ("resize", "concat", "slice", "conv_add_relu", "conv_mul", "inputs_add", "inputs_mul")
+KINDS += ("transposed", "transposed_depthwise")
 
 
 def node(op, inputs, outputs, **attributes):
     return helper.make_node(op, inputs, outputs, **attributes)
 
 
-def layers(kind, chance):
+def layers(kind, chance, channels, outputs):
     """Nodes that make y from the results c and d of two convolutions, and constants."""
     kernel = int(chance.choice([2, 3, 5]))
     window = {"kernel_shape": [kernel] * 2, "strides": [int(chance.integers(1, 3))] * 2}
     factors = np.array([1, 1, chance.integers(1, 5), chance.integers(2, 5)], np.float32)
     means = {"axes": [2, 3], "keepdims": 1}
+    taps, step, edge = ((2, 2, 0), (3, 2, 1), (4, 2, 1), (4, 4, 0))[chance.integers(4)]
+    across = {"kernel_shape": [taps] * 2, "strides": [step] * 2, "pads": [edge] * 4}
     same = {"kernel_shape": [3, 3], "pads": [1] * 4}  # keeps what follows from being fused
     pooled = [node("MaxPool", [a], [b], **same) for a, b in ("cm", "dn")]
     made = {
@@ -60,12 +63,19 @@ def layers(kind, chance):
             node("Add", ["e", "d"], ["s"]),
             node("Relu", ["s"], ["y"]),
         ],
+        "transposed": [node("ConvTranspose", ["x", "t", "b"], ["y"], **across)],
+        "transposed_depthwise": [
+            node("MaxPool", ["c"], ["m"], **same),
+            node("ConvTranspose", ["m", "td", "b"], ["y"], **across, group=outputs),
+        ],
     }[kind]
     constants = {
         "factors": factors,
         "from": np.array([16]),
         "to": np.array([32]),
         "axis": np.array([1]),
+        "t": chance.normal(size=(channels, outputs, taps, taps)) * 0.1,
+        "td": chance.normal(size=(outputs, 1, taps, taps)) * 0.3,
     }
     return made, constants
 
@@ -79,7 +89,7 @@ def write(folder, name, kind, chance):
         op = {"inputs_add": "Add", "inputs_mul": "Mul"}[kind]
         nodes, held, ports = [node(op, ["x", "z"], ["y"])], {}, {"x": shape, "z": shape}
     else:
-        nodes, held = layers(kind, chance)
+        nodes, held = layers(kind, chance, channels, outputs)
         held |= {
             "w": chance.normal(size=(outputs, channels, 3, 3)) * 0.1,
             "u": chance.normal(size=(outputs, channels, 1, 1)) * 0.2,

@@ -7,8 +7,12 @@ import subprocess
 from collections import Counter
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 from tests.vendors import rockchip_layer_models as models
+from tests.vendors.test_rockchip import ADDRESSES as PLACES
+from tests.vendors.test_rockchip import BY_CHOICE as ROWS_AHEAD
 from tests.vendors.test_rockchip import (
     LOADS,
     PYTHON,
@@ -20,8 +24,9 @@ from tests.vendors.test_rockchip import (
 
 from intaglio.npu.chips.rockchip import dpu_tasks, pool_task, rknn_file
 from intaglio.npu.chips.rockchip.arithmetic import Bounds, Pair
+from intaglio.npu.chips.rockchip.convolution import encode
 from intaglio.npu.chips.rockchip.dpu_tasks import MapSize
-from intaglio.npu.chips.rockchip.geometry import DESIGNS, Added, Table
+from intaglio.npu.chips.rockchip.geometry import DESIGNS, Added, Convolution, Table, surface_pixels
 from intaglio.npu.chips.rockchip.native_machine import Machine
 from intaglio.npu.chips.rockchip.scaling import mantissa
 
@@ -115,6 +120,8 @@ def test_vendors_commands_in_our_simulator(folder, kind):
 
 def ours(file, operator):
     """Our settings for an operator, or None if it is none of ours."""
+    if not operator.inputs or not operator.outputs:
+        return None
     tensors = {t.name: t for t in file.tensors}
     x, y = tensors[operator.inputs[0]], tensors[operator.outputs[0]]
     size, out = (MapSize(*t.shape[1:], DESIGNS[file.target]) for t in (x, y))
@@ -174,6 +181,50 @@ def test_our_registers_are_the_vendors(folder, capsys):
             print(f"\n{register:#x} differs in {count} tasks; {BY_CHOICE[register]}", end="")
     assert not different, different[:10]
     assert set(compared) >= {"Add", "AddRelu", "Mul", "MaxPool"}, compared
+
+
+def test_transposed_convolutions(folder):
+    """Registers word for word, where the vendor splits the rows as we do."""
+    compared, different = 0, []
+    for path in sorted(folder.glob("transposed*.onnx")):
+        file = rknn_file.read(path.with_suffix(".rknn").read_bytes())
+        node = next(n for n in onnx.load(path).graph.node if n.op_type == "ConvTranspose")
+        a = {v.name: helper.get_attribute_value(v) for v in node.attribute}
+        number = next(i for i, o in enumerate(file.operators) if o.kind == "ConvTranspose")
+        tensors = {t.name: t for t in file.tensors}
+        x, y = (tensors[names[0]] for names in (file.operators[number].inputs, ["y"]))
+        theirs = [t for t in one_core(file) if t.operator == number]
+        words = {w.register: w.value for w in theirs[0].words}
+        (taps, _), pad = a["kernel_shape"], a["pads"][0]
+        conv = Convolution(
+            *x.shape[1:],
+            y.shape[1],
+            (taps, taps),
+            pads=(taps - 1 - pad,) * 4,
+            depthwise=a.get("group", 1) > 1,
+            zero_in=x.zero,
+            zero_out=y.zero,
+            scale=words[0x4084],
+            shift=words[0x4088],
+            in_surface=0 if x.kind == "input" else surface_pixels(*x.shape[2:]),
+            blocks=True,
+            apart=tuple(a["strides"]),
+            design=DESIGNS[file.target],
+        )
+        assert (conv.out_height, conv.out_width) == y.shape[2:]
+        ours = encode(conv)
+        if len(ours) != len(theirs):
+            continue
+        compared += 1
+        for task, vendor in zip(ours, theirs, strict=True):
+            mine = {(w.block, w.register): w.value for w in task.words}
+            for word in vendor.words:
+                place = word.block, word.register
+                known = word.target and word.block != "PC" and word.register not in PLACES
+                if known and place not in ROWS_AHEAD and mine[place] != word.value:
+                    different.append((path.stem, place, mine[place], word.value))
+    assert not different, different[:10]
+    assert compared >= EACH
 
 
 def near(register, mine, value):

@@ -64,6 +64,21 @@ def test_more_random_networks(build, chip):
     assert ran(build, MORE_SEEDS, chip) >= 10
 
 
+@pytest.mark.parametrize("chip", ["rk3588", *SISTERS])
+def test_transposed_convolutions_in_parts(chip):
+    """Rows that do not all fit the buffer: tasks of a transposed convolution share some."""
+    net = Layers(9, (1, 8, 40, 100), "i8")
+    net.dtype = "i8"
+    deep = net.conv(net.input, 128)
+    y = ops.depth_to_space(deep, blocksize=2, mode="DCR")
+    net.quant[y] = net.of(deep)
+    made = compile_job(net.graph(net.conv(y, 16)), chip)
+    modes = [[w.value for w in t.words if w.name == "CONV_CON1"] for t in made.job.tasks]
+    spread = [m for m in modes if m and m[-1] >> 16 & 1]
+    assert len(spread) > 1
+    jobs.check(made)
+
+
 def test_a_network_with_every_way_to_join_and_cut():
     """Parts that begin a block are written in place; others are moved by convolutions."""
     net = Layers(3, (1, 3, 24, 32), "u8")

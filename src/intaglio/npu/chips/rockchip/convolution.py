@@ -49,7 +49,9 @@ def encode(conv: Convolution) -> list[Task]:
     """The tasks of a convolution, in order; each ends without naming the next one."""
     if reason := why_not(conv):
         raise Unsupported(f"rockchip: a convolution of {conv.channels} channels: {reason}")
-    if conv.depthwise and data_banks(conv, conv.height) > conv.design.banks - weight_banks(conv)[0]:
+    alone = max(conv.apart) == 1  # no zeros lie between pixels
+    most = conv.design.banks - weight_banks(conv)[0]
+    if conv.depthwise and alone and data_banks(conv, conv.height) > most:
         return _by_channels(conv)
     pixels = conv.height * conv.width  # weights of a single one are used once
     if conv.design is RK356X and not conv.depthwise and max(conv.kernel) == 1 < pixels:
@@ -100,7 +102,9 @@ def _of_channels(conv: Convolution, count: int) -> Convolution:
 def _by_rows(conv: Convolution) -> list[Task]:
     parts = split(conv)
     needed, stay = weight_banks(conv)
-    banks = data_banks(conv, parts[0].count) if len(parts) == 1 else conv.design.banks - needed
+    banks = conv.design.banks - needed
+    if len(parts) == 1 and max(conv.apart) == 1:
+        banks = data_banks(conv, parts[0].count)
     return [_task(conv, rows, banks, stay and number > 0, 0) for number, rows in enumerate(parts)]
 
 

@@ -145,6 +145,7 @@ class Encoder:
             relu_after=residual is not None and a["relu"],
             blocks=not picture,
             table=made if table is not None else None,
+            apart=tuple(a["apart"]),
             design=self.design,
         )
 

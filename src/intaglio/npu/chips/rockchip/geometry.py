@@ -15,6 +15,7 @@ PICTURE_CHANNELS = 4  # inputs of up to these are read as pictures: channels las
 PICTURE_BYTES = {1: 4, 3: 16, 4: 16}  # of a pixel of a picture in the buffer
 MOST_KERNEL_BYTES = 3072  # of one output channel, before the vendor's compiler splits a layer
 LARGEST = {"width": 2047, "height": 2047, "channels": 8191, "kernel": 31, "stride": 7, "pad": 15}
+MOST_APART = 8  # rows or columns from pixel to pixel of a transposed convolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ class Convolution:
     relu_after: bool = False  # the relu stands behind the addition
     blocks: bool = False  # few channels lie in a block of 16, not as a picture
     table: Table | None = None  # that makes the bytes; the scale makes its arguments
+    apart: tuple[int, int] = (1, 1)  # rows and columns from pixel to pixel; zeros lie between them
     design: Design = RK3588
 
     @property
@@ -125,11 +127,13 @@ class Convolution:
 
     @property
     def out_height(self) -> int:
-        return (self.height + self.pads[0] + self.pads[2] - self.reach[0]) // self.strides[0] + 1
+        rows = (self.height - 1) * self.apart[0] + 1
+        return (rows + self.pads[0] + self.pads[2] - self.reach[0]) // self.strides[0] + 1
 
     @property
     def out_width(self) -> int:
-        return (self.width + self.pads[1] + self.pads[3] - self.reach[1]) // self.strides[1] + 1
+        columns = (self.width - 1) * self.apart[1] + 1
+        return (columns + self.pads[1] + self.pads[3] - self.reach[1]) // self.strides[1] + 1
 
     @property
     def stored_channels(self) -> int:
@@ -204,13 +208,16 @@ def why_not(conv: Convolution) -> str | None:
     for name, value in found.items():
         if value > LARGEST[name]:
             return f"its {name} is {value}; the register holds at most {LARGEST[name]}"
+    if max(conv.apart) > MOST_APART:
+        return f"its pixels are {max(conv.apart)} apart; the register holds at most {MOST_APART}"
     if conv.picture and conv.channels not in PICTURE_BYTES:
         return f"a picture has 1, 3 or 4 channels, not {conv.channels}"
     if not conv.depthwise and weight_banks(conv)[0] >= conv.design.banks:
         words = f"the weights of one output take {conv.kernel_bytes} bytes"
         return f"{words}; {conv.design.streamed} of them do not fit the buffer"
-    if rows_that_fit(conv, conv.design.banks - weight_banks(conv)[0]) < conv.reach[0]:
-        return f"{conv.reach[0]} rows of the input do not fit the buffer"
+    rows = -(-conv.reach[0] // conv.apart[0])
+    if rows_that_fit(conv, conv.design.banks - weight_banks(conv)[0]) < rows:
+        return f"{rows} rows of the input do not fit the buffer"
     return None
 
 
@@ -262,6 +269,8 @@ def rows_beside(conv: Convolution, weights: int) -> list[Rows]:
     if conv.design is RK3588:  # rows that no kernel touches are read, too
         reach = max(reach, stride)
     most = rows_that_fit(conv, max(0, conv.design.banks - weights))
+    if max(conv.apart) > 1:
+        return _rows_apart(conv, most)
     if most < reach:
         return []
     parts: list[Rows] = []
@@ -277,5 +286,25 @@ def rows_beside(conv: Convolution, weights: int) -> list[Rows]:
             count = (outs - 1) * stride + reach - pad
         held = max(0, parts[-1].first + parts[-1].count - start) if parts else 0
         parts.append(Rows(start, count, done, outs, pad, held if conv.design.keeps else 0))
+        done += outs
+    return parts
+
+
+def _rows_apart(conv: Convolution, most: int) -> list[Rows]:
+    """The rows of each task of a transposed convolution, of which at most so many fit."""
+    parts: list[Rows] = []
+    step, done = conv.apart[0], 0
+    while done < conv.out_height:
+        top = done - conv.pads[0]  # of the first window
+        first = -(-max(0, top) // step)
+        last = min(conv.height - 1, first + most - 1)
+        # the next row after the last is not there: windows end before it
+        outs = conv.out_height - done
+        if last < conv.height - 1:
+            outs = (last + 1) * step - conv.reach[0] - top + 1
+        if outs < 1:
+            return []
+        below = max(first, min(last, (top + outs - 1 + conv.reach[0] - 1) // step))
+        parts.append(Rows(first, below - first + 1, done, outs, first * step - top))
         done += outs
     return parts

@@ -40,6 +40,8 @@ def why_not(node: Node, design: Design = RK3588) -> str | None:
     }
     if node.op in MOVES:
         return None
+    if node.op == "npu.depth_to_space":
+        return geometry.why_not(interleaving(node, design))
     if node.op not in rules:
         return f"no command does {node.op}"
     try:
@@ -101,6 +103,26 @@ def _pool(node: Node, design: Design) -> str | None:
         return "windows at the border have fewer pixels; a convolution has one scale for all"
     of_bounds(node, *mantissa(mean_factor(node)))
     return geometry.why_not(mean_geometry(node, design))
+
+
+def interleaving(node: Node, design: Design = RK3588) -> Convolution:
+    """The transposed convolution of ones and zeros that makes pixels of the phases of channels.
+
+    Phase p is the tap that lies p before the last one; padding or more taps crop the result.
+    """
+    x, a = node.inputs[0], node.attrs
+    assert x is not None
+    block = a["blocksize"]
+    kernel = tuple(max(block, first + 1) for first in a["first"])
+    starts = [k - 1 - first for k, first in zip(kernel, a["first"], strict=True)]
+    ends = [
+        size - 1 + k - start - ((extent - 1) * block + 1)
+        for size, k, start, extent in zip(a["shape"], kernel, starts, x.shape[2:], strict=True)
+    ]
+    _, channels, height, width = x.shape
+    pads = (*starts, *ends)
+    sizes = channels, height, width, a["channels"]
+    return Convolution(*sizes, kernel, pads=pads, blocks=True, apart=(block, block), design=design)
 
 
 def mean_factor(node: Node) -> float:

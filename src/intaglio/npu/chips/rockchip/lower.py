@@ -12,7 +12,7 @@ import numpy as np
 
 from intaglio import ops as neutral
 from intaglio import passes
-from intaglio.ir import Graph, Node, Value, constant
+from intaglio.ir import Array, Graph, Node, Value, constant
 from intaglio.npu.chips.file_part import Port, file_part
 from intaglio.npu.chips.rockchip import limits, ops
 from intaglio.npu.chips.rockchip.arithmetic import Product, of_bounds, of_convolution, of_pair
@@ -93,6 +93,9 @@ def _chip_node(n: Node, inner: dict[Value, Value]) -> Node:
         x, made = source(n), of_convolution(n)
         groups = x.shape[1] if n.op == "npu.depthwise" else 1
         return _conv(n, made, inner[x], given[4], groups, window(n))
+    if n.op == "npu.depth_to_space":
+        assert given[0] is not None
+        return _interleaved(n, given[0])
     if n.op == "npu.pool" and a["kind"] == "avg":
         assert given[0] is not None
         return _mean(n, given[0])
@@ -155,6 +158,18 @@ def _mean(n: Node, x: Value) -> Node:
     return _conv(n, made, x, None, x.shape[1], how)
 
 
+def _interleaved(n: Node, x: Value) -> Node:
+    """Pixels of the phases of channels: a transposed convolution whose weights are 0 and 1."""
+    conv, block, outputs = limits.interleaving(n), n.attrs["blocksize"], n.attrs["channels"]
+    weights = np.zeros((outputs, x.shape[1], *conv.kernel), np.int16)
+    deep, every = x.shape[1] // block**2, range(outputs)
+    for phase in range(block**2):
+        row, column = (k - 1 - p for k, p in zip(conv.kernel, divmod(phase, block), strict=True))
+        weights[every, [phase * deep + c for c in every], row, column] = 1
+    how = {"pad": conv.pads, "apart": conv.apart}
+    return _copies(x, weights, None, how, n)
+
+
 def begins_blocks(n: Node, atom: int) -> bool:
     """Whether all parts of a concatenation, or a slice, begin with a block of channels."""
     if n.op == "npu.slice":
@@ -185,10 +200,17 @@ def _selected(
     """Channels from `first` on as those from `to` on; others are those of `before`, or 0."""
     weights = np.zeros((outputs, x.shape[1], 1, 1), np.int16)
     weights[range(to, to + count), range(first, first + count)] = 1
-    one = 1 << CHANNEL_BITS
+    return _copies(x, weights, before, {"pad": (0, 0, 0, 0)}, n).outputs[0]
+
+
+def _copies(
+    x: Value, weights: Array, before: Value | None, how: dict[str, tuple[int, ...]], n: Node
+) -> Node:
+    """A convolution whose weights are 0 and 1 and whose results are bytes of the input."""
+    one, outputs = 1 << CHANNEL_BITS, len(weights)
     numbers = np.stack([np.zeros(outputs, np.int64), np.full(outputs, one, np.int64)])
-    window = {"stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 1)}
+    window = {"stride": (1, 1), "dilation": (1, 1)} | how
     same = {"added_scale": one, "added_shift": CHANNEL_BITS} if before is not None else {}
     given = x, constant(weights), constant(numbers), before, None
-    how = {"scale": one, "shift": CHANNEL_BITS}
-    return ops.conv.node(*given, **window, **how, **same, origin=n.origin).outputs[0]
+    scale = {"scale": one, "shift": CHANNEL_BITS}
+    return ops.conv.node(*given, **window, **scale, **same, origin=n.origin)

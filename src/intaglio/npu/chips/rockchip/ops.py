@@ -38,9 +38,12 @@ def _conv_type(
         raise BadInput(f"weights {w.type} in {groups} groups do not fit {x.type}")
     if numbers.type != Type("i64", (2, w.shape[0])):
         raise BadInput(f"numbers are {numbers.type}; i64 [2, C] is needed")
+    apart = rest.get("apart", (1, 1))
+    sizes = tuple((n - 1) * step + 1 for n, step in zip(x.shape[2:], apart, strict=True))
     window = [rest[k] for k in ("stride", "pad", "dilation")]
-    check_windows(x, w.shape[2:], *window)
-    made = Type("i8", (x.shape[0], w.shape[0], *window_counts(x.shape[2:], w.shape[2:], *window)))
+    if min(rest["pad"]) >= 0 and max(apart) == 1:
+        check_windows(x, w.shape[2:], *window)
+    made = Type("i8", (x.shape[0], w.shape[0], *window_counts(sizes, w.shape[2:], *window)))
     if residual is not None and residual.type != made:
         raise BadInput(f"the second map is {residual.type}, the result {made}")
     return made
@@ -75,11 +78,19 @@ def conv(
     added_shift: int = 0,
     first: int = 0,
     step_bits: int = 0,
+    apart: Ints = (1, 1),
 ) -> Array:
-    """A convolution of bytes; `padding` is the value of the pixels around the map."""
+    """A convolution of bytes; `padding` is the value of the pixels around the map.
+
+    `apart`: rows and columns from pixel to pixel; between them lies the same value. Padding below
+    and at the right may be negative: rows or columns that are left out.
+    """
+    if max(apart) > 1:
+        x = _apart(x, apart, padding)
     top, left, bottom, right = pad
-    edges = ((0, 0), (0, 0), (top, bottom), (left, right))
+    edges = ((0, 0), (0, 0), (top, max(bottom, 0)), (left, max(right, 0)))
     wide = np.pad(x, edges, constant_values=padding)
+    wide = wide[:, :, : wide.shape[2] + min(bottom, 0), : wide.shape[3] + min(right, 0)]
     window: dict[str, Any] = {"stride": stride, "pad": (0, 0, 0, 0), "dilation": dilation}
     sums = neutral.conv_integer.body(wide, w, **window, groups=groups).astype(np.int64)
     bias, multipliers = numbers
@@ -93,6 +104,14 @@ def conv(
     after = residual is not None
     how = {"relu": relu, "limit": limit, "added": added, "relu_after": after and relu}
     return to_bytes(one, multipliers, scale, shift, zero, **how)[None]  # type: ignore[arg-type]
+
+
+def _apart(x: Array, apart: Ints, padding: int) -> Array:
+    *outer, height, width = x.shape
+    down, across = apart
+    made = np.full((*outer, (height - 1) * down + 1, (width - 1) * across + 1), padding, x.dtype)
+    made[:, :, ::down, ::across] = x
+    return made
 
 
 def _pair_type(a: Value, b: Value, **numbers: Any) -> Type:

@@ -25,7 +25,7 @@ END = (("PC", 0x0010, 0), ("PC", 0x0014, 0), ("SYNC", 0x0000, 0))
 def settings(conv: Convolution, rows: Rows, banks: int, reuse: bool) -> list[tuple[str, int, int]]:
     """Block, register and value, in the order of the vendor's compiler."""
     buffer = reuse << 13 | (conv.design.banks - banks) << 4 | banks
-    mode = 3 if conv.depthwise else 0
+    mode = transposed(conv) | (3 if conv.depthwise else 0)
     if conv.picture:  # non-aligned reads, rows without groups, and the format of a pixel
         mode = 3 << 29 | (7 + conv.channels) << 12
     return [
@@ -42,6 +42,16 @@ def settings(conv: Convolution, rows: Rows, banks: int, reuse: bool) -> list[tup
         *END,
         ("ENABLE", ENABLE, CONVOLUTION_BLOCKS),
     ]
+
+
+def transposed(conv: Convolution) -> int:
+    """The bit of CONV_CON1 that sets pixels apart."""
+    return 1 << 16 if max(conv.apart) > 1 else 0
+
+
+def apart_steps(conv: Convolution) -> int:
+    """The steps between these pixels in CONV_CON3."""
+    return (conv.apart[0] - 1) << 11 | (conv.apart[1] - 1) << 8
 
 
 def kernel_count(conv: Convolution) -> int:
@@ -61,7 +71,8 @@ def _input(
 ) -> list[tuple[str, int, int]]:
     (ky, kx), (sy, sx), (dy, dx) = conv.kernel, conv.steps, conv.dilations
     size = conv.width << 16 | rows.count
-    real = (conv.channels - 1) % 64 if not conv.picture else conv.channels - 1
+    plain = conv.picture or transposed(conv)
+    real = conv.channels - 1 if plain else (conv.channels - 1) % 64
     kernels = kernel_count(conv)
     grains = feature_grains(conv, rows, banks)
     if conv.picture:
@@ -75,7 +86,7 @@ def _input(
     return [
         ("CNA", 0x100C, mode),
         ("CNA", 0x1010, grains << 4),
-        ("CNA", 0x1014, (dy - 1) << 21 | (dx - 1) << 16 | sy << 3 | sx),
+        ("CNA", 0x1014, apart_steps(conv) | (dy - 1) << 21 | (dx - 1) << 16 | sy << 3 | sx),
         ("CNA", 0x1020, size),
         ("CNA", 0x1024, real << 16 | conv.stored_channels),
         ("CNA", 0x1028, conv.out_width),

@@ -10,10 +10,12 @@ from intaglio.npu.chips.rockchip.settings import (
     LOOKS_UP,
     TABLE_SET,
     adding,
+    apart_steps,
     feature_grains,
     kernel_count,
     scaled_mode,
     table_registers,
+    transposed,
 )
 from intaglio.npu.chips.rockchip.words import ENABLE
 
@@ -78,9 +80,9 @@ def _input(conv: Convolution, rows: Rows, banks: int, buffer: int) -> list[tuple
     kernels = kernel_count(conv)
     edges = conv.pads[1] << 4 | rows.pad_top
     return [
-        ("CNA", 0x100C, 3 if conv.depthwise else 0),
+        ("CNA", 0x100C, transposed(conv) | (3 if conv.depthwise else 0)),
         ("CNA", 0x1010, feature_grains(conv, rows, banks) << 4),
-        ("CNA", 0x1014, (dy - 1) << 21 | (dx - 1) << 16 | sy << 3 | sx),
+        ("CNA", 0x1014, apart_steps(conv) | (dy - 1) << 21 | (dx - 1) << 16 | sy << 3 | sx),
         ("CNA", 0x1018, 0),
         ("CNA", 0x1020, size),
         ("CNA", 0x1024, (conv.channels - 1) << 16 | conv.stored_channels),
