@@ -18,6 +18,7 @@ typedef struct layer {
   int64_t apart_y, apart_x;  // rows and columns from pixel to pixel; of a deconvolution above 1
   uint64_t input, weights, table;
   int depthwise, picture, pad, use;
+  int zero;            // of the weights of all outputs, where the table has none
   int64_t row;         // bytes from row to row
   int64_t high, wide;  // of the padded input
   int16_t *planes;     // [channels][high][wide]
@@ -119,6 +120,7 @@ static int read_settings(rk_machine *m, layer *l) {
   const uint32_t mode = GET(0x100C), steps = GET(0x1014), size = GET(0x1020), depth = GET(0x1024);
   const uint32_t window = GET(0x1038), pads = GET(0x1068), cube = GET(0x403C);
   l->use = GET(0x501C) >> 1 & 15;
+  l->zero = (int16_t)(GET(0x4054) & 0xFFFF);
   l->depthwise = (mode & 15) == 3;
   l->picture = (mode >> 12 & 15) != 0;
   l->stride_x = steps & 7, l->stride_y = steps >> 3 & 7;
@@ -263,13 +265,14 @@ static int compute(rk_machine *m, layer *l, const rk_output *out) {
                    (int)l->outputs, (unsigned long long)l->table);
   for (int64_t first = 0; first < l->outputs; first += atom) {
     const int64_t count = l->outputs - first < atom ? l->outputs - first : atom;
-    int32_t bias[RK_ATOM], zeros[RK_ATOM] = {0};
+    int32_t bias[RK_ATOM], zeros[RK_ATOM];
     int16_t factor[RK_ATOM] = {0};
     for (int64_t o = 0; o < count; o++) {
       const uint8_t *group = table + (first + o) / together * together * each;
       const int64_t at = (first + o) % together;
       memcpy(&bias[o], group + 4 * at, 4);
       group += 4 * together;
+      zeros[o] = l->zero;
       if (l->use & ZERO) {
         int16_t zero;
         memcpy(&zero, group + 2 * at, 2);
