@@ -22,6 +22,7 @@ from tests.npu.chips.k210.quantized_cnn import (
 import intaglio
 from intaglio import ops
 from intaglio.errors import BadFile, BadInput, IntaglioError, Unsupported
+from intaglio.ir import Graph, Type, Value, constant
 from intaglio.npu.chips.k210 import disassembly, kmodel3, kmodel5
 from intaglio.npu.chips.k210.compile import compile_kmodel, read
 from intaglio.npu.chips.k210.model import Conv
@@ -233,6 +234,20 @@ def test_mutated_files_are_refused_or_run(version):
 @pytest.mark.parametrize("version", [5, 3])
 def test_many_mutated_files_are_refused_or_run(version):
     assert mutate(version, 5000, 100 + version) > 400
+
+
+@pytest.mark.parametrize("shape", [(1, 16, 12, 1), (1, 192), (1, 16, 12)])
+def test_grey_pictures_in_any_shape_are_maps_of_one_channel(shape):
+    x = Value(Type("f32", shape), "x")
+    rng, window = np.random.default_rng(0), {"stride": (1, 1), "pad": (1,) * 4}
+    w = [rng.normal(0, 0.3, (4, k, 3, 3)).astype(np.float32) for k in (1, 4)]
+    y = ops.reshape(x, shape=(1, 1, 16, 12))
+    for each in w:
+        y = ops.relu(ops.conv(y, constant(each), None, **window, dilation=(1, 1), groups=1))
+    samples = [{"x": rng.normal(0, 1, shape).astype(np.float32)} for _ in range(2)]
+    graph = Graph([x], [y], ["y"])
+    made = check(intaglio.quantize(graph, samples, target="k210", accuracy=None))
+    assert made.lowered.inputs[0].shape == (1, 1, 16, 12)
 
 
 # ---- refusals ------------------------------------------------------------------------------------

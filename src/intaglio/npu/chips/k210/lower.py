@@ -117,7 +117,7 @@ class Lowering:
     def _input(self, v: Value, quantized: Value, scale: float, zero: int) -> None:
         """`v` of the graph, or its quantised form, is an input of the file."""
         shape = quantized.shape if quantized.type.rank == 4 else (*quantized.shape, 1, 1)[:4]
-        if quantized.type.rank not in (2, 4) or shape[0] != 1:
+        if quantized.type.rank not in (2, 3, 4) or shape[0] != 1:
             raise Refused(f"the input is {v.type}; the KPU reads one picture [1, C, H, W]")
         value = Value(Type("u8", shape), v.name)
         self.inputs.append(Port(v.name, shape, scale, zero + offset(quantized), value))
@@ -171,22 +171,27 @@ class Lowering:
         source = self.turned.get(x, x)
         if source not in self.graph.inputs or node.outputs[0].dtype not in ("i8", "u8"):
             raise Refused("it quantises floats between layers; the KPU works on bytes only")
-        self.before.append(node)
         self._input(source, node.outputs[0], float(scale_of(scale)), integer(zero))
+        self.before.append(node)
+
+    def _of_input(self, node: Node, x: Value, out: Value) -> bool:
+        """Leave a move of the input to the caller: the input becomes its result."""
+        if x in self.sources:
+            source, scale, zero = self.sources[x]
+            self.inputs = [p for p in self.inputs if p.value is not self.maps[x].value]
+            self._input(source, out, scale, zero)
+        elif x in self.graph.inputs:
+            self.turned[out] = x
+        else:
+            return False
+        self.before.append(node)
+        return True
 
     def _transpose(self, node: Node) -> None:
         """The file's input is NCHW, also where the model's is NHWC: no command turns it."""
         x, out = node.inputs[0], node.outputs[0]
         assert x is not None
-        if tuple(node.attrs["perm"]) == TO_NCHW and x in self.sources:
-            source, scale, zero = self.sources[x]
-            self.before.append(node)
-            self.inputs = [p for p in self.inputs if p.value is not self.maps[x].value]
-            self._input(source, out, scale, zero)
-            return
-        if tuple(node.attrs["perm"]) == TO_NCHW and x in self.graph.inputs:
-            self.before.append(node)
-            self.turned[out] = x
+        if tuple(node.attrs["perm"]) == TO_NCHW and self._of_input(node, x, out):
             return
         if x in self.maps and self._map(x).shape[2:] == PIXEL and node.outputs[0].type.rank == 4:
             n, c = self._map(x).shape[:2]
@@ -306,14 +311,18 @@ class Lowering:
 
     def _reshape(self, node: Node) -> None:
         x, out = node.inputs[0], node.outputs[0]
+        assert x is not None
+        first = out.type.rank == 4 and out.shape[0] == 1 and len(x.uses) == 1
+        if first and x.shape != out.shape and self._of_input(node, x, out):
+            return
         shape = self._map(x).shape
         if (*out.shape, 1, 1)[:4] == shape:
             self._same(node, self._map(x))
             return
         if out.shape[0] == shape[0] and out.type.size == out.shape[0] * max(out.shape[1:]):
-            self._same(node, Map(self._pixel(x)))  # type: ignore[arg-type]  # a flattened map
+            self._same(node, Map(self._pixel(x)))  # a flattened map
             return
-        raise Refused(f"it reshapes {x.type} to {out.type}; the KPU does not move pixels")  # type: ignore[union-attr]
+        raise Refused(f"it reshapes {x.type} to {out.type}; the KPU does not move pixels")
 
     def _resize(self, node: Node) -> None:
         """Repeated pixels: 2x2 or 4x4 for each."""
