@@ -209,6 +209,16 @@ def _spatial_pad(pad: Node, own: tuple[int, ...]) -> tuple[int, ...] | None:
     return tuple(a + b for a, b in zip((*before[2:], *after[2:]), own, strict=True))
 
 
+@rule(P.transpose(P.pad(x) @ "pad") @ "turn")
+def transpose_before_pad(x: Value, pad: Node, turn: Node) -> Any:
+    """Transpose before padding where only convolutions follow, which then pad themselves."""
+    if any(r.op not in ("conv", "qlinear_conv") for r in turn.outputs[0].uses):
+        return None
+    perm = turn.attrs["perm"]
+    around = {k: tuple(pad.attrs[k][i] for i in perm) for k in ("before", "after")}
+    return ops.pad(ops.transpose(x, perm=perm), **{**pad.attrs, **around})
+
+
 @rule(P.conv(P.pad(x) @ "pad", W, B) @ "conv")
 def pad_into_conv(x: Value, W: Value, B: Value | None, pad: Node, conv: Node) -> Any:
     """Fold zero padding into the convolution's own padding."""
@@ -305,6 +315,7 @@ FUSE = [
     shift_before_conv,
     space_to_depth_into_conv,
     channel_order_into_conv,
+    transpose_before_pad,
     pad_into_conv,
     pad_into_qlinear_conv,
     pad_into_avg_pool,

@@ -18,6 +18,7 @@ from tests.passes.cases.build import (
 )
 
 from intaglio import ops
+from intaglio.ir import Type
 
 case("batch_norm_as_scale_and_shift", lambda x: BN(x, 4), IMAGE)
 case("scale_into_conv", lambda x: ops.mul(conv(x), num(6, 1, 1)), IMAGE)
@@ -35,6 +36,13 @@ case(
 case("scale_before_conv", lambda x: conv(ops.mul(x, num(4, 1, 1)), groups=2), IMAGE)
 case("shift_before_conv", lambda x: conv(ops.add(x, num(4, 1, 1)), groups=2, pad=(0,) * 4), IMAGE)
 PAD = {"before": (0, 0, 1, 0), "after": (0, 0, 2, 1)}
+case(
+    "transpose_before_pad",
+    lambda x: conv(
+        ops.transpose(ops.pad(x, before=(0, 1, 0, 0), after=(0, 2, 1, 0)), perm=(0, 3, 1, 2))
+    ),
+    Type("f32", (2, 5, 6, 4)),
+)
 case("pad_into_conv", lambda x: conv(ops.pad(x, **PAD)), IMAGE)
 case(
     "pad_into_avg_pool",

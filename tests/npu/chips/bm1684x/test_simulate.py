@@ -195,7 +195,7 @@ def test_wrong_inputs_are_refused():
         machine.run({})
     with pytest.raises(BadInput, match="is needed"):
         machine.run({p.name: np.zeros(3) for p in made.lowered.inputs})
-    with pytest.raises(BadInput, match="is float32.*8.* is needed"):
+    with pytest.raises(BadInput, match=r"is float32.*8.* is needed"):
         machine.run({p.name: np.zeros(p.shape, np.float32) for p in made.lowered.inputs})
     model = bmodel.read(made.data)
     model.chip = "BM1684"
