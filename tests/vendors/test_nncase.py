@@ -19,6 +19,7 @@ from tests.npu.chips.k210.quantized_cnn import (
     grouped,
     joined_outputs,
     large_linear,
+    negative_scales,
     odd_sizes,
     random_cnn,
     upsampling,
@@ -120,8 +121,9 @@ def test_odd_sizes_and_upsampling_are_equal(tmp_path):
     compare(graphs | {f"up{seed}": upsampling(seed) for seed in range(20)}, tmp_path, 1)
 
 
-def test_weights_with_zero_points_and_wide_expansions_are_equal(tmp_path):
+def test_weights_of_other_kinds_and_wide_expansions_are_equal(tmp_path):
     graphs = {f"bytes{zero}": byte_weights(zero) for zero in (0, 90, 121, 128, 150, 255)}
+    graphs |= {f"negative{seed}": negative_scales(seed) for seed in range(20)}
     compare(graphs | {"wide": wide_expansion()}, tmp_path)
 
 

@@ -19,6 +19,7 @@ class Cnn:
         self.dtype = dtype
         self.quant: dict[Value, tuple[Value, Value]] = {}
         self.weight_zero: int | None = None  # of weights of u8; None: they are i8
+        self.signs = False  # whether scales of weights may be negative
         self.of(self.input)
 
     def of(self, v: Value) -> tuple[Value, Value]:
@@ -44,6 +45,8 @@ class Cnn:
         else:  # as files of TFLite from before int8
             w, zero = self.rng.integers(0, 256, shape).astype(np.uint8), np.uint8(self.weight_zero)
         spread = 1 / (73 * np.sqrt(w[0].size) * self.rng.uniform(0.5, 2, outputs))
+        if self.signs:
+            spread *= self.rng.choice([-1, 1], outputs)
         y = self._out()
         made = ops.qlinear_conv(
             x,
@@ -205,6 +208,15 @@ def byte_weights(zero: int) -> Graph:
     flat = ops.reshape(x, shape=(1, x.type.size, 1, 1))
     net.quant[flat] = net.of(x)
     return net.graph(net.conv(flat, 10, 1, pad=(0, 0, 0, 0)))
+
+
+def negative_scales(seed: int) -> Graph:
+    """Weights with negative scales, as some files of TFLite have them."""
+    net = Cnn(seed, (1, 3, 16, 16))
+    net.signs = True
+    x = net.conv(net.conv(net.input, 8, 3, 2, pad=(0, 0, 1, 1)), 8, 3, depthwise=True)
+    x = net.add(net.table(net.conv(x, 12, 3, groups=4)), net.conv(x, 12, 1))
+    return net.graph(net.conv(net.max_pool(x), 6, 1))
 
 
 def wide_expansion() -> Graph:

@@ -13,6 +13,7 @@ from tests.npu.chips.k210.quantized_cnn import (
     grouped,
     joined_outputs,
     large_linear,
+    negative_scales,
     odd_sizes,
     random_cnn,
     upsampling,
@@ -154,6 +155,11 @@ def test_upsampling(seed):
 def test_weights_of_bytes_with_a_zero_point(zero):
     graph = byte_weights(zero)
     close_to_neutral(graph, check(graph))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_negative_scales(seed):
+    check(negative_scales(seed))
 
 
 def test_an_expansion_and_all_depthwise_layers_after_it_are_computed_in_parts():

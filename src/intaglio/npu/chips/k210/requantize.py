@@ -43,8 +43,9 @@ def requantize(scale: Array, bias: Array, most: Array, function: Function) -> tu
     `scale` turns sums into units of the last place; `bias` is added to sums.
     """
     scale, bias = np.asarray(scale, np.float64), np.asarray(bias, np.float64)
-    if not np.isfinite(scale).all() or (scale <= 0).any():
-        raise BadInput(f"k210: a scale is {scale.min():g}; scales are positive numbers")
+    if not np.isfinite(scale).all() or not scale.all():
+        raise BadInput("k210: a scale is 0, infinite or not a number")
+    sign, scale = np.sign(scale), np.abs(scale)
     fraction = _fraction(scale, bias, np.asarray(most, np.float64), function)
     fine = scale * 2.0**fraction
     exponent = np.floor(np.log2(fine)).astype(int) + 1
@@ -52,8 +53,8 @@ def requantize(scale: Array, bias: Array, most: Array, function: Function) -> tu
     mul = np.rint(fine * 2.0**shift)
     over = mul >= 2.0**MUL_BITS  # rounded up to the next power of two
     shift = np.where(over & (shift > 0), shift - 1, shift)
-    mul = np.minimum(np.rint(fine * 2.0**shift), 2.0**MUL_BITS - 1)
-    add = np.rint(bias * fine)
+    mul = sign * np.minimum(np.rint(fine * 2.0**shift), 2.0**MUL_BITS - 1)
+    add = np.rint(bias * sign * fine)
     norm = Norm(mul.astype(np.int64), shift.astype(np.int64), add.astype(np.int64))
     return norm, _curve(function, fraction)
 
