@@ -43,6 +43,13 @@ def test_compile(model, tmp_path):
     assert facts["commands"]["tiu"] >= 2
 
 
+def test_several_images_at_once(model, tmp_path):
+    path = tmp_path / "four.bmodel"
+    done = command_line("compile", model, "--target", "bm1684x", "--batch", 4, "-o", path)
+    assert done.returncode == 0, done.stderr
+    assert "input   input  i8 [4x3x16x16]; real = " in done.stdout
+
+
 def test_run_gives_the_bytes_of_the_interpreter(model, tmp_path):
     from intaglio import targets
     from intaglio.npu.chips.bm1684x.compile import compile_bmodel
@@ -66,6 +73,7 @@ def test_run_gives_the_bytes_of_the_interpreter(model, tmp_path):
         (["--target", "rk3588", "-o", "m.bmodel"], "give --target bm1684x, bm1688 or sg2260"),
         (["--target", "k210", "-o", "m.bmodel"], "give --target bm1684x, bm1688 or sg2260"),
         (["--target", "bm1684x", "-o", "m.bmodel", "--tune"], "--tune is for packages"),
+        (["--target", "bm1684x", "-o", "m.bmodel", "--batch", "1,4"], "a bmodel takes a number"),
         (["--target", "bm1684x", "--firmware", "f"], "--firmware is for bmodels"),
         (["--target", "sg2260", "-o", "m.bmodel", "--firmware", "none"], "cannot read none"),
     ],

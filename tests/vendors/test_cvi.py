@@ -26,6 +26,7 @@ from tests.shared_models import SHARED
 
 import intaglio
 from intaglio import dtypes
+from intaglio.batches import rebatched
 from intaglio.npu.chips.cv18xx import cvimodel
 from intaglio.npu.chips.cv18xx.compile import Compiled, compile_cvimodel
 from intaglio.npu.chips.cv18xx.simulate import Machine
@@ -122,6 +123,15 @@ def test_random_networks(chip, tmp_path):
     folder = Folder(tmp_path, chip)
     for seed in range(RANDOM_NETWORKS):
         folder.add(f"{seed:03}", compile_cvimodel(random_network(seed), chip), seed=seed)
+    assert folder.differing() == []
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_several_images_at_once(chip, tmp_path):
+    folder = Folder(tmp_path, chip)
+    for seed in range(10):
+        graph = rebatched(random_network(seed), 2 + seed % 3)
+        folder.add(f"{seed:03}", compile_cvimodel(graph, chip), seed=seed)
     assert folder.differing() == []
 
 

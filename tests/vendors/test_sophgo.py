@@ -19,6 +19,7 @@ from tests.npu.chips.k210.quantized_cnn import joined_outputs, random_cnn
 
 import intaglio
 from intaglio import dtypes, targets
+from intaglio.batches import rebatched
 from intaglio.errors import Unsupported
 from intaglio.npu.chips.bm1684x.compile import compile_bmodel
 
@@ -147,6 +148,11 @@ def test_random_layers_and_networks_are_equal_on_other_chips(chip, tmp_path):
     nets |= {f"net{s}": networks.random_network(s) for s in range(20)}
     nets |= {f"relu{s}": networks.relu_cnn(s) for s in range(20)}
     assert compare(nets, tmp_path, chip=chip) >= 90
+
+
+def test_several_images_at_once_are_equal(tmp_path):
+    nets = {f"cnn{s}": rebatched(random_cnn(s), 2 + s % 3) for s in range(10)}
+    assert compare(nets, tmp_path) == 10
 
 
 def test_quantised_upsampling_is_equal(tmp_path):

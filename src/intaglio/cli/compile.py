@@ -226,7 +226,6 @@ def command(
             "--isa": settings.isa,
             "--by-layer": settings.by_layer,
             "--npu-code": settings.npu_code != CompileOptions.npu_code,
-            "--batch": settings.batch,
             "--disable": settings.disable,
             "--dump-dir": settings.dump_dir,
             "--cores": settings.cores != 1 and kind.name != "bmodel",
@@ -239,7 +238,7 @@ def command(
         if kind.name == "bmodel":
             extra |= {"cores": settings.cores, "precision": settings.precision or "f32"}
         given_as = target, settings.level, packaging, load
-        vendor_files.write(model, to, kind, *given_as, as_json, quiet, extra)
+        vendor_files.write(model, to, kind, *given_as, as_json, quiet, extra, settings.batch)
         return
     path = model_files.output_path(model, out)
     refuse_unwritable(path)

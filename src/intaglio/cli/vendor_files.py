@@ -35,6 +35,7 @@ class VendorFile:
     module: str  # under intaglio.cli
     magic: bytes  # the first bytes
     reads: str  # what inputs are arrays of
+    batches: bool = False  # whether one file may take several images at once
 
     @property
     def name(self) -> str:
@@ -49,9 +50,9 @@ FILES = {
     for f in (
         VendorFile(".kmodel", "k210", "kmodel", b"LDMK", "bytes"),
         VendorFile(
-            ".bmodel", "bm1684x, bm1688 or sg2260", "bmodel", b"\xee\xaa\x55\xff", "numbers"
+            ".bmodel", "bm1684x, bm1688 or sg2260", "bmodel", b"\xee\xaa\x55\xff", "numbers", True
         ),
-        VendorFile(".cvimodel", "cv181x or cv180x", "cvimodel", b"CviM", "bytes"),
+        VendorFile(".cvimodel", "cv181x or cv180x", "cvimodel", b"CviM", "bytes", True),
         VendorFile(".rkjob", "rk3588", "rkjob", b"RKJ1", "bytes"),
     )
 }
@@ -102,10 +103,12 @@ def write(
     as_json: bool,
     quiet: bool,
     extra: dict[str, Any],
+    batch: Any = None,
 ) -> None:
     """Compile a quantised model file into a vendor's file; `extra` are options of its kind."""
     import intaglio
     from intaglio import targets
+    from intaglio.batches import load_batch
 
     chip = targets.find(target).chip
     if chip is None or chip.file != kind.name:
@@ -113,6 +116,9 @@ def write(
             f"{path} is a {kind.name}, but the target is {target}; "
             f"give --target {kind.chips}, or a name that ends in .itg"
         )
+    if batch is not None and not (kind.batches and isinstance(batch, int)):
+        many = "a number" if kind.batches else "one image at a time"
+        raise BadInput(f"--batch is {batch}; a {kind.name} takes {many}; packages take more")
     for flag, value in refused.items():
         if value:
             raise BadInput(f"{flag} is for packages; leave it out for a {kind.name}")
@@ -121,7 +127,7 @@ def write(
     start = time.perf_counter()
     with progress_line.shown():
         progress.report("reading the model")
-        graph = intaglio.load(model, **load)
+        graph = load_batch(model, load, batch) if batch else intaglio.load(model, **load)
         progress.report(f"compiling for {chip.name}")
         made = of_kind.make(graph, chip, level, **extra)
         made.save(path)
