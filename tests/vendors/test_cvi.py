@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.npu.chips.bm1684x.networks import yolov8n
 from tests.npu.chips.cv18xx.matrix_products import random_matmul
 from tests.npu.chips.cv18xx.networks import NETWORKS
 from tests.npu.chips.cv18xx.padded_means import random_padded_mean
@@ -172,6 +173,14 @@ MODELS = {
     "tflite/kws_ref_model_float32.tflite": (-60.0, 60.0),
     "tflite/ad01_fp32.tflite": (-20.0, 20.0),
 }
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_detector(chip, tmp_path):
+    """YOLOv8n to its heads. CV180x has no room for all rows of its pooled maps at once."""
+    folder = Folder(tmp_path, chip)
+    folder.add("yolov8n", compile_cvimodel(yolov8n(), chip), pictures=1)
+    assert folder.differing() == []
 
 
 @pytest.mark.slow

@@ -169,14 +169,14 @@ class Network:
     maps: list[FeatureMap]
 
 
-def network(body: Graph, chip: Chip) -> Network:
-    """The layers and feature maps of a graph of NPU ops."""
-    return _Builder(body, chip).build()
+def network(body: Graph, chip: Chip, exact_rows: bool = False) -> Network:
+    """The layers and feature maps of a graph of NPU ops; `exact_rows` as in ChipLayout."""
+    return _Builder(body, chip, exact_rows).build()
 
 
 class _Builder:
-    def __init__(self, body: Graph, chip: Chip):
-        self.body, self.chip = body, chip
+    def __init__(self, body: Graph, chip: Chip, exact_rows: bool):
+        self.body, self.chip, self.exact_rows = body, chip, exact_rows
         self.at: dict[Value, ChannelRange] = {}
         self.planned: dict[
             Value, tuple[Value, int]
@@ -223,9 +223,22 @@ class _Builder:
                 assert v is not None
                 aligned = first % self.c2(out) == 0
                 used_once = list(node.inputs).count(v) == 1 and v not in self.planned
-                if aligned and used_once and v.producer and v.producer.op not in NOT_IN_PLACE:
+                if aligned and used_once and self.may_be_part(v, node):
                     self.planned[v] = (out, first)
                 first += v.shape[1]
+
+    def may_be_part(self, v: Value, concat: Node) -> bool:
+        """Whether a value can be computed into a concat.
+
+        A window whose operand is part of the same concat needs all rows of it at once, if bands
+        have exactly the rows that windows read and write.
+        """
+        made = v.producer
+        if made is None or made.op in NOT_IN_PLACE:
+            return False
+        beside = made.op in WINDOWED and made.inputs[0] in concat.inputs
+        fits = concat.outputs[0].type.bytes <= self.chip.sram
+        return fits or not (self.exact_rows and beside)
 
     def c2(self, v: Value) -> int:
         item = dtypes.TABLE[v.dtype].numpy.itemsize

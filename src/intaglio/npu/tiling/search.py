@@ -223,7 +223,8 @@ def _raise_too_large(context: TilingContext, k: int) -> None:
         (pack(layout(context, option, frozenset(), capacity).blocks()), option.tiles)
         for option in options
     ]
-    least, tiles = min(needs)
+    # bands that would read rows of the map that they write do not count
+    least, tiles = min([need for need in needs if need[0] > capacity] or needs)
     raise Unsupported(
         f"{context.chip.name}: {layer.op} '{layer.name}' needs {least} bytes of on-chip memory "
         f"in {tiles} bands of rows; a core has {capacity}, {least - capacity} are missing; "

@@ -22,6 +22,7 @@ from tests.npu.chips.cv18xx.unsigned_layers import random_unsigned
 from tests.npu.chips.cv18xx.unusual_scales import random_scales
 from tests.npu.chips.cv18xx.upsampling_layers import random_upsampling
 from tests.npu.chips.k210.mobilenets import mobilenet_v2
+from tests.npu.chips.k210.quantized_cnn import Cnn
 
 import intaglio
 from intaglio import dtypes, ops, targets
@@ -83,6 +84,21 @@ def feeds_of(made, seed=0):
 def test_our_simulator_gives_the_interpreters_bytes(chip, seed, build):
     made = compile_cvimodel(build(seed), chip)
     feeds = feeds_of(made, seed)
+    found = Machine(cvimodel.read(made.data)).run(feeds)
+    for name, expected in intaglio.interpret(made.graph, feeds).items():
+        assert np.array_equal(found[name].reshape(-1), expected.reshape(-1))
+
+
+def test_pools_of_a_concat_that_is_larger_than_local_memory():
+    """The last pools of a YOLO on 64 KiB: maps of their own, because bands share rows."""
+    net = Cnn(0, (1, 8, 20, 20))
+    pools = [net.conv(net.input, 128, 1)]
+    for _ in range(3):
+        pools.append(net.max_pool(pools[-1], 5, 1, (2, 2, 2, 2)))
+    joined = ops.concat(*pools, axis=1)
+    net.quant[joined] = net.of(pools[0])
+    made = compile_cvimodel(net.graph(net.conv(joined, 8, 1)), "cv180x")
+    feeds = feeds_of(made, 0)
     found = Machine(cvimodel.read(made.data)).run(feeds)
     for name, expected in intaglio.interpret(made.graph, feeds).items():
         assert np.array_equal(found[name].reshape(-1), expected.reshape(-1))
