@@ -141,6 +141,18 @@ def test_a_quantised_model_needs_no_table(folder: Path, capsys):
     assert "already" in refused(f"{DEPLOY} --quantize QDQ --fuse_preprocess", capsys)
 
 
+def test_packed_pixels_with_one_table(folder: Path, capsys):
+    how = "--scale 0.01,0.01,0.01 --pixel_format rgb"
+    assert run(f"{TRANSFORM} mobilenet.onnx {how}") == 0
+    assert run("run_calibration net.mlir --dataset images --input_num 2 -o table") == 0
+    said = refused(
+        f"{DEPLOY} --quantize INT8 --calibration_table table --fuse_preprocess "
+        "--customization_format RGB_PACKED",
+        capsys,
+    )
+    assert "give BGR_PACKED, or RGB_PLANAR" in said
+
+
 def test_options(module: Path, capsys):
     assert "--quantize" in refused(f"{DEPLOY} --quantise INT8", capsys)
     assert "--aligned_input: rows" in refused(f"{DEPLOY} --aligned_input", capsys)

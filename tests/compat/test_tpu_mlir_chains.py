@@ -53,12 +53,25 @@ def test_1_classifier_for_bm1684x(folder: Path):
     np.testing.assert_array_equal(tpu["y_Gemm"], model["y_Gemm_f32"])
 
 
-def test_2_fused_preprocessing_takes_pixels(folder: Path):
-    transform("mobilenet.onnx", f"{PICTURES} --test_input images/0.png --test_result net_top.npz")
+ONE_MEAN = "--mean 9,9,9 --scale 0.0039,0.0039,0.0039 --pixel_format rgb"
+BY_CHANNEL = "--mean 9,19,29 --scale 0.0039,0.0037,0.0035 --pixel_format rgb"
+
+
+@pytest.mark.parametrize(
+    ("how", "pixels"),
+    [
+        (PICTURES, "BGR_PLANAR"),
+        (BY_CHANNEL, "RGB_PACKED"),
+        (ONE_MEAN, "BGR_PACKED"),
+        (BY_CHANNEL, "BGR_PACKED"),
+    ],
+)
+def test_2_fused_preprocessing_takes_pixels(folder: Path, how: str, pixels: str):
+    transform("mobilenet.onnx", f"{how} --test_input images/0.png --test_result net_top.npz")
     calibrate()
     deploy = (
         "model_deploy --mlir net.mlir --quantize INT8 --processor bm1684x "
-        "--calibration_table table --fuse_preprocess --customization_format BGR_PLANAR "
+        f"--calibration_table table --fuse_preprocess --customization_format {pixels} "
         "--test_input images/0.png --test_reference net_top.npz --model net.bmodel"
     )
     assert run(deploy) == 0
@@ -67,7 +80,10 @@ def test_2_fused_preprocessing_takes_pixels(folder: Path):
     from PIL import Image
 
     rgb = np.asarray(Image.open("images/0.png").convert("RGB"))
-    np.savez("pixels.npz", x=rgb[:, :, ::-1].transpose(2, 0, 1)[None])
+    frame = rgb[:, :, ::-1] if "BGR" in pixels else rgb
+    frame = frame if "PACKED" in pixels else frame.transpose(2, 0, 1)
+    assert tensor.shape == frame[None].shape
+    np.savez("pixels.npz", x=frame[None])
     assert run("model_runner --input pixels.npz --model net.bmodel --output out.npz") == 0
     top, out = np.load("net_top.npz")["y_Gemm"], np.load("out.npz")["y_Gemm_f32"]
     assert np.corrcoef(top.ravel(), out.ravel())[0, 1] > 0.99

@@ -57,6 +57,8 @@ def main(arguments: Sequence[str], log: Log) -> int:
     reference = dict(read_npz(given.test_reference)) if given.test_reference else None
     refuse_unwritable(given.model)
     graph, made = _compiled(module, given, chip, fused, test, log)
+    if fused and made is not None:
+        fused.check([p.shape for p in made.inputs])
     if made is not None and not given.not_gen_bmodel:
         write_atomically(given.model, made.data)
         _describe(made, given, log)

@@ -84,7 +84,7 @@ DEPLOY = Command(
         flag("--fuse_preprocess", "the file takes pixels; mean and scale become part of it"),
         option(
             "--customization_format",
-            "pixels of the file's input; RGB_PLANAR, BGR_PLANAR or GRAYSCALE",
+            "pixels of the file's input; RGB_ or BGR_, PLANAR or PACKED, or GRAYSCALE",
             upper,
             default="",
             choices=FORMATS,
