@@ -95,6 +95,15 @@ def test_an_edited_range_changes_the_scale(folder: Path):
     assert tensors["r0"].scale[0] == 0.125
 
 
+def test_the_batch_of_step_1_is_that_of_the_model(folder: Path, picture: np.ndarray, capsys):
+    step1(rknn_batch_size=2)
+    rknn = step2()
+    found = rknn.inference([np.concatenate([picture, picture])])[0]
+    assert found.shape == (2, 5)
+    np.testing.assert_array_equal(rknn.inference([picture])[0], found)
+    assert "inputs[0] is repeated 2 times" in capsys.readouterr().err
+
+
 def test_custom_hybrid_and_proposal(folder: Path):
     step1(custom_hybrid=[["c0", "r0"]], proposal=True, proposal_dataset_size=2)
     layers = yaml.safe_load(Path(FILES[2]).read_text())["custom_quantize_layers"]

@@ -18,7 +18,7 @@ from intaglio.compat.rknn.inputs import PICTURE_CHANNELS, InputInfo, inputs_of, 
 from intaglio.compat.rknn.platforms import chip_of
 from intaglio.compat.rknn.source import Source
 from intaglio.compat.rknn.yuv import formats, take_planes
-from intaglio.errors import IntaglioError
+from intaglio.errors import BadInput, IntaglioError
 from intaglio.frontends.preprocess import preprocess
 from intaglio.ir import Graph, Value
 from intaglio.package import Package
@@ -26,6 +26,7 @@ from intaglio.quant import Quantized, Scheme, calibrate
 from intaglio.quant.ranges.affine import affine
 
 NOTHING = "there is nothing to quantise"  # begins the error for a model without products
+NO_BATCH = -1  # what older versions of RKNN-Toolkit2 have as default of rknn_batch_size
 INTEGER_LEVEL = 3  # the level at which quantised graphs compute in integers
 
 
@@ -79,6 +80,15 @@ class Loaded:
 def _names(graph: Graph) -> list[str]:
     """The names of the inputs, in the model's order."""
     return [v.name for v in graph.inputs if v.name not in graph.state]
+
+
+def checked_batch(given: Any) -> int | None:
+    """The value of rknn_batch_size; None is no batch."""
+    if given is None or given == NO_BATCH:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise BadInput(f"rknn_batch_size is {given!r}; give a number from 1 on")
+    return given
 
 
 def compile_keywords(config: Config, batch: int | None, level: int, log: Log) -> dict[str, Any]:

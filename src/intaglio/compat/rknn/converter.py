@@ -8,7 +8,7 @@ from typing import Any
 from intaglio.compat.guard import guarded
 from intaglio.compat.rknn import hybrid, io_types, model_file, reports
 from intaglio.compat.rknn import source as sources
-from intaglio.compat.rknn.build import Built, Loaded, build_float, build_quantized
+from intaglio.compat.rknn.build import Built, Loaded, build_float, build_quantized, checked_batch
 from intaglio.compat.rknn.config import Config
 from intaglio.compat.rknn.custom_operators import CustomOperators
 from intaglio.compat.rknn.device import Device
@@ -16,8 +16,6 @@ from intaglio.compat.rknn.inputs import other_counts, read_inputs
 from intaglio.compat.rknn.source import Source
 from intaglio.dtypes import is_float
 from intaglio.errors import BadInput, did_you_mean
-
-NO_BATCH = -1  # what older versions of RKNN-Toolkit2 have as default of rknn_batch_size
 
 
 class Converter(Device):
@@ -201,14 +199,7 @@ class Converter(Device):
         corrected for accuracy, so int8 outputs differ from the vendor's.
         """
         model, config = self._model(), self._configured()
-        if rknn_batch_size == NO_BATCH:
-            rknn_batch_size = None
-        if rknn_batch_size is not None and (
-            isinstance(rknn_batch_size, bool)
-            or not isinstance(rknn_batch_size, int)
-            or rknn_batch_size < 1
-        ):
-            raise BadInput(f"rknn_batch_size is {rknn_batch_size!r}; give a number from 1 on")
+        rknn_batch_size = checked_batch(rknn_batch_size)
         self.log.info("building ...")
         with self.log.collecting():
             if do_quantization:
@@ -245,15 +236,14 @@ class Converter(Device):
 
         Deviation: MODEL.model is the float model as ONNX.
 
-        Missing: rknn_batch_size, which is ignored; dynamic_input.
+        Missing: dynamic_input.
         """
         model, config = self._model(), self._configured()
-        if rknn_batch_size is not None:
-            self.log.warning("hybrid_quantization_step1: rknn_batch_size is ignored")
+        batch = checked_batch(rknn_batch_size)
         count = max(int(proposal_dataset_size), 1) if proposal else 0
         with self.log.collecting():
             paths = hybrid.step1(
-                model, config, dataset, count, custom_hybrid, Path.cwd(), self.log.warning
+                model, config, dataset, count, custom_hybrid, Path.cwd(), self.log.warning, batch
             )
         self.log.info(f"wrote {', '.join(p.name for p in paths)}")
         return 0

@@ -21,7 +21,14 @@ from intaglio.array_files import read_npz
 from intaglio.compat.fused_layers import fused_layers
 from intaglio.compat.joined_plans import compiled
 from intaglio.compat.rknn import accuracy, quantization_cfg
-from intaglio.compat.rknn.build import Built, Loaded, activations_of, finish, quantize
+from intaglio.compat.rknn.build import (
+    Built,
+    Loaded,
+    activations_of,
+    checked_batch,
+    finish,
+    quantize,
+)
 from intaglio.compat.rknn.config import Config
 from intaglio.compat.rknn.dataset import Sample, Samples, read_list
 from intaglio.compat.rknn.inputs import InputInfo, input_from_json, refuse_other_inputs
@@ -43,6 +50,7 @@ def step1(
     custom: Any,
     folder: Path,
     warn: Warn,
+    batch: int | None = None,
 ) -> list[Path]:
     """Quantise and write the three files; `proposal` samples propose layers for float16."""
     if config.dynamic_input is not None:
@@ -59,7 +67,7 @@ def step1(
     paths = [folder / f"{model.source.name}{end}" for end in (".model", ".data")]
     cfg = folder / f"{model.source.name}.quantization.cfg"
     intaglio.save_onnx(result.float_graph, paths[0])
-    _write_data(paths[1], config, infos, result.scheme, samples)
+    _write_data(paths[1], config, infos, result.scheme, samples, batch)
     quantization_cfg.write(result.scheme, layers, cfg)
     return [*paths, cfg]
 
@@ -127,10 +135,16 @@ def _between(graph: Graph, start: str, end: str) -> list[str]:
 
 # ---- MODEL.data ----------------------------------------------------------------------------------
 def _write_data(
-    path: Path, config: Config, infos: Sequence[InputInfo], scheme: Scheme, samples: Samples
+    path: Path,
+    config: Config,
+    infos: Sequence[InputInfo],
+    scheme: Scheme,
+    samples: Samples,
+    batch: int | None,
 ) -> None:
     about = {
         "config": {f.name: getattr(config, f.name) for f in fields(config)},
+        "batch": batch,
         "inputs": [asdict(i) for i in infos],
         "tensors": {n: asdict(t) for n, t in scheme.tensors.items()},
     }
@@ -143,13 +157,14 @@ def _write_data(
     write_atomically(path, buffer.getvalue())
 
 
-def _read_data(path: Path) -> tuple[Config, list[InputInfo], Scheme, list[Sample]]:
+def _read_data(path: Path) -> tuple[Config, list[InputInfo], Scheme, list[Sample], int | None]:
     arrays = read_npz(path)
     try:
         about = json.loads(bytes(np.asarray(arrays["about"], np.uint8)))
         config = Config(**about["config"])
         infos = [input_from_json(one) for one in about["inputs"]]
         scheme = Scheme({n: _tensor(t) for n, t in about["tensors"].items()})
+        batch = checked_batch(about.get("batch"))
     except (KeyError, TypeError, ValueError, BadInput) as e:
         raise BadFile(f"'{path}' is damaged ({e}); run hybrid_quantization_step1 again") from None
     samples: list[Sample] = []
@@ -158,7 +173,7 @@ def _read_data(path: Path) -> tuple[Config, list[InputInfo], Scheme, list[Sample
         samples.append({info.name: arrays[f"s{k}.{i}"] for i, info in enumerate(infos)})
     if not samples:
         raise BadFile(f"'{path}' has no samples; run hybrid_quantization_step1 again")
-    return config, infos, scheme, samples
+    return config, infos, scheme, samples, batch
 
 
 def _tensor(one: Mapping[str, Any]) -> TensorScheme:
@@ -173,7 +188,7 @@ def step2(model_input: Path, data_input: Path, cfg: Path, log: Any) -> tuple[Bui
     for path in (model_input, data_input, cfg):
         if not path.is_file():
             raise BadFile(f"there is no file '{path}'; hybrid_quantization_step1 writes it")
-    config, infos, before, samples = _read_data(data_input)
+    config, infos, before, samples, batch = _read_data(data_input)
     scheme = quantization_cfg.read(cfg, before)
     graph = intaglio.load(model_input)
     try:
@@ -189,7 +204,7 @@ def step2(model_input: Path, data_input: Path, cfg: Path, log: Any) -> tuple[Bui
     scheme.layers |= fused_layers(graph, scheme.layers)
     result = quantize(graph, samples, infos, config, log.warning, scheme=scheme)
     of = finish(result, infos, config)
-    keywords = compile_keywords(config, None, INTEGER_LEVEL, log)
+    keywords = compile_keywords(config, batch, INTEGER_LEVEL, log)
     last = any(i.channels_last for i in infos)
     loaded = Loaded(Source(model_input, channels_last=last), graph)
     made = compiled([result.graph], keywords)

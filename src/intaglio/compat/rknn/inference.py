@@ -82,10 +82,19 @@ class Runtime:
         if given.ndim == 3 and len(info.shape) == 4:
             log.warning(f"inference: inputs[{index}] has 3 axes; it is taken as a batch of one")
             given = given[None]
-        array = self._turned(index, given, info, layout)
+        array = self._turned(index, self._repeated(index, given, info, log), info, layout)
         if through and info.normalizes:
             array = info.raw(array)  # the graph normalises it again
         return info.stored(array)
+
+    def _repeated(self, index: int, given: Array, info: InputInfo, log: Log) -> Array:
+        """One sample for a model with a batch is taken as all of its samples."""
+        batches = {s[0] for s in self.shapes[info.name] if len(s) == given.ndim}
+        if given.ndim != 4 or given.shape[0] != 1 or len(batches) != 1 or batches == {1}:
+            return given
+        (batch,) = batches
+        log.warning(f"inference: inputs[{index}] is repeated {batch} times, the batch of the model")
+        return np.repeat(given, batch, axis=0)
 
     def _turned(self, index: int, given: Array, info: InputInfo, layout: str) -> Array:
         shapes = self.shapes[info.name]
