@@ -200,3 +200,20 @@ def test_darknet_and_caffe(rknn: RKNN, folder: Path):
     assert rknn.load_caffe("model.prototxt") == 0
     found = outputs(rknn, np.full((1, 16, 16, 3), 7, np.uint8))[0]
     np.testing.assert_allclose(found, np.full((1, 3, 4, 4), 7), atol=1e-2)
+
+
+def test_input_name_orders_the_inputs_of_a_caffe_net(folder: Path, capsys):
+    text = "".join(f'input: "{n}"\n' + "input_dim: 1\ninput_dim: 3\n" * 2 for n in "ab")
+    text += 'layer { name: "c" type: "Eltwise" bottom: "a" bottom: "b" top: "y" '
+    text += "eltwise_param { operation: SUM coeff: 2 coeff: -1 } }\n"
+    (folder / "two.prototxt").write_text(text)
+    pytest.importorskip("tflite")
+    models.other_formats(folder)
+    (folder / "two.caffemodel").write_bytes((folder / "model.caffemodel").read_bytes())
+    rknn = RKNN()
+    rknn.config(target_platform="rk3588")
+    assert rknn.load_caffe("two.prototxt", input_name=["b", "a"]) == 0
+    assert rknn.build(do_quantization=False) == 0
+    assert [i.name for i in rknn.infos] == ["b", "a"]
+    assert rknn.load_caffe("two.prototxt", input_name=["b", "z"]) == -1
+    assert "'z'" in last_error(capsys)

@@ -146,16 +146,14 @@ class Converter(Device):
 
     @guarded(-1)
     def load_caffe(self, model: Any, blobs: Any = None, input_name: Any = None) -> int:
-        """Load a Caffe net (.prototxt) and its weights (.caffemodel).
-
-        Missing: input_name, which is ignored; inputs keep the order of the net.
-        """
+        """Load a Caffe net (.prototxt) and its weights (.caffemodel); `input_name` orders inputs."""
         self._configured()
         path = sources.model_path(model, "load_caffe")
         weights = sources.second_file(blobs or path.with_suffix(".caffemodel"), "blobs")
+        keywords: dict[str, Any] = {"weights": weights}
         if input_name is not None:
-            self.log.warning("load_caffe: input_name is ignored; inputs keep the net's order")
-        return self._load(Source(path, {"weights": weights}))
+            keywords["inputs"] = [input_name] if isinstance(input_name, str) else list(input_name)
+        return self._load(Source(path, keywords))
 
     @guarded(-1)
     def load_darknet(self, model: Any, weight: Any) -> int:
