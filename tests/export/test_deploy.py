@@ -64,6 +64,23 @@ def test_tables_of_16_bit_sums_residuals_and_float_clips(tmp_path: Path):
     assert run(build(tmp_path)) == "vector 0: ok\nvector 1: ok\n0"
 
 
+def test_weights_may_have_a_memory_of_their_own(tmp_path: Path):
+    apart = intaglio.deploy(every_kernel(), "cortex-m55", tmp_path / "apart")
+    script = (tmp_path / "apart/link.ld").read_text()
+    assert "> WEIGHTS" in script
+    assert "WEIGHTS (r) : ORIGIN = 0x38000000" in script
+    assert apart.emulated
+    own = intaglio.deploy(every_kernel(), "cortex-m55", tmp_path / "own", flash=1 << 20)
+    assert "WEIGHTS (" not in (tmp_path / "own/link.ld").read_text()
+    assert not own.emulated  # QEMU's machine has less flash
+    board = tmp_path / "small.toml"
+    text = (boards.BOARDS / "cortex-m55.toml").read_text()
+    board.write_text(text.replace("weights = 0x800000", "weights = 1024"))
+    with pytest.raises(Unsupported, match="bytes of memory for weights"):
+        intaglio.deploy(every_kernel(), str(board), tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
 @needs_gcc
 def test_functions_of_floats(tmp_path: Path):
     made = intaglio.deploy(floats(), "linux-riscv64", tmp_path)

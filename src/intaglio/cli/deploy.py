@@ -101,4 +101,6 @@ def command(
     fitted.echo(
         f"RAM {s.ram:,} bytes: arena {s.arena:,}, inputs {s.inputs:,}, outputs {s.outputs:,}"
     )
-    fitted.echo(f"next: make -C {out} run")
+    if not made.emulated:
+        fitted.echo("QEMU's machine has less memory than your part: run it there")
+    fitted.echo(f"next: make -C {out} {'run' if made.emulated else 'size'}")

@@ -17,7 +17,7 @@ from intaglio.export.deploy.convolutions import Convolution
 from intaglio.export.deploy.lowered import lower
 from intaglio.export.deploy.project import Contents, Placement, project_files
 from intaglio.export.deploy.scratch import place_scratch
-from intaglio.export.deploy.sizes import Sizes, require_fit, with_memory
+from intaglio.export.deploy.sizes import Sizes, is_emulated, require_fit, with_memory
 from intaglio.export.deploy.vectors import make_vectors
 from intaglio.ir import Array, Graph
 from intaglio.plan import Step
@@ -36,6 +36,7 @@ class Deployed:
     sizes: Sizes
     kernels: tuple[str, ...]  # C files of the kernels
     files: tuple[str, ...]
+    emulated: bool = True  # QEMU's machine has as much flash and RAM as the part
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -43,6 +44,7 @@ class Deployed:
             "board": self.board,
             **self.sizes.to_dict(),
             "kernels": list(self.kernels),
+            "emulated": self.emulated,
         }
 
 
@@ -69,7 +71,8 @@ def deploy(
     own part. `small` optimises for size on Linux too; other boards are always small.
     Further keywords are those of `intaglio.load`.
     """
-    chosen = with_memory(boards.load(board), flash, ram)
+    known = boards.load(board)
+    chosen = with_memory(known, flash, ram)
     placement = Placement(weights_in, weights_section, arena_section)
     _check(chosen, name, placement)
     folder = Path(folder)
@@ -99,7 +102,8 @@ def deploy(
         Contents(name, source, chosen, plan, printer, sizes, placement, tested, small)
     )
     _write(folder, files)
-    return Deployed(folder, chosen.name, sizes, tuple(sorted(printer.kernels)), tuple(files))
+    kernels = tuple(sorted(printer.kernels))
+    return Deployed(folder, chosen.name, sizes, kernels, tuple(files), is_emulated(known, chosen))
 
 
 def _scratch(printer: Printer, step: Step) -> int:

@@ -6,7 +6,7 @@ Users can describe their own board in such a file.
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ class Memory:
     ram_origin: int
     ram: int
     stack: int  # bytes of RAM that are kept for it
+    weights_origin: int = 0
+    weights: int = 0  # of a memory of its own for the weights; 0: they lie in flash
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,9 @@ def _board(path: Path, data: dict[str, Any]) -> Board:
             m.whole("ram", 1024, most),
             m.whole("stack", 256, most),
         )
+        if "weights" in m.data or "weights_origin" in m.data:
+            own = m.whole("weights_origin", 0, most), m.whole("weights", 1024, most)
+            memory = replace(memory, weights_origin=own[0], weights=own[1])
     return Board(
         name=path.stem,
         title=head.text("title"),

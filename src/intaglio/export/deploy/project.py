@@ -8,7 +8,7 @@ from pathlib import Path
 
 import intaglio
 from intaglio.export.deploy import sources
-from intaglio.export.deploy.board import Board
+from intaglio.export.deploy.board import Board, Memory
 from intaglio.export.deploy.calls import C_TYPES, Printer, comment
 from intaglio.export.deploy.packing import FORMS
 from intaglio.export.deploy.sizes import Sizes
@@ -141,11 +141,19 @@ def _words(c: Contents, kernels: list[str]) -> dict[str, str]:
         "RAM_ORIGIN": hex(m.ram_origin) if m else "",
         "RAM": str(m.ram) if m else "",
         "STACK": str(m.stack) if m else "",
-        "FLASH_WEIGHTS": f"  {section} : {{ . = ALIGN(16); KEEP(*({section})) }} > FLASH"
+        "WEIGHTS_MEMORY": _weights_memory(m),
+        "FLASH_WEIGHTS": f"  {section} : {{ . = ALIGN(16); KEEP(*({section})) }} > "
+        + ("WEIGHTS" if m and m.weights else "FLASH")
         if in_flash
         else "",
         "RAM_WEIGHTS": "" if in_flash else f" . = ALIGN(16); *({section})",
     }
+
+
+def _weights_memory(m: Memory | None) -> str:
+    if m is None or not m.weights:
+        return ""
+    return f"  WEIGHTS (r) : ORIGIN = {hex(m.weights_origin)}, LENGTH = {m.weights}\n"
 
 
 def _link(board: Board, name: str) -> str:

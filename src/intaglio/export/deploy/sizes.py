@@ -44,7 +44,15 @@ def with_memory(board: Board, flash: int | None, ram: int | None) -> Board:
         name = "flash" if flash is not None else "ram"
         raise BadInput(f"{option(name)} is for boards without an operating system; leave it out")
     sizes = {k: v for k, v in (("flash", flash), ("ram", ram)) if v is not None}
+    if flash is not None:
+        sizes["weights"] = 0  # the part has one flash
     return replace(board, memory=replace(board.memory, **sizes))
+
+
+def is_emulated(emulated: Board, chosen: Board) -> bool:
+    """Whether QEMU's machine has the flash and RAM of the user's own part."""
+    a, b = emulated.memory, chosen.memory
+    return a is None or b is None or (b.flash <= a.flash and b.ram <= a.ram)
 
 
 def require_fit(board: Board, sizes: Sizes, weights_in_ram: bool) -> None:
@@ -52,7 +60,8 @@ def require_fit(board: Board, sizes: Sizes, weights_in_ram: bool) -> None:
     if board.memory is None:
         return
     m: Memory = board.memory
-    flash = sizes.weights + sizes.vectors + CODE_BYTES
+    apart = sizes.weights if m.weights and not weights_in_ram else 0
+    flash = sizes.weights - apart + sizes.vectors + CODE_BYTES
     ram = sizes.ram + m.stack + (sizes.weights if weights_in_ram else 0)
     for word, need, has, parts in (
         (
@@ -66,8 +75,10 @@ def require_fit(board: Board, sizes: Sizes, weights_in_ram: bool) -> None:
             "flash",
             flash,
             m.flash,
-            f"weights {sizes.weights:,}, code up to {CODE_BYTES:,}, test vectors {sizes.vectors:,}",
+            (f"weights {sizes.weights:,}, " if not apart else "")
+            + f"code up to {CODE_BYTES:,}, test vectors {sizes.vectors:,}",
         ),
+        ("memory for weights", apart, m.weights, "all constants"),
     ):
         if need > has:
             raise Unsupported(
