@@ -187,7 +187,15 @@ static void run_direct(task *t, const share *s) {
   for (int64_t i = 0; i < blocks; i++) {
     const int64_t r = s->from + itg_split(s->to - s->from, blocks, i);
     const int64_t n = s->from + itg_split(s->to - s->from, blocks, i + 1) - r;
-    for (int64_t m = 0; m < n; m++) {
+    // Rows whose last bytes lie in the image are where they are.
+    const int64_t most = t->stop - t->x - channel - read, last = most < 0 ? -1 : most / pixel,
+                  inside = !all || last < r   ? 0
+                           : last - r + 1 < n ? last - r + 1
+                                              : n;
+    const uint8_t *next = t->x + r * pixel + channel;
+    for (int64_t m = 0, out = r * c->channels; m < inside; m++, next += pixel, out += c->channels)
+      rows[m].x = next, rows[m].out = out;
+    for (int64_t m = inside; m < n; m++) {
       int64_t at = r + m;
       if (!all) {
         const int64_t ox = at % w->out[2], oy = at / w->out[2] % w->out[1],

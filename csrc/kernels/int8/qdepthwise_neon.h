@@ -12,6 +12,7 @@ typedef struct block {  // of 16 channels
   int32x4_t bias[4];
   vf scale[4];
   vq_end end;
+  bool bare;  // results of i8 without bounds of their own
   const uint8_t *table;
   int64_t channel, n;
   bool twice;  // has the same 8 channels two times
@@ -66,6 +67,7 @@ static void block_of(const task *t, int64_t b, block *to) {
     to->scale[v] = vload(scale + 4 * v);
   }
   to->end = vq_end_of(&t->end);
+  to->bare = vq_is_bare(&t->end);
   to->table = t->table;
 }
 
@@ -99,14 +101,14 @@ INLINE void add_sixteen(int32x4_t *sum, int8x16_t x, const int16_t *w) {
   sum[3] = vmlal_high_s16(sum[3], high, b);
 }
 
-INLINE uint8x16_t bytes_of(const int32x4_t *sum, const vf *scale, vq_end end) {
+INLINE uint8x16_t bytes_of(const int32x4_t *sum, const vf *scale, vq_end end, bool bare) {
   vf y[4];
   FOR_UNROLLED (4, int v = 0; v < 4; v++) y[v] = vmul(vcvtq_f32_s32(sum[v]), scale[v]);
-  return vq_bytes(y, end);
+  return vq_bounded(vq_narrow(y, end), end, bare);
 }
 
 INLINE void put_pixel(const block *b, const int32x4_t *sum, uint8_t *to) {
-  uint8x16_t bytes = bytes_of(sum, b->scale, b->end);
+  uint8x16_t bytes = bytes_of(sum, b->scale, b->end, b->bare);
   if (b->table) bytes = vq_lookup(bytes, b->table);
   vq_put_some(to, bytes, b->n);
 }
@@ -153,6 +155,7 @@ INLINE void windows_3x3(const block *b, const lines_3x3 *from, const results *r,
   vf scale[4];
   FOR_UNROLLED (4, int k = 0; k < 4; k++) bias[k] = b->bias[k], scale[k] = b->scale[k];
   const vq_end end = b->end;
+  const bool bare = b->bare;
   const uint8_t *table = b->table;
   const int64_t n = b->n, pitch = r->pitch, i = from->right[0], j = from->right[1],
                 k = from->right[2], a = from->step[0], c = from->step[1], e = from->step[2];
@@ -168,7 +171,7 @@ INLINE void windows_3x3(const block *b, const lines_3x3 *from, const results *r,
       add_two(sum, input(y + j, FLIP), w[4], input(y + 2 * j, FLIP), w[5]);
       add_two(sum, input(z, FLIP), w[6], input(z + k, FLIP), w[7]);
       add_one(sum, input(z + 2 * k, FLIP), w[8]);
-      uint8x16_t bytes = bytes_of(sum, scale, end);
+      uint8x16_t bytes = bytes_of(sum, scale, end, bare);
       if (table) bytes = vq_lookup(bytes, table);
       vq_put_some(to, bytes, n);
       x += a, y += c, z += e;
@@ -280,83 +283,7 @@ static void line_of_3x3(const task *t, const block *b, const uint8_t *image, con
   }
 }
 
-// ---- 3x3 windows with stride 1: from a copy with padding, so that no pixel is at a side
-// ----------
-enum { COPY = 16 << 10 };  // bytes of it
-
-typedef struct copied {
-  int64_t columns, lines;  // with padding; output lines that fit
-  int64_t pixel;           // bytes: 16, or 8 if two pixels are computed at a time
-  uint8_t bytes[COPY + 16];
-} copied;
-
-static bool fits_copy(const task *t, copied *c) {
-  const itg_window *w = &t->d->w;
-  const int64_t reach = 2 * w->dilation[1];
-  c->pixel = t->d->channels == 8 ? 8 : 16;
-  c->columns = w->out[2] + 2 * w->dilation[2];
-  c->lines = COPY / (c->pixel * c->columns) - reach;
-  return w->kernel[0] == 1 && w->kernel[1] == 3 && w->kernel[2] == 3 && w->stride[1] == 1 &&
-         w->stride[2] == 1 && (c->lines >= w->out[1] || c->lines > 2 * reach);
-}
-
-// Copies a line of 16 channels as i8: n pixels, then padding up to `columns`.
-static void copy_line(const block *b, const uint8_t *x, const uint8_t *stop, int64_t n,
-                      int64_t pitch, uint8x16_t flip, uint8_t *to) {
-  int64_t i = 0;
-  for (; i < n && stop - x >= 16; i++, x += pitch)
-    vst1q_u8(to + 16 * i, veorq_u8(vld1q_u8(x), flip));
-  for (; i < n; i++, x += pitch) {
-    uint8_t some[16] = {0};
-    memcpy(some, x, (size_t)b->n);
-    vst1q_u8(to + 16 * i, veorq_u8(vld1q_u8(some), flip));
-  }
-}
-
-// Output lines [y, y + n) of an image.
-static void lines_by_copy(const task *t, block *b, const uint8_t *image, const uint8_t *stop,
-                          int64_t y, int64_t n, copied *c, uint8_t *out) {
-  const itg_window *w = &t->d->w;
-  const int64_t pitch = t->d->channels, line = c->columns * c->pixel;
-  const int64_t left = w->before[2] < c->columns ? w->before[2] : c->columns;
-  const int64_t inner = w->in[2] < c->columns - left ? w->in[2] : c->columns - left;
-  const uint8x16_t flip = vdupq_n_u8(t->flip ? 0 : 0x80);
-  const int fill = t->fill ^ (t->flip ? 0 : 0x80);
-  uint8_t *to = c->bytes;
-  for (int64_t i = 0; i < n + 2 * w->dilation[1]; i++, to += line) {
-    const int64_t at = y - w->before[1] + i;
-    if (at < 0 || at >= w->in[1]) {
-      memset(to, fill, (size_t)line);
-      continue;
-    }
-    const uint8_t *x = image + at * w->in[2] * pitch + b->channel;
-    uint8_t *const first = to + left * c->pixel, *const last = first + inner * c->pixel;
-    memset(to, fill, (size_t)(first - to));
-    if (c->pixel == 16) {
-      copy_line(b, x, stop, inner, pitch, flip, first);
-    } else {
-      for (int64_t k = 0; k < inner * 8; k++) first[k] = x[k] ^ (uint8_t)(t->flip ? 0 : 0x80);
-    }
-    memset(last, fill, (size_t)(to + line - last));
-  }
-  const int64_t right = w->dilation[2] * c->pixel, down = w->dilation[1] * line;
-  const uint8_t *x = c->bytes;
-  lines_3x3 from = {{x, x + down, x + 2 * down}, {right, right, right}, {16, 16, 16}, line};
-  results r = {out, n, w->out[2], w->out[2] * pitch, pitch};
-  if (c->pixel == 16) {
-    windows_signed(b, &from, &r);
-    return;
-  }
-  r.pixels = w->out[2] / 2;  // two at a time
-  r.pitch = 16;
-  b->n = 16;
-  windows_signed(b, &from, &r);
-  b->n = 8;
-  FOR_UNROLLED (3, int j = 0; j < 3; j++) from.at[j] += 16 * r.pixels;
-  r.to += 16 * r.pixels;
-  r.pixels = w->out[2] % 2;
-  windows_signed(b, &from, &r);
-}
+#include "qdepthwise_copied.h"
 
 static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t first,
                 int64_t last) {

@@ -98,14 +98,25 @@ INLINE const int8_t *zip_span(const int N, const itg_qproduct *p, const span *s,
   return to;
 }
 
-// Adds the products with eight bytes of every column.
-INLINE void add_stored(const int P, const int N, pair_sums *sum, const int8x16_t *x,
+// Adds the products with eight bytes of every column. Registers hardly suffice: with FLIP gcc
+// spills less if four vectors of weights are loaded at once, without it if two are.
+INLINE void add_stored(const int P, const int N, const int FLIP, pair_sums *sum, const int8x16_t *x,
                        const int8_t *from) {
-  FOR_UNROLLED (2, int v = 0; v < 2 * N; v += 4) {
-    const int8x16x4_t w = vld1q_s8_x4(from + 16 * v);
-    FOR_UNROLLED (4, int j = 0; j < 4; j++)
-      FOR_UNROLLED (3, int i = 0; i < P; i++)
-        sum[i][v + j] = vmmlaq_s32(sum[i][v + j], x[i], w.val[j]);
+  if (FLIP) {
+    FOR_UNROLLED (2, int v = 0; v < 2 * N; v += 4) {
+      const int8x16x4_t w = vld1q_s8_x4(from + 16 * v);
+      FOR_UNROLLED (4, int j = 0; j < 4; j++)
+        FOR_UNROLLED (3, int i = 0; i < P; i++)
+          sum[i][v + j] = vmmlaq_s32(sum[i][v + j], x[i], w.val[j]);
+    }
+    return;
+  }
+  FOR_UNROLLED (4, int v = 0; v < 2 * N; v += 2) {
+    const int8x16_t a = vld1q_s8(from + 16 * v), b = vld1q_s8(from + 16 * v + 16);
+    FOR_UNROLLED (3, int i = 0; i < P; i++) {
+      sum[i][v] = vmmlaq_s32(sum[i][v], x[i], a);
+      sum[i][v + 1] = vmmlaq_s32(sum[i][v + 1], x[i], b);
+    }
   }
 }
 
@@ -122,21 +133,52 @@ INLINE void sum_zipped(const int P, const int N, const int FLIP, const itg_qprod
         x[i] = LOWS(a, b);
         y[i] = HIGHS(a, b);
       }
-      add_stored(P, N, sum, x, from);
-      add_stored(P, N, sum, y, from + 32 * N);
+      add_stored(P, N, FLIP, sum, x, from);
+      add_stored(P, N, FLIP, sum, y, from + 32 * N);
     }
     if (left >= 2) {
       FOR_UNROLLED (3, int i = 0; i < P; i++)
         x[i] = eights_of(row[2 * i] + k, row[2 * i + 1] + k, FLIP);
-      add_stored(P, N, sum, x, from);
+      add_stored(P, N, FLIP, sum, x, from);
       left -= 2, k += 8, from += 32 * N;
     }
     if (left) {
       FOR_UNROLLED (3, int i = 0; i < P; i++)
         x[i] = flipped(LOWS(four_of(row[2 * i] + k), four_of(row[2 * i + 1] + k)), FLIP);
-      add_stored(P, N, sum, x, from);
+      add_stored(P, N, FLIP, sum, x, from);
       from += 32 * N;
     }
+  }
+}
+
+// Converts and stores the sums of pairs of rows. They are narrowed as they lie: a vector has two
+// columns of both rows, and the bytes of two columns move together in the end.
+INLINE void finish_pairs(const int P, const int N, const itg_qproduct *p, const span *s,
+                         const itg_qrow *rows, pair_sums *sum, int m) {
+  uint8_t *out = (uint8_t *)p->out + s->column;
+  const vq_end end = s->end;
+  const bool bare = s->bare;
+  vf by[8];  // loaded once: stores of bytes may change *s, as far as the compiler knows
+  FOR_UNROLLED (8, int v = 0; v < 2 * N; v++) by[v] = vload(s->twice + 4 * v);
+  FOR_UNROLLED (3, int i = 0; i < P; i++) {
+    int16x8_t half[4];
+    FOR_UNROLLED (4, int v = 0; v < N; v++) {
+      const vf a = vmul(vcvtq_f32_s32(sum[i][2 * v]), by[2 * v]),
+               b = vmul(vcvtq_f32_s32(sum[i][2 * v + 1]), by[2 * v + 1]);
+      half[v] = vqmovn_high_s32(vqmovn_s32(vcvtnq_s32_f32(a)), vcvtnq_s32_f32(b));
+      half[v] = vqaddq_s16(half[v], end.zero);
+    }
+    uint8x16_t low = vq_bounded(vqmovn_high_s16(vqmovn_s16(half[0]), half[1]), end, bare);
+    uint8x16_t high = low;
+    if (N == 4) high = vq_bounded(vqmovn_high_s16(vqmovn_s16(half[2]), half[3]), end, bare);
+    const uint16x8_t a = vreinterpretq_u16_u8(low), b = vreinterpretq_u16_u8(high);
+    const uint8x16_t first = vreinterpretq_u8_u16(vuzp1q_u16(a, b)),
+                     second = vreinterpretq_u8_u16(vuzp2q_u16(a, b));
+    if (N == 4) vst1q_u8(out + rows[2 * i].out, first);
+    else vst1_u8(out + rows[2 * i].out, vget_low_u8(first));
+    if (2 * i + 1 >= m) continue;
+    if (N == 4) vst1q_u8(out + rows[2 * i + 1].out, second);
+    else vst1_u8(out + rows[2 * i + 1].out, vget_low_u8(second));
   }
 }
 
@@ -156,6 +198,10 @@ INLINE void pairs_of(const int P, const int N, const int FLIP, const int STORED,
   }
   if (STORED) sum_zipped(P, N, FLIP, p, s, row, sum);
   else sum_pairs(P, N, FLIP, p, s, row, sum);
+  if (s->plain && !p->w_zero) {
+    finish_pairs(P, N, p, s, rows, sum, m);
+    return;
+  }
   row_sums made[MOST_ROWS];
   FOR_UNROLLED (3, int i = 0; i < P; i++)
     FOR_UNROLLED (4, int v = 0; v < N; v++) {

@@ -24,8 +24,10 @@ typedef struct span {  // the columns of one call, padded to a panel
   int32_t bias[ITG_PANEL], w_zero[ITG_PANEL];
   float scale[ITG_PANEL];
   int64_t column, columns;
-  uint8_t flip;  // makes inputs i8
-  bool plain;    // bytes without residual and table, of 8 or 16 columns
+  uint8_t flip;                // makes inputs i8
+  bool plain;                  // bytes without residual and table, of 8 or 16 columns
+  bool bare;                   // results of i8 without bounds of their own
+  float twice[2 * ITG_PANEL];  // i8mm: the scales of two columns, twice each
   vq_end end;
 } span;
 
@@ -194,7 +196,7 @@ INLINE void finish(const int M, const int N, const itg_qproduct *p, const span *
   FOR_UNROLLED (6, int r = 0; r < M; r++) {
     FOR_UNROLLED (4, int v = 0; v < N; v++) y[v] = vmul(vcvtq_f32_s32(sum[r][v]), by[v]);
     FOR_UNROLLED (4, int v = N; v < 4; v++) y[v] = y[0];
-    const uint8x16_t bytes = vq_bytes(y, end);
+    const uint8x16_t bytes = vq_bounded(vq_narrow(y, end), end, s->bare);
     if (r >= m) continue;
     if (N == 4) vst1q_u8(out + rows[r].out, bytes);
     else vst1_u8(out + rows[r].out, vget_low_u8(bytes));
@@ -303,12 +305,20 @@ void itg_qtile(ITG_QTILE_ARGS) {
   start_span(p, &s, column, columns);
   s.plain = p->end->kind == ITG_Q_BYTES && !p->end->residual && !p->end->table &&
             (columns == 8 || columns == ITG_PANEL);
-  if (p->end->kind == ITG_Q_BYTES) s.end = vq_end_of(p->end);
+  if (p->end->kind == ITG_Q_BYTES) {
+    s.end = vq_end_of(p->end);
+    s.bare = vq_is_bare(p->end);
+  }
   const bool few = columns <= 8, flip = !p->flip;
 #define ENTRY(M, N, FLIP) tile_##M##x##N##_##FLIP,
   static const tile_fn tiles[2][2][MOST_ROWS] = {{{EACH(ENTRY, 4, 0)}, {EACH(ENTRY, 4, 1)}},
                                                  {{EACH(ENTRY, 2, 0)}, {EACH(ENTRY, 2, 1)}}};
 #if defined(ISA_i8mm)
+  FOR_UNROLLED (4, int v = 0; v < 4; v++) {
+    const float64x2_t by = vreinterpretq_f64_f32(vload(s.scale + 4 * v));
+    vstore(s.twice + 8 * v, vreinterpretq_f32_f64(vdupq_laneq_f64(by, 0)));
+    vstore(s.twice + 8 * v + 4, vreinterpretq_f32_f64(vdupq_laneq_f64(by, 1)));
+  }
   int8_t kept[ZIPPED];
   if (n >= 2 * MOST_ROWS) s.zipped = few ? zip_span(2, p, &s, kept) : zip_span(4, p, &s, kept);
   const int64_t count = s.zipped ? 1 : (n + MOST_ROWS - 1) / MOST_ROWS;

@@ -47,7 +47,7 @@ INLINE void vq_add_row(vq sum[4], const int8_t *w) {
 typedef struct vq_end {  // of a call, in registers. Numbers become i8; for u8 they are 128 less.
   int16x8_t zero;
   int8x16_t lo, hi;
-  uint8x16_t flip;  // makes i8 the result's type
+  int8x16_t flip;  // makes i8 the result's type
 } vq_end;
 
 INLINE vq_end vq_end_of(const itg_requantize *q) {
@@ -55,17 +55,30 @@ INLINE vq_end vq_end_of(const itg_requantize *q) {
   const int lo = (int)q->lo + q->zero - less, hi = (int)q->hi + q->zero - less;
   return (vq_end){vdupq_n_s16((int16_t)(q->zero - less)),
                   vdupq_n_s8((int8_t)(lo < -128 ? -128 : lo)),
-                  vdupq_n_s8((int8_t)(hi > 127 ? 127 : hi)), vdupq_n_u8((uint8_t)less)};
+                  vdupq_n_s8((int8_t)(hi > 127 ? 127 : hi)), vdupq_n_s8((int8_t)less)};
+}
+
+// No bounds but those of i8, which conversions enforce.
+INLINE bool vq_is_bare(const itg_requantize *q) {
+  return q->high && q->lo + (float)q->zero <= -128 && q->hi + (float)q->zero >= 127;
+}
+
+INLINE uint8x16_t vq_bounded(int8x16_t bytes, vq_end end, bool bare) {
+  if (!bare) bytes = veorq_s8(vminq_s8(vmaxq_s8(bytes, end.lo), end.hi), end.flip);
+  return vreinterpretq_u8_s8(bytes);
 }
 
 // Rounds 16 scaled sums and narrows them to bytes. Conversions saturate, so that bounds come last.
-INLINE uint8x16_t vq_bytes(const vf *y, vq_end end) {
+INLINE int8x16_t vq_narrow(const vf *y, vq_end end) {
   int16x8_t a = vqmovn_high_s32(vqmovn_s32(vcvtnq_s32_f32(y[0])), vcvtnq_s32_f32(y[1]));
   int16x8_t b = vqmovn_high_s32(vqmovn_s32(vcvtnq_s32_f32(y[2])), vcvtnq_s32_f32(y[3]));
   a = vqaddq_s16(a, end.zero);
   b = vqaddq_s16(b, end.zero);
-  const int8x16_t bytes = vqmovn_high_s16(vqmovn_s16(a), b);
-  return veorq_u8(vreinterpretq_u8_s8(vminq_s8(vmaxq_s8(bytes, end.lo), end.hi)), end.flip);
+  return vqmovn_high_s16(vqmovn_s16(a), b);
+}
+
+INLINE uint8x16_t vq_bytes(const vf *y, vq_end end) {
+  return vq_bounded(vq_narrow(y, end), end, false);
 }
 
 // table[byte] for every byte, with 256 entries.
