@@ -105,7 +105,7 @@ class Served(Model):
         for n, a in zip(outputs, session.run(None, {name: given.as_numpy()})):
             made.append(InferOutput(n, list(a.shape), "FP32"))
             made[-1].set_data_from_numpy(a, binary_data=given._raw_data is not None)
-        return InferResponse(request.id, "m", made)
+        return InferResponse(request.id or "1", "m", made)
 
 ModelServer(http_port=PORT, enable_grpc=False, workers=1, access_log_format=None).start([Served()])
 """
