@@ -106,6 +106,21 @@ def test_settings_of_a_model(repository):
         assert answer(server) == 3.0
 
 
+def test_the_index_says_why_a_model_is_not_served(repository):
+    (repository / "m" / "serve.toml").write_text("max_queu = 3")
+    (repository / "empty").mkdir()
+    with running(repository, control=True) as server:
+        rows = server.request("POST", "/v2/repository/index", {})[1]
+        found = {r["name"]: r["reason"] for r in rows}
+        assert "did you mean 'max_queue'?" in found["m"]
+        assert "no version with a model.itg" in found["empty"]
+        (repository / "m" / "serve.toml").unlink()
+        assert server.request("POST", "/v2/repository/models/m/load", {})[0] == 200
+        server.request("POST", "/v2/repository/models/m/unload", {})
+        rows = server.request("POST", "/v2/repository/index", {})[1]
+        assert {r["name"]: r["reason"] for r in rows}["m"] == "unloaded"
+
+
 def test_nothing_outside_of_the_repository_is_served(repository, packages, tmp_path):
     (repository / ".hidden" / "1").mkdir(parents=True)
     (repository / "link" / "1").mkdir(parents=True)

@@ -75,6 +75,28 @@ def test_wrong_inputs_are_named(server, kind, x, name, words):
     assert words in str(e.value)
 
 
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_extensions_that_are_not_here_are_named(server, kind):
+    module, client = client_of(server, kind)
+    for call, words in (
+        (lambda: client.register_system_shared_memory("a", "/a", 12), "shared memory; send"),
+        (client.get_system_shared_memory_status, "shared memory"),
+        (client.unregister_cuda_shared_memory, "shared memory"),
+        (client.get_trace_settings, "trace settings"),
+        (lambda: client.get_trace_settings("m"), "trace settings"),
+        (client.get_log_settings, "log settings"),
+    ):
+        with pytest.raises(Exception, match=f"this server does not have {words}"):
+            call()
+    shared = module.InferInput("x", [1, 3], "FP32")
+    shared.set_shared_memory("a", 12)
+    classes = module.InferRequestedOutput("y", class_count=2)
+    for inputs, outputs in (([shared], None), (given(module, rows(1)), [classes])):
+        with pytest.raises(Exception, match="this server does not have that extension"):
+            client.infer("m", inputs, outputs=outputs)
+    assert client.infer("m", given(module, rows(1))).as_numpy("y")[0, 0] == 3
+
+
 def test_grpc_streams_and_typed_contents(server):
     module, client = client_of(server, "grpc")
     answers = []

@@ -17,6 +17,11 @@ METHODS = (
     "ModelStatistics", "ModelInfer", "RepositoryIndex", "RepositoryModelLoad",
     "RepositoryModelUnload",
 )  # fmt: skip
+MISSING = {  # methods of Triton's other extensions
+    f"{kind}SharedMemory{action}": "shared memory"
+    for kind in ("System", "Cuda")
+    for action in ("Status", "Register", "Unregister")
+} | {"TraceSetting": "trace settings", "LogSettings": "log settings"}
 ENUMS = {
     "DataType": (
         "TYPE_INVALID", "TYPE_BOOL", "TYPE_UINT8", "TYPE_UINT16", "TYPE_UINT32", "TYPE_UINT64",

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from intaglio.errors import BadInput
 from intaglio.ir import Array
 from intaglio.serve import model_metadata
-from intaglio.serve.grpc_schema import CLASSES, METHODS, SERVICE
+from intaglio.serve.grpc_schema import CLASSES, METHODS, MISSING, SERVICE
 from intaglio.serve.http_app import check_token
 from intaglio.serve.infer_messages import (
     MAX_TENSORS,
@@ -25,7 +25,7 @@ from intaglio.serve.infer_messages import (
     wrong_size,
 )
 from intaglio.serve.jobs import Arrays
-from intaglio.serve.refusals import GRPC_CODES, Refused, bad_request
+from intaglio.serve.refusals import GRPC_CODES, Refused, bad_request, lacks
 from intaglio.serve.request_log import log
 from intaglio.serve.signature import Signature
 from intaglio.serve.tensors import TensorSpec
@@ -267,6 +267,13 @@ def _stream_handler(server: Server, service: GrpcService) -> Any:
     )
 
 
+def _missing_handler(extension: str) -> Any:
+    async def refuse(_: bytes, context: Any) -> Any:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, lacks(extension))
+
+    return grpc.unary_unary_rpc_method_handler(refuse)
+
+
 async def start_grpc(server: Server) -> tuple[Any, int]:
     """The running gRPC server and its port."""
     settings, service = server.settings, GrpcService(server)
@@ -280,6 +287,7 @@ async def start_grpc(server: Server) -> tuple[Any, int]:
         ]
     )
     handlers = {method: _handler(server, service, method) for method in METHODS}
+    handlers |= {method: _missing_handler(words) for method, words in MISSING.items()}
     handlers["ModelStreamInfer"] = _stream_handler(server, service)
     made.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     address = f"{settings.host}:{settings.grpc_port}"

@@ -14,7 +14,7 @@ import msgspec
 from intaglio.serve import infer_messages, model_metadata
 from intaglio.serve.infer_messages import HEADER_LENGTH
 from intaglio.serve.page import PAGE, live_figures
-from intaglio.serve.refusals import Refused, bad_request
+from intaglio.serve.refusals import Refused, bad_request, lacks
 from intaglio.serve.request_log import log
 from intaglio.serve.shadow import Copied, change_share
 from intaglio.serve.traces import Traced
@@ -186,6 +186,12 @@ class HttpApp:
                 return _json(live_figures(server))
             case ("GET", "v2", "models", "stats"):
                 return _json(self._statistics(repository.models()))
+            case (_, "v2", "systemsharedmemory" | "cudasharedmemory", *_):
+                raise Refused(501, lacks("shared memory"))
+            case (_, "v2", "trace", "setting") | (_, "v2", "models", _, "trace", "setting"):
+                raise Refused(501, lacks("trace settings"))
+            case (_, "v2", "logging"):
+                raise Refused(501, lacks("log settings"))
             case ("GET", "v2", "models", name, *rest):
                 return self._model(name, rest)
             case ("POST", "v2", "repository", "index"):

@@ -50,3 +50,9 @@ class Refused(IntaglioError):
 def bad_request(words: str) -> Refused:
     """The request is wrong in itself: sent again, it fails again."""
     return Refused(400, words)
+
+
+def lacks(extension: str) -> str:
+    """What is said of an extension of Triton's that is not here."""
+    remedy = "; send tensors in the request" if extension == "shared memory" else ""
+    return f"this server does not have {extension}{remedy}"

@@ -35,7 +35,7 @@ class Entry:
     serving: dict[int, ServedModel] = field(default_factory=dict)
     files: dict[int, tuple[int, ...]] = field(default_factory=dict)  # identity of each file
     failed: dict[int, str] = field(default_factory=dict)  # version -> why it is not served
-    unloaded: bool = False
+    reason: str = "not loaded"  # why nothing of it is served, unless a version failed
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
@@ -86,7 +86,7 @@ class Repository:
                 rows.append(row | {"reason": "" if state == "READY" else entry.failed[n]})
             if not entry.serving and not entry.failed:
                 row = {"name": name, "version": "", "state": "UNAVAILABLE"}
-                rows.append(row | {"reason": "unloaded" if entry.unloaded else "not loaded"})
+                rows.append(row | {"reason": entry.reason})
         return rows
 
     # ---- loading -------------------------------------------------------------------------------
@@ -117,12 +117,12 @@ class Repository:
             raise Refused(404, f"the repository has no model '{shown}'")
         entry = self.entries.setdefault(name, Entry(name))
         async with entry.lock:
-            entry.unloaded = False
             try:
                 sources, settings = await asyncio.to_thread(self._sources, name)
+                await self._serve(entry, sources, settings)
             except (IntaglioError, OSError) as e:
-                raise Refused(400, str(e)) from None
-            await self._serve(entry, sources, settings)
+                entry.reason = str(e)
+                raise Refused(400, entry.reason) from None
 
     async def _serve(self, entry: Entry, sources: Sources, settings: ModelSettings) -> None:
         failed: dict[int, str] = {}
@@ -177,7 +177,7 @@ class Repository:
             raise Refused(404, f"no model is called '{name[:128]}'")
         async with entry.lock:
             old, entry.serving, entry.files, entry.failed = entry.serving, {}, {}, {}
-            entry.unloaded = True
+            entry.reason = "unloaded"
             for model in old.values():
                 self._retire(model)
 
