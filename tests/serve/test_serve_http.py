@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import gzip
 import json
+import select
 import socket
 import ssl
 import threading
@@ -19,6 +20,7 @@ from tests.serve.running import running, tensor
 
 import intaglio
 from intaglio.errors import BadInput
+from intaglio.serve import http_protocol
 from intaglio.serve.server import tls_context
 from intaglio.serve.settings import ServeSettings
 
@@ -158,6 +160,55 @@ def test_clients_that_send_all_before_they_read_get_the_refusal(server):
         s.sendall(b"no HTTP\r\n\r\n" + bytes(8 << 20))
         assert s.recv(4096).startswith(b"HTTP/1.1 400")
         assert s.recv(4096) == b""
+
+
+def test_a_full_queue_refuses_large_requests_before_it_reads_them():
+    """The rest of the body is thrown away, and the connection goes on."""
+    body, headers = binary(np.zeros((1, 3, 300, 300), np.float32))
+    head = b"POST %s HTTP/1.1\r\nHost: a\r\n%s: %s\r\nContent-Length: %d\r\n\r\n" % (
+        INFER.encode(), HEAD.encode(), headers[HEAD].encode(), len(body)
+    )  # fmt: skip
+    with running(intaglio.compile(model(LARGE))) as server:
+        batcher = server.repository.find("m").batcher
+        with socket.create_connection(("127.0.0.1", server.server.http_port), 20) as s:
+            for full, words in ((False, b" 200 "), (True, b" 429 "), (True, b" 429 ")):
+                batcher._max_queue = 0 if full else 256
+                s.sendall(head + body[:100_000])
+                answer = s.recv(200) if full else b""
+                s.sendall(body[100_000:])
+                assert words in (answer or s.recv(200))
+                s.settimeout(0.2)
+                with suppress(TimeoutError):
+                    while s.recv(1 << 20):
+                        pass
+                s.settimeout(20)
+            s.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert b" 200 " in s.recv(200)
+        assert server.server.metrics._refused["queue_full"] == 2
+
+
+def test_bodies_that_arrive_together_have_a_limit(monkeypatch):
+    monkeypatch.setattr(http_protocol, "MIN_ARRIVING", 0)
+    head = b"POST %s HTTP/1.1\r\nHost: a\r\n" % INFER.encode()
+    framings = (b"Content-Length: 400000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n61a80\r\n")
+    for framing in framings:
+        with running(rows_model(), max_body=400_000) as server:
+            port = server.server.http_port
+            held = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(5)]
+            for s in held:
+                s.sendall(head + framing + bytes(390_000))
+            refused = select.select(held, [], [], 5)[0][0].recv(400)
+            assert b" 503 " in refused
+            assert b"retry-after: 1" in refused
+            for s in held:
+                s.close()
+            end = time.monotonic() + 5
+            while server.server._state.connections:
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            body = {"inputs": [tensor("x", rows(1))]}
+            status = server.request("POST", INFER, json.dumps(body).encode().ljust(300_000))[0]
+            assert status == 200
 
 
 def test_bodies_in_tiny_chunks(server):

@@ -108,12 +108,7 @@ class Batcher:
         """Put a request into the queue; Refused if that is full."""
         if self._closed:
             raise Refused(503, "the model is being unloaded; send the request again", 1)
-        if self.waiting >= self._max_queue:
-            raise Refused(
-                429,
-                f"the queue is full: {self.waiting} requests wait; send the request again later",
-                retry_after=1,
-            )
+        self.refuse_if_full()
         if self.inline and self.sizes is None and not self.waiting and self._idle:
             self._dispatch([job], 0)
             return
@@ -125,6 +120,15 @@ class Batcher:
         self.waiting += 1
         self._rows += job.rows
         self._schedule()
+
+    def refuse_if_full(self) -> None:
+        """Refused if no request would be taken now."""
+        if self.waiting >= self._max_queue:
+            raise Refused(
+                429,
+                f"the queue is full: {self.waiting} requests wait; send the request again later",
+                retry_after=1,
+            )
 
     def _schedule(self) -> None:
         if not self._pumping and self._idle:

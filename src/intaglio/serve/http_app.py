@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from intaglio.serve import infer_messages, model_metadata
+from intaglio.serve.http_protocol import LARGE
 from intaglio.serve.infer_messages import HEADER_LENGTH
 from intaglio.serve.page import PAGE, live_figures
 from intaglio.serve.refusals import Refused, bad_request, lacks
@@ -75,6 +76,8 @@ class HttpApp:
             else:
                 if scope["method"] != "POST":
                     raise Refused(405, f"{path[:80]} takes POST")
+                if size >= LARGE:
+                    self._server.repository.find(*model).batcher.refuse_if_full()
                 body = await self._body(receive)
                 if encoding:
                     body = decompressed(body, encoding, self._max_body)

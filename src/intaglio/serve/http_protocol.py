@@ -27,12 +27,14 @@ READ = 32 << 10  # bytes that are read at once, but for large bodies
 LARGE = 64 << 10  # bytes of a body
 MAX_PARTS = 64  # of a body in chunks; small ones are joined early
 ALIGNMENT = 64
+MIN_ARRIVING = 256 << 20  # bytes of bodies that may arrive at the same time, or four of the largest
 LINGER_S = 5.0  # in which a client may read the answer before the connection is closed
 IDLE, HEADERS, BODY = "idle", "headers", "body"  # what of a request has arrived
 FRAMING = (b"content-length", b"transfer-encoding")  # headers that say where a body ends
 NO_HTTP = b"the request is no valid HTTP"
 TOO_LONG = b"the headers are too long"
 TOO_SLOW = b"the request took too long to arrive"
+TOO_MUCH = b"too many large requests arrive at the same time; send the request again later"
 TOO_MANY = b"too many connections are open; send the request again later"
 RETRY_LATER = b"retry-after: 1\r\n"
 
@@ -107,12 +109,15 @@ class LimitedProtocol(HttpToolsProtocol):
 
     limits = ServeSettings()
     lingering: set[LimitedProtocol]  # closed, but that the client may read its answer
+    arriving: list[int]  # bytes of all bodies that are arriving
+    memory: memoryview  # of the server, for what is not a large body
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._at, self._header_bytes = IDLE, 0
         self._timer: asyncio.TimerHandle | None = None
-        self.rest: memoryview | None = None  # of a large body, which is to arrive
+        self.rest: memoryview | None = None  # where the rest of a large body is to be written
+        self._left = self._held = 0  # bytes of it; of the body, as `arriving` has them
         if len(self.connections) > self.limits.max_connections:
             self._end(503, TOO_MANY)
             return
@@ -121,7 +126,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel()
         self.lingering.discard(self)
-        self.rest = None
+        self._hold(0)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -154,20 +159,40 @@ class LimitedProtocol(HttpToolsProtocol):
         sizes = [int(v) for n, v in self.headers if n == FRAMING[0]]
         plain = len(sizes) == 1 and not any(n == FRAMING[1] for n, _ in self.headers)
         if plain and LARGE <= sizes[0] <= self.limits.max_body and not self.parser.should_upgrade():
+            if not self._hold(sizes[0]):
+                return
             self._whole = self._aligned(sizes[0])
             self._gather(self._whole)
-            self.rest = self._whole[self._size :]
+            self.rest, self._left = self._whole[self._size :], sizes[0] - self._size
 
     def received(self, n: int) -> None:
         """Bytes of a large body were written to `rest`."""
         assert self.rest is not None
         self._unset_keepalive_if_required()
-        self.rest = self.rest[n:]
-        if not self.rest:
-            self.rest = None
+        self._left -= n
+        if not self._left:
             self._cancel()
             self.parser = httptools.HttpRequestParser(self)  # the other one expects the body
             self._complete(self._whole)
+            if self.cycle.response_complete:
+                self._wait(self.limits.header_timeout_s)
+        elif self.cycle.response_complete:  # refused: the rest is thrown away
+            self._hold(0)
+            self._whole = memoryview(b"")
+            self.rest = self.memory[: self._left]
+        else:
+            self.rest = self.rest[n:]
+
+    def _hold(self, size: int) -> bool:
+        """Count the bytes of the body that arrives; False if all together are too many."""
+        self.arriving[0] += size - self._held
+        self._held = size
+        if not size:
+            self.rest = None
+        elif self.arriving[0] > max(MIN_ARRIVING, 4 * self.limits.max_body):
+            self._end(503, TOO_MUCH)
+            return False
+        return True
 
     def _parse(self, data: bytes) -> None:
         """Offers to upgrade, such as that of Java's HttpClient, are ignored: the parser takes what
@@ -207,7 +232,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self.connections.discard(self)
-        self.rest = None
+        self._hold(0)
         if len(self.lingering) >= self.limits.max_connections:
             self.transport.close()
             return
@@ -237,7 +262,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         cycle: Any = self.cycle
-        if cycle.response_complete:
+        if cycle.response_complete or cycle.disconnected:
             return
         parts = self._parts
         parts.append(body)
@@ -247,6 +272,8 @@ class LimitedProtocol(HttpToolsProtocol):
             for part in parts[1:]:
                 joined += part
             self._parts = [joined]
+        if self._size > self._held + LARGE and not self._hold(self._size):
+            return
         if self._size > self.limits.max_body:  # the application refuses it
             cycle.whole = b"".join(self._parts)
             self.flow.pause_reading()
@@ -264,6 +291,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """The request is here."""
         cycle = cast(WholeAnswer, self.cycle)
         self._at, self._parts = IDLE, []
+        self._hold(0)
         if whole and not cycle.response_complete:
             cycle.whole = whole
         super().on_message_complete()
@@ -300,7 +328,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _end(self, status: int, words: bytes) -> None:
         self._cancel()
-        if self.transport is None or self.transport.is_closing():
+        if self.transport is None or self.transport.is_closing() or self in self.lingering:
             return
         cycle: Any = self.cycle
         unanswered = cycle is not None and not cycle.response_complete
@@ -322,8 +350,8 @@ class LimitedProtocol(HttpToolsProtocol):
 class Connection(asyncio.BufferedProtocol):
     """Gives the event loop memory to read into: that of a large body, or memory for the rest."""
 
-    def __init__(self, http: LimitedProtocol, memory: memoryview):
-        self._http, self._memory = http, memory
+    def __init__(self, http: LimitedProtocol):
+        self._http, self._memory = http, http.memory
 
     def connection_made(self, transport: Any) -> None:
         self._http.connection_made(transport)
@@ -352,7 +380,7 @@ def connections(
     config: Any, state: Any, settings: ServeSettings, loop: asyncio.AbstractEventLoop
 ) -> Callable[[], asyncio.BaseProtocol]:
     """What makes the protocol of each connection, with the limits of these settings."""
-    shared = {"limits": settings, "lingering": set()}
-    kind = type("LimitedProtocol", (LimitedProtocol,), shared)
     memory = memoryview(bytearray(READ))  # what is read is taken before the next read
-    return lambda: Connection(kind(config, state, {}, loop), memory)
+    shared = {"limits": settings, "lingering": set(), "arriving": [0], "memory": memory}
+    kind = type("LimitedProtocol", (LimitedProtocol,), shared)
+    return lambda: Connection(kind(config, state, {}, loop))
