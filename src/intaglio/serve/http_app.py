@@ -85,6 +85,7 @@ class HttpApp:
                 status = 200
         except Refused as e:
             status, headers, body = self._refusal(e, scope)
+            e.__traceback__ = None  # its frames hold the request, and the garbage collector is slow
         except Exception as e:
             log.error(
                 "internal error", path=path, error=repr(e), request_id=request_id.decode("latin-1")

@@ -117,6 +117,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._at, self._header_bytes = IDLE, 0
         self._timer: asyncio.TimerHandle | None = None
         self.rest: memoryview | None = None  # where the rest of a large body is to be written
+        self._whole: memoryview | None = None  # the memory of that body
         self._left = self._held = 0  # bytes of it; of the body, as `arriving` has them
         if len(self.connections) > self.limits.max_connections:
             self._end(503, TOO_MANY)
@@ -127,6 +128,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._cancel()
         self.lingering.discard(self)
         self._hold(0)
+        self._parts = []
+        if self.cycle is not None:  # nobody asks for its body; the garbage collector takes a while
+            cast(WholeAnswer, self.cycle).whole = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -161,9 +165,9 @@ class LimitedProtocol(HttpToolsProtocol):
         if plain and LARGE <= sizes[0] <= self.limits.max_body and not self.parser.should_upgrade():
             if not self._hold(sizes[0]):
                 return
-            self._whole = self._aligned(sizes[0])
-            self._gather(self._whole)
-            self.rest, self._left = self._whole[self._size :], sizes[0] - self._size
+            whole = self._whole = self._aligned(sizes[0])
+            self._gather(whole)
+            self.rest, self._left = whole[self._size :], sizes[0] - self._size
 
     def received(self, n: int) -> None:
         """Bytes of a large body were written to `rest`."""
@@ -178,7 +182,6 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._wait(self.limits.header_timeout_s)
         elif self.cycle.response_complete:  # refused: the rest is thrown away
             self._hold(0)
-            self._whole = memoryview(b"")
             self.rest = self.memory[: self._left]
         else:
             self.rest = self.rest[n:]
@@ -188,7 +191,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.arriving[0] += size - self._held
         self._held = size
         if not size:
-            self.rest = None
+            self.rest = self._whole = None
         elif self.arriving[0] > max(MIN_ARRIVING, 4 * self.limits.max_body):
             self._end(503, TOO_MUCH)
             return False
