@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import re
 import signal
@@ -298,6 +300,37 @@ def listens(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def test_clients_of_kept_connections_are_told_before_the_end(repository):
+    """No request of a client in a loop is lost: the last answer says that the connection ends."""
+    body = json.dumps({"inputs": [tensor("x", rows(1))]})
+    ends, wrong = [], []
+
+    def client(port: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        try:
+            while True:
+                connection.request("POST", "/v2/models/m/infer", body)
+                answer = connection.getresponse()
+                answer.read()
+                if answer.status != 200 or answer.getheader("connection") == "close":
+                    ends.append(answer.status)
+                    return
+        except OSError as e:
+            wrong.append(repr(e))
+        finally:
+            connection.close()
+
+    with running(repository) as server:
+        port = server.server.http_port
+        threads = [threading.Thread(target=client, args=(port,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        until(lambda: server.repository.find("m").statistics.inferences > 100)
+    for thread in threads:
+        thread.join(20)
+    assert (ends, wrong) == ([200] * 8, [])
 
 
 def test_the_command_ends_in_order(repository):

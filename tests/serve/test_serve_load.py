@@ -7,8 +7,11 @@ import gc
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +53,36 @@ def test_reloads_do_not_grow(tmp_path):
         reload(1000)
         assert resident() - before < MAX_GROWTH
         assert open_files() <= files + 4
+
+
+def test_reloads_of_the_command_do_not_grow(tmp_path):
+    """`intaglio serve`, a process of its own, from its first reloads on."""
+    rows_model().save(tmp_path / "m.itg")
+    path = publish(tmp_path / "m.itg", tmp_path / "repo", "m")
+    command = [sys.executable, "-m", "intaglio", "serve", str(tmp_path / "repo"), "--control"]
+    server = subprocess.Popen(
+        [*command, "--port", "0", "--no-grpc", "--threads", "1"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    try:
+        assert server.stdout is not None
+        url = [server.stdout.readline() for _ in range(2)][1].split()[1]
+
+        def reload(times: int) -> int:
+            for _ in range(times):
+                os.utime(path)
+                asked = urllib.request.Request(f"{url}/v2/repository/models/m/load", b"{}")
+                assert urllib.request.urlopen(asked, timeout=20).status == 200
+            pages = int(Path(f"/proc/{server.pid}/statm").read_text().split()[1])
+            return pages * os.sysconf("SC_PAGE_SIZE")
+
+        before = reload(20)
+        grown = reload(1000) - before
+        print(f"grown by {grown >> 10} KiB")
+        assert grown < MAX_GROWTH
+    finally:
+        server.terminate()
+        server.wait(30)
 
 
 def test_clients_that_vanish_leave_nothing_behind():

@@ -56,6 +56,8 @@ class WholeAnswer(RequestResponseCycle):
         if message["type"] == "http.response.start":
             self._start = message
             return
+        if self.protocol.ends:
+            self.keep_alive = False
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
         if self.disconnected:
@@ -111,6 +113,7 @@ class LimitedProtocol(HttpToolsProtocol):
     lingering: set[LimitedProtocol]  # closed, but that the client may read its answer
     arriving: list[int]  # bytes of all bodies that are arriving
     memory: memoryview  # of the server, for what is not a large body
+    ends = False  # whether the next answer is the last
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -118,6 +121,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self.rest: memoryview | None = None  # where the rest of a large body is to be written
         self._whole: memoryview | None = None  # the memory of that body
+        self._parts: list[bytes | bytearray] = []  # of another body; joined once
         self._left = self._held = 0  # bytes of it; of the body, as `arriving` has them
         if len(self.connections) > self.limits.max_connections:
             self._end(503, TOO_MANY)
@@ -256,7 +260,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._at, self._header_bytes = BODY, 0
-        self._parts: list[bytes | bytearray] = []  # of the body; joined once
+        self._parts = []
         self._size = 0
         super().on_headers_complete()
         cycle: Any = self.cycle

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from intaglio.errors import BadInput, IntaglioError
 from intaglio.package import Package
+from intaglio.serve.freed_memory import give_back_freed_memory
 from intaglio.serve.refusals import Refused
 from intaglio.serve.request_log import log
 from intaglio.serve.served_model import ServedModel
@@ -182,7 +183,7 @@ class Repository:
                 self._retire(model)
 
     def _retire(self, model: ServedModel) -> None:
-        task = asyncio.get_running_loop().create_task(model.close())
+        task = asyncio.get_running_loop().create_task(_closed(model))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -235,6 +236,11 @@ class Repository:
         if not real.is_relative_to(self.root):
             return f"{path} leads out of the repository; copy the file there"
         return real if is_file else f"{path} is no file"
+
+
+async def _closed(model: ServedModel) -> None:
+    await model.close()
+    await asyncio.to_thread(give_back_freed_memory)
 
 
 def version_number(text: str) -> int | None:

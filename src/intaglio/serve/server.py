@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
+import gc
 import signal
 import socket
 import ssl
@@ -16,6 +16,7 @@ from uvicorn.server import ServerState
 
 import intaglio
 from intaglio.errors import BadInput
+from intaglio.serve.freed_memory import keep_freed_memory
 from intaglio.serve.http_app import HttpApp
 from intaglio.serve.http_protocol import connections
 from intaglio.serve.metrics import Metrics
@@ -29,10 +30,8 @@ from intaglio.serve.traces import Traces
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "statistics"]
 EXTENSIONS += ["schedule_policy", "sequence"]
 BACKLOG = 1024
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-MAX_REUSED = 32 << 20  # bytes; the most that glibc takes
-KEPT = 64 << 20  # free bytes at the end of the heap
 POLL_S = 0.02  # while connections end
+LAST_S = 0.2  # in which open connections may send one more request, which is answered
 
 
 class Server:
@@ -139,7 +138,12 @@ class Server:
             self._listening.close()
         limit = asyncio.get_running_loop().time() + self.settings.stop_s
         ending_grpc = self._grpc.stop(self.settings.stop_s) if self._grpc is not None else None
-        connections = self._state.connections
+        connections: Any = self._state.connections
+        last = min(asyncio.get_running_loop().time() + LAST_S, limit)
+        while connections and asyncio.get_running_loop().time() < last:
+            for connection in connections:
+                connection.ends = True
+            await asyncio.sleep(POLL_S)
         for connection in list(connections):
             connection.shutdown()
         while connections or self._state.tasks:
@@ -191,15 +195,6 @@ def tls_context(settings: ServeSettings) -> ssl.SSLContext | None:
     return context
 
 
-def keep_freed_memory() -> None:
-    """Let malloc reuse the memory of large requests; glibc would return it to the system, which
-    then clears every page anew: a third of the time of a request with a picture."""
-    with suppress(AttributeError, OSError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_MMAP_THRESHOLD, MAX_REUSED)
-        mallopt(M_TRIM_THRESHOLD, KEPT)
-
-
 def run(repository: Repository, settings: ServeSettings, started: Callable[[Server], None]) -> None:
     """Serve in this thread until a signal."""
     import uvloop
@@ -207,7 +202,10 @@ def run(repository: Repository, settings: ServeSettings, started: Callable[[Serv
     keep_freed_memory()
 
     async def main() -> None:
-        await Server(repository, settings).serve(started)
+        server = Server(repository, settings)
+        gc.collect()
+        gc.freeze()  # later collections are short, and free old models soon
+        await server.serve(started)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
