@@ -28,7 +28,7 @@ from intaglio.open_graph import symbols_of
 from intaglio.package import Package
 from intaglio.package.constant_pool import ConstantPool
 from intaglio.passes.memory import plan_memory
-from intaglio.passes.output_scales import output_scales, set_output_scales
+from intaglio.passes.output_scales import inner_scales, output_scales, set_output_scales
 from intaglio.passes.partition_report import Partition
 from intaglio.passes.prune import Pruned
 from intaglio.plan import Plan, Tensor
@@ -197,7 +197,7 @@ def _lowered(
     if constants is not None:
         replace_constants(graph, constants)
     _refuse_ranges(chip, options, graph)
-    scales = output_scales(graph)
+    scales, inner = output_scales(graph), [] if options.strip else inner_scales(graph)
     offload = _offload(chip, options) if chip.chip else []
     lowering = passes.lowering(host, decisions.pick)
     pipeline = [*passes.neutral(chip.cost), *offload, *measuring, *lowering]
@@ -212,6 +212,7 @@ def _lowered(
     set_output_scales(plan, scales)
     record = passes.Record("plan memory", time.perf_counter() - start, len(plan.steps))
     ran.records.append(record)
+    ran.found["scales"] = inner
     if pool is not None:
         pool.share(plan)
     return _Lowered(graph, plan, tensors, ran, decisions.made, arena)
@@ -282,6 +283,8 @@ def _metadata(
         meta["preprocessing"] = picture_format.plain(formats)
     if options.strip:
         return meta
+    if found.get("scales"):
+        meta["scales"] = found["scales"]
     if decisions:
         meta["choices"] = [d.to_dict() for d in decisions]
     if "partition" in found:

@@ -112,6 +112,39 @@ def test_a_package_is_compared_with_its_model(made, tmp_path):
     assert {r.name for r in found.rows if r.fitted}
 
 
+def test_the_guilty_layer_of_a_package_is_named(tmp_path):
+    rng = np.random.default_rng(1)
+    samples = [{"x": rng.standard_normal((1, 8, 8, 8)).astype(np.float32)} for _ in range(4)]
+    made = calibrate(depthwise_network(), samples, options=Options(method="minmax", accuracy=None))
+    intaglio.save_onnx(made.float_graph, str(tmp_path / "float.onnx"))
+    intaglio.save_onnx(made.graph, str(tmp_path / "int8.onnx"))
+    golden, integers = (intaglio.load(tmp_path / f"{n}.onnx") for n in ("float", "int8"))
+    package = intaglio.compile(integers)
+    assert {row[2] for row in package.meta["scales"]} == {"i8"}
+    found = intaglio.compare(golden, package, samples[:2])
+    assert found.guilty is None
+    assert "no layer stands out" in found.verdict
+    rows = {r.name: r for r in found.rows}
+    assert len(rows) >= 6
+    for row in rows.values():
+        assert not row.fitted
+        assert row.single.sqnr > 30
+    for layer in ("wide1", "depthwise0", "narrow0"):  # the wrong scale of its weights
+        graph = integers.copy()
+        named = {v.name: v for v in graph.values()}
+        weights = named.get(layer, named.get(f"{layer}_by_channel")).producer.inputs[1].producer
+        graph.set_input(weights, 1, constant(weights.inputs[1].data * np.float32(8)))
+        found = intaglio.compare(golden, intaglio.compile(graph), samples[:2])
+        assert found.guilty.name.startswith(layer)
+    graph = integers.copy()  # the wrong scale of an activation
+    real = next(v for v in graph.values() if v.name == "depthwise0_relu").producer
+    for node in (real, real.inputs[0].producer):
+        graph.set_input(node, 1, constant(node.inputs[1].data * np.float32(8)))
+    found = intaglio.compare(golden, intaglio.compile(graph), samples[:2])
+    assert found.guilty.name == "depthwise0_relu"
+    assert "scales" not in intaglio.compile(graph, strip=True).meta
+
+
 def test_models_are_joined_by_name_and_by_structure():
     graph = network()
     optimized = intaglio.optimize(graph)

@@ -16,6 +16,8 @@ from intaglio.ops.registry import REGISTRY
 
 SUFFIX = "_by_channel"
 LEAST = 1e-30  # smaller squares are 0
+LARGE = 0.5  # share of the largest value that channels with large values reach
+ALIKE = 0.98  # least cosine of rows of which one is a multiple of the other
 
 
 def by_channel(
@@ -40,13 +42,30 @@ def _factors(golden: Value, other: Value) -> Array | None:
     a, b = _weights(golden), _weights(other)
     if a is None or b is None or a.shape != b.shape or a.shape[0] != golden.shape[1]:
         return None
+    found = _ratios(a, b)
+    return None if found is None else found.reshape(1, -1, *[1] * (len(golden.shape) - 2))
+
+
+def factors_between(golden: Array, other: Array, inside: Array) -> Array | None:
+    """The factors of the channels of a tensor [1, C, ...], from its values `inside` of the range
+    of its integers. The channel with the factor 1 is one of those with large values."""
+    large = np.abs(golden[0]).reshape(golden.shape[1], -1).max(1)
+    found = _ratios(golden[0] * inside[0], other[0] * inside[0], large > LARGE * large.max())
+    return None if found is None else found.reshape(1, -1, *[1] * (golden.ndim - 2))
+
+
+def _ratios(a: Array, b: Array, among: Array | None = None) -> Array | None:
+    """What brings each row of `a` nearest to that of `b`; the least `among` some rows is 1."""
     x, y = (w.reshape(len(w), -1).astype(np.float64) for w in (a, b))
-    own = (x * x).sum(1)
-    ratio = np.where(own > LEAST, (x * y).sum(1) / np.maximum(own, LEAST), np.nan)
-    if not (np.isfinite(ratio).any() and np.nanmin(ratio) > 0):
+    own, theirs, dot = (x * x).sum(1), (y * y).sum(1), (x * y).sum(1)
+    ratio = np.where(own > LEAST, dot / np.maximum(own, LEAST), np.nan)
+    alike = dot > ALIKE * np.sqrt(own * theirs)  # noise makes the ratio of small rows too low
+    alike &= own > LEAST if among is None else among
+    if not alike.any():
         return None
-    each: Array = np.nan_to_num(ratio / np.nanmin(ratio), nan=1.0).astype(np.float32)
-    return each.reshape(1, -1, *[1] * (len(golden.shape) - 2))
+    each: Array = np.nan_to_num(ratio / ratio[alike].min(), nan=1.0).astype(np.float32)
+    each[each <= 0] = 1.0
+    return each
 
 
 def _weights(v: Value) -> Array | None:

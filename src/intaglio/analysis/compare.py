@@ -312,12 +312,20 @@ def _compare_package(
         for n, sample in enumerate(samples):
             progress.report("comparing tensors", n, len(samples))
             exact = values_of(golden, wanted, sample)
-            for v, result in runner.run(_fitting(runner, sample, golden), exact).items():
+            feeds = _fitting(runner, sample, golden)
+            found = runner.run(feeds, exact)
+            own, readings = runner.single(feeds, exact), runner.by_tensor
+            for v, result in found.items():
                 result = turned(result, v.shape)
                 rows[v].entire.setdefault("package", TensorError()).add(exact[v], result)
-                rows[v].range.limits = runner.limits.get(v)
-                rows[v].range.add(exact[v])
-                rows[v].fitted = v in runner.fitted
+                if v in own:
+                    single = rows[v].single or TensorError()
+                    single.add(exact[v], turned(own[v], v.shape))
+                    rows[v].single = single
+                reading = None if v in runner.outputs.values() else readings.get(v)
+                if reading is not None:
+                    rows[v].range.limits, rows[v].fitted = reading.limits, reading.fitted
+                rows[v].range.add(exact[v], None if reading is None else reading.factors)
                 if saved:
                     saved.add(n, "golden", v.name, exact[v])
                     saved.add(n, "package", v.name, result)

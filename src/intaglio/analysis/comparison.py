@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 STANDS_OUT = 3.0  # times the median relative error of a layer alone
+COARSE = 0.6  # share of a layer's error that the rounding of its input explains
 NOTABLE = 0.01  # least relative error of a layer that a verdict blames (40 dB)
 
 
@@ -85,7 +86,31 @@ class Comparison:
         errors = [r.single.relative for r in own]  # type: ignore[union-attr]
         median, first = errors[len(errors) // 2], errors[0]
         stands_out = first > STANDS_OUT * median or len(own) < 3
-        return own[0] if first > NOTABLE and stands_out else None
+        return self._source(own[0]) if first > NOTABLE and stands_out else None
+
+    def _source(self, row: Row) -> Row:
+        """The row, or in a package the one whose rounding it reads: the inputs of its layer are
+        rounded golden values, so that a coarse rounding is in the errors of the next layers too."""
+        if self.runs != ["package"]:
+            return row
+        assert row.single is not None
+        rows = {r.name: r for r in self.rows if r.single is not None}
+        makers: dict[str, list[str]] = {}
+        for name, readers in self.readers.items():
+            for reader in readers:
+                makers.setdefault(reader, []).append(name)
+        todo, seen, found = [row.name], {row.name}, row
+        while todo:
+            for name in makers.get(todo.pop(), ()):
+                above = rows.get(name)
+                if name in seen:
+                    continue
+                seen.add(name)
+                if above is None:
+                    todo.append(name)
+                elif above.single.relative > COARSE * row.single.relative:  # type: ignore[union-attr]
+                    found = above
+        return found if found is row else self._source(found)
 
     @property
     def verdict(self) -> str:

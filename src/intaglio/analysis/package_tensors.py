@@ -2,22 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 import intaglio
 from intaglio import dtypes
-from intaglio.analysis.joining import rounded, same_axes, turned
-from intaglio.analysis.step_names import tensor_name
+from intaglio.analysis.channel_factors import SUFFIX, factors_between
+from intaglio.analysis.joining import NCHW, NHWC, rounded, same_axes
+from intaglio.analysis.package_alone import COPY, GOLDEN, alone
+from intaglio.analysis.step_names import COUNTED, tensor_name
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Value
 from intaglio.ops.registry import REGISTRY
 from intaglio.package import Package
 from intaglio.plan import Plan, Step, Tensor
 
-COPY = "bitcast"  # to the same type
+FIELDS = 5  # of a row of meta["scales"]
+STRANGE = 4.0  # times the error of the best step of a tensor above which another is not it
+LEAST = 1e-20  # errors that are none
 MOST_FUSED = 8  # elementwise operations that a step may hold after its node
+
+
+@dataclass
+class Reading:
+    """How the result of a step becomes a golden tensor."""
+
+    tensor: Value
+    axes: tuple[int, ...]  # that turn the result
+    scale: float = 1.0  # of integers
+    zero: int = 0
+    fitted: bool = False  # whether the scale is a guess from the golden values
+    factors: Array | None = None  # of the golden tensor's channels
+    limits: tuple[float, float] | None = None  # the real values that integers reach
+
+    def real(self, result: Array) -> Array:
+        """The golden tensor as the package has it."""
+        y = result.transpose(self.axes)
+        if result.dtype.kind in "iu":
+            y = (y.astype(np.float32) - np.float32(self.zero)) * np.float32(self.scale)
+        return y if self.factors is None else y / self.factors
+
+    def stored(self, golden: Array, dtype: str) -> Array:
+        """The result that stands for the golden tensor's values exactly, or is nearest to it."""
+        x = golden if self.factors is None else golden * self.factors
+        x = x.transpose(np.argsort(self.axes))
+        kind = dtypes.numpy_of(dtype)
+        if not dtypes.is_float(dtype):
+            low, high = dtypes.limits(dtype)
+            x = np.clip(np.rint(x / np.float32(self.scale)) + self.zero, low, high)
+        return np.ascontiguousarray(x.astype(kind))
 
 
 class PackageTensors:
@@ -29,38 +66,114 @@ class PackageTensors:
     def __init__(self, package: Package, golden: Graph):
         if len(package.plans) != 1:
             raise BadInput("the package has several sizes; compile one for a single size")
-        exposed, steps = _exposed(package.plan)
+        self.plan, self.isa = package.plan, package.contents.isa
+        exposed, self.steps = _exposed(package.plan)
         self.outputs = dict(zip(golden.output_names, golden.outputs, strict=True))
         self.scales = {t.name: t.type.quant for t in package.plan.outputs}
-        self.session = intaglio.open(Package.build([exposed], isa=package.contents.isa))
-        self.places = {name: found for name, s in steps.items() if (found := _places(s, golden))}
-        self.fitted: set[Value] = set()  # tensors whose scale the package does not hold
-        self.limits: dict[Value, tuple[float, float]] = {}  # real values that integers reach
+        self.session = intaglio.open(Package.build([exposed], isa=self.isa))
+        self.known = _known_scales(package, self.steps)
+        names = {v.name: v for v in golden.values() if v.producer and v.name}
+        self.places = {
+            name: found
+            for name, s in self.steps.items()
+            if (found := _places(s, golden, names, self.known.get(name)))
+        }
+        self.readings: dict[str, Reading] = {}  # by step
+        self._alone: intaglio.Session | None = None
+
+    @property
+    def by_tensor(self) -> dict[Value, Reading]:
+        """The readings of golden tensors; the first step that makes one."""
+        return {r.tensor: r for r in reversed(self.readings.values())}
 
     def run(self, feeds: Mapping[str, Array], golden: Mapping[Value, Array]) -> dict[Value, Array]:
         """The golden graph's tensors that the package has, as real numbers.
 
         A fused step stands for the nearest tensor of its layer. Integers whose scale the package
-        does not hold are scaled and shifted to fit best.
+        does not hold are scaled and shifted to fit the first sample best.
         """
         results = self.session.run(dict(feeds))
+        if not self.readings:
+            for name, places in self.places.items():
+                known = [v for v in places if v in golden]
+                best = _nearest(results[name], known, golden, self.known.get(name))
+                if best is not None:
+                    self.readings[name] = best
+            self._drop_strangers(results, golden)
+            self._find_factors(feeds, golden)
         found: dict[Value, Array] = {}
-        for name, places in self.places.items():
-            best = _nearest(results[name], [v for v in places if v in golden], golden)
-            if best is not None:
-                found.setdefault(best[0], best[1])
-                if results[name].dtype.kind in "iu":
-                    self.fitted.add(best[0])
-                if best[2] is not None:
-                    self.limits[best[0]] = best[2]
+        for name, reading in self.readings.items():
+            found.setdefault(reading.tensor, reading.real(results[name]))
         for name, v in self.outputs.items():
             if name in results and v in golden:
                 found[v] = _real(results[name], self.scales.get(name))
-                self.fitted.discard(v)
         return found
+
+    def single(
+        self, feeds: Mapping[str, Array], golden: Mapping[Value, Array]
+    ) -> dict[Value, Array]:
+        """The same tensors, each computed from golden ones; after the first `run`.
+
+        Empty if the package has control flow.
+        """
+        results = self._run_alone(feeds, golden)
+        found: dict[Value, Array] = {}
+        if not results:
+            return found
+        for name, reading in self.readings.items():
+            found.setdefault(reading.tensor, reading.real(results[name]))
+        for name, v in self.outputs.items():
+            if name in results and v in golden:
+                found[v] = _real(results[name], self.scales.get(name))
+        return found
+
+    def _run_alone(
+        self, feeds: Mapping[str, Array], golden: Mapping[Value, Array]
+    ) -> dict[str, Array]:
+        """The results of steps that read golden tensors, by step; empty if that cannot be."""
+        if self._alone is None:
+            plan = alone(self.plan, {n: self.steps[n] for n in self.readings})
+            if plan is None:
+                return {}
+            self._alone = intaglio.open(Package.build([plan], isa=self.isa))
+        given = dict(feeds)
+        for name, t in self._alone.inputs.items():
+            if name not in feeds:
+                reading = self.readings[name.removeprefix(GOLDEN)]
+                given[name] = reading.stored(golden[reading.tensor], t.dtype)
+        return self._alone.run(given)
+
+    def _drop_strangers(self, results: Mapping[str, Array], golden: Mapping[Value, Array]) -> None:
+        """Of several steps with the name of one tensor, keep those that hold it: a fused layer
+        that was compiled as two gives both its name."""
+        errors = {
+            n: float(((golden[r.tensor] - r.real(results[n])) ** 2).sum())
+            for n, r in self.readings.items()
+        }
+        best: dict[Value, float] = {}
+        for n, r in self.readings.items():
+            best[r.tensor] = min(best.get(r.tensor, np.inf), errors[n])
+        self.readings = {
+            n: r for n, r in self.readings.items() if errors[n] <= STRANGE * best[r.tensor] + LEAST
+        }
+
+    def _find_factors(self, feeds: Mapping[str, Array], golden: Mapping[Value, Array]) -> None:
+        """The factors of channels, from layers that read golden tensors without any."""
+        scaled = [n for n in self.readings if str(self.known.get(n, "  ")[1]).endswith(SUFFIX)]
+        results = self._run_alone(feeds, golden) if scaled else {}
+        found: dict[Value, Array | None] = {}
+        for name in scaled if results else ():  # later steps may only move what the first made
+            reading, result = self.readings[name], results[name]
+            if reading.tensor not in found:
+                kind, y = np.iinfo(result.dtype), result.transpose(reading.axes)
+                inside, x = (y > kind.min) & (y < kind.max), golden[reading.tensor]
+                found[reading.tensor] = factors_between(x, reading.real(result), inside)
+            reading.factors = found[reading.tensor]
 
     def close(self) -> None:
         self.session.close()
+        if self._alone is not None:
+            self._alone.close()
 
 
 def _exposed(plan: Plan) -> tuple[Plan, dict[str, Step]]:
@@ -80,16 +193,36 @@ def _exposed(plan: Plan) -> tuple[Plan, dict[str, Step]]:
     return Plan(plan.inputs, outputs, steps, plan.arena, plan.name, plan.states), made
 
 
-def _places(step: Step, golden: Graph) -> list[Value]:
+def _known_scales(package: Package, steps: Mapping[str, Step]) -> dict[str, Sequence[Any]]:
+    """What the package says of the integers of each step: [node, tensor, type, scale, zero]."""
+    rows = [row for row in package.meta.get("scales", ()) if len(row) == FIELDS]
+    keys = Counter((name, row[2]) for row in rows for name in {row[0], row[1]} if name)
+    once = {(row[i], row[2]): row for row in rows for i in (1, 0) if keys[row[i], row[2]] == 1}
+    found = {}
+    for name, step in steps.items():
+        result = step.outputs[0]
+        for told in (tensor_name(result.name), step.origin):
+            if (told, result.type.dtype) in once:
+                found[name] = once[told, result.type.dtype]
+                break
+    return found
+
+
+def _places(
+    step: Step, golden: Graph, names: Mapping[str, Value], known: Sequence[Any] | None
+) -> list[Value]:
     """The golden tensors that the result of a step may be: by its name, else by its node."""
-    named = tensor_name(step.outputs[0].name)
     shape = step.outputs[0].type.shape
-    for v in golden.values():
-        if v.name == named and named and v.producer and same_axes(v.shape, shape) is not None:
+    told = str(known[1]) if known else ""
+    for name in (told, tensor_name(step.outputs[0].name)):
+        v = names.get(name) or names.get(name.removesuffix(SUFFIX))
+        if v is not None and same_axes(v.shape, shape) is not None:
             return [v]
     found: list[Value] = []
+    origins = {n.origin for n in golden.nodes()}
+    origin = step.origin if step.origin in origins else COUNTED.sub("", step.origin)
     for n in golden.nodes():
-        if step.origin and n.origin == step.origin:
+        if origin and n.origin == origin:
             v = rounded(n.outputs[0])
             while True:
                 if dtypes.is_float(v.dtype) and same_axes(v.shape, shape) is not None:
@@ -105,33 +238,61 @@ def _places(step: Step, golden: Graph) -> list[Value]:
     return found
 
 
-Nearest = tuple[Value, Array, tuple[float, float] | None]
+def _integers(step: Step) -> bool:
+    return not dtypes.is_float(step.outputs[0].type.dtype)
 
 
-def _nearest(result: Array, places: list[Value], golden: Mapping[Value, Array]) -> Nearest | None:
-    """The golden tensor that a result is nearest to, the result with that tensor's axes, and the
-    real values that its integers reach."""
-    best: tuple[float, Nearest] | None = None
+def _nearest(
+    result: Array,
+    places: Sequence[Value],
+    golden: Mapping[Value, Array],
+    known: Sequence[Any] | None,
+) -> Reading | None:
+    """How the result is read as the golden tensor that it is nearest to."""
+    best: tuple[float, Reading] | None = None
     for v in places:
-        y = turned(result, v.shape).astype(np.float64)
-        x = golden[v].astype(np.float64)
-        limits = None
-        if result.dtype.kind in "iu":
-            scale, shift = _fit(y, x)
-            kind = np.iinfo(result.dtype)
-            ends = sorted(((kind.min - 0.5) * scale + shift, (kind.max + 0.5) * scale + shift))
-            y, limits = y * scale + shift, (ends[0], ends[1]) if scale else None
-        off = float(((x - y) ** 2).sum())
-        if best is None or off < best[0]:
-            best = (off, (v, y.astype(np.float32), limits))
+        for axes in _turns(result.shape, v.shape):
+            reading = _reading(v, axes, result, golden[v], known)
+            x = golden[v].astype(np.float64)
+            off = float(((x - reading.real(result)) ** 2).sum())
+            if best is None or off < best[0]:
+                best = off, reading
     return None if best is None else best[1]
 
 
-def _fit(y: Array, x: Array) -> tuple[float, float]:
-    """The scale and shift that bring `y` nearest to `x`."""
+def _turns(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The orders of axes that may turn one shape into another."""
+    same = tuple(range(len(shape)))
+    every = [same, *((NHWC, NCHW) if len(shape) == 4 else ())]
+    return [axes for axes in every if tuple(shape[i] for i in axes) == wanted]
+
+
+def _reading(
+    v: Value, axes: tuple[int, ...], result: Array, x: Array, known: Sequence[Any] | None
+) -> Reading:
+    made = Reading(v, axes)
+    if result.dtype.kind in "iu":
+        kind = np.iinfo(result.dtype)
+        y = result.transpose(axes).astype(np.float64)
+        if known:
+            made.scale, made.zero = float(known[3]), int(known[4])
+        else:
+            made.scale, made.zero, made.fitted = *_fit(y, x.astype(np.float64), kind), True
+        ends = ((e - made.zero) * made.scale for e in (kind.min - 0.5, kind.max + 0.5))
+        low, high = sorted(ends)
+        made.limits = (low, high) if made.scale else None
+    return made
+
+
+def _fit(y: Array, x: Array, kind: np.iinfo) -> tuple[float, int]:
+    """The scale, and the zero point among the integers, that bring `y` nearest to `x`."""
     spread = float(y.var())
     scale = float(((y - y.mean()) * (x - x.mean())).mean()) / spread if spread else 0.0
-    return scale, float(x.mean()) - scale * float(y.mean())
+    if not scale:
+        return 0.0, 0
+    zero = int(np.clip(np.rint(y.mean() - x.mean() / scale), kind.min, kind.max))
+    own = float(((y - zero) ** 2).sum())
+    return (float(((y - zero) * x).sum()) / own if own else scale), zero
 
 
 def _real(a: Array, quant: object) -> Array:

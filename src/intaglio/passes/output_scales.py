@@ -8,6 +8,7 @@ integers into real numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from intaglio import dtypes
 from intaglio.ir import Graph, Node, Quant, Value
@@ -16,6 +17,7 @@ from intaglio.plan import Plan
 
 # Ops whose results have the scale of their first operand, if it has one for all elements.
 KEEP_SCALE = {"reshape", "transpose", "slice", "clip", "relu", "max_pool", "gather", "expand"}
+NEAR_ONE = 1e-5  # difference from 1 of the scale of integers that stand for themselves
 
 
 def output_scales(graph: Graph) -> list[Quant | None]:
@@ -31,6 +33,38 @@ def set_output_scales(plan: Plan, scales: Sequence[Quant | None]) -> None:
     for t, q in zip(plan.outputs, scales, strict=True):
         if q is not None and t.type.quant is None:
             t.type = t.type.but(quant=q)
+
+
+def inner_scales(graph: Graph) -> list[list[Any]]:
+    """[node, tensor, type, scale, zero point] of every rounding with one scale.
+
+    `node` is the name of the node that rounds, and `tensor` that of the real numbers for which the
+    integers stand.
+    """
+    found: list[list[Any]] = []
+    for n in graph.nodes():
+        if n.op != "quantize_linear" or n.inputs[0] is None or n.inputs[0].data is not None:
+            continue
+        stored = n.outputs[0]
+        readers = [u for u in stored.uses if u.op == "dequantize_linear" and u.inputs[0] is stored]
+        own, theirs = _one_scale(n), _one_scale(readers[0]) if readers else None
+        if own and abs(own[0] - 1) < NEAR_ONE and own[1] == 0:
+            own = theirs  # arithmetic on the integers themselves
+        if own and n.origin:
+            real = next((u.outputs[0].name for u in readers if u.outputs[0].name), "")
+            found.append([n.origin, real, stored.dtype, *own])
+    return found
+
+
+def _one_scale(node: Node) -> tuple[float, int] | None:
+    """Scale and zero point of quantize_linear or dequantize_linear, if each is one constant."""
+    scale, zero = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
+    if scale is None or scale.data is None or scale.data.size != 1:
+        return None
+    if zero is not None and (zero.data is None or zero.data.size != 1):
+        return None
+    whole = 0 if zero is None or zero.data is None else int(zero.data.ravel()[0])
+    return float(scale.data.ravel()[0]), whole
 
 
 def _scale_of(v: Value) -> Quant | None:
