@@ -325,6 +325,8 @@ def _compare_package(
                 reading = None if v in runner.outputs.values() else readings.get(v)
                 if reading is not None:
                     rows[v].range.limits, rows[v].fitted = reading.limits, reading.fitted
+                    rows[v].origin = reading.origin or rows[v].origin
+                    rows[v].stored = reading.name, reading.origin
                 rows[v].range.add(exact[v], None if reading is None else reading.factors)
                 if saved:
                     saved.add(n, "golden", v.name, exact[v])

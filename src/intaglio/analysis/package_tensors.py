@@ -38,6 +38,8 @@ class Reading:
     fitted: bool = False  # whether the scale is a guess from the golden values
     factors: Array | None = None  # of the golden tensor's channels
     limits: tuple[float, float] | None = None  # the real values that integers reach
+    origin: str = ""  # the node of the step
+    name: str = ""  # its tensor
 
     def real(self, result: Array) -> Array:
         """The golden tensor as the package has it."""
@@ -98,6 +100,8 @@ class PackageTensors:
                 known = [v for v in places if v in golden]
                 best = _nearest(results[name], known, golden, self.known.get(name))
                 if best is not None:
+                    step = self.steps[name]
+                    best.origin, best.name = step.origin, step.outputs[0].name
                     self.readings[name] = best
             self._drop_strangers(results, golden)
             self._find_factors(feeds, golden)
