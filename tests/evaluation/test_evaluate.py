@@ -58,6 +58,11 @@ def test_top_k_and_several_models(data):
     low, high = found.scores[0].intervals["top1"]
     assert 0.5 < low < 8 / 9 <= high <= 1
     assert "change" in str(found)
+    assert found.scores[0].change is None
+    assert found.scores[1].change == (0.0, 0.0)  # the same model on the same pictures
+    assert evaluate(package, data, "top2", std=255.0).scores[0].figures["top2"] >= 8 / 9
+    with pytest.raises(BadInput, match="the model has 3 classes"):
+        evaluate(package, data, "top99", std=255.0)
     assert found.to_dict()["models"][0]["pictures"] == 9
 
 
@@ -129,7 +134,7 @@ def test_own_metric_and_command(data, tmp_path):
     empty.mkdir()
     (data / "labels.csv").rename(tmp_path / "other.csv")
     for more, words in (
-        (["--metric", "top2"], "no metric is called 'top2'; did you mean 'top"),
+        (["--metric", "topp1"], "no metric is called 'topp1'; did you mean 'top"),
         (["--metric", "map"], "no picture has a label"),
         (["--metric", "top1"], "add labels.csv"),
         (["--truth", "nowhere.csv"], "nowhere.csv: no such file"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 METRICS = ("top1", "top5", "map", "iou", "cer")
+TOP_K = re.compile(r"top[1-9]\d{0,3}")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Score:
     figures: dict[str, float]
     intervals: dict[str, tuple[float, float]]
     pictures: int
+    change: tuple[float, float] | None = None  # 95 % interval of the difference from the first
 
     def to_dict(self) -> dict[str, Any]:
         def plain(x: float) -> float | None:
@@ -43,6 +46,7 @@ class Score:
             "pictures": self.pictures,
             "figures": {k: plain(v) for k, v in self.figures.items()},
             "intervals_95": {k: [plain(x) for x in v] for k, v in self.intervals.items()},
+            "change_interval_95": None if self.change is None else [plain(x) for x in self.change],
         }
 
 
@@ -60,7 +64,7 @@ class Evaluation:
     def titles(self) -> list[str]:
         figures = list(self.scores[0].figures)
         wide = [t for f in figures for t in ((f, "95 % interval") if self._known(f) else (f,))]
-        change = ["change"] if len(self.scores) > 1 else []
+        change = ["change", "95 % interval"] if len(self.scores) > 1 else []
         return ["model", *wide, *change, "pictures"]
 
     def _known(self, figure: str) -> bool:
@@ -74,11 +78,11 @@ class Evaluation:
             for f, v in s.figures.items():
                 cells.append(f"{v:.2%}")
                 if self._known(f):
-                    low, high = s.intervals[f]
-                    cells.append(f"{low:.2%} to {high:.2%}")
+                    cells.append(_span(s.intervals[f], ".2%"))
             if len(self.scores) > 1:
                 change = s.figures[first] - self.scores[0].figures[first]
                 cells.append("" if s is self.scores[0] else f"{change:+.2%}")
+                cells.append("" if s.change is None else _span(s.change, "+.2%"))
             rows.append([*cells, str(s.pictures)])
         return rows
 
@@ -102,6 +106,11 @@ class Evaluation:
         return html_table(self.metric, self.titles(), self.rows())
 
 
+def _span(interval: tuple[float, float], form: str) -> str:
+    low, high = interval
+    return f"{low:{form}} to {high:{form}}"
+
+
 def evaluate(
     models: Any,
     data: str | Path,
@@ -118,7 +127,7 @@ def evaluate(
     """Run models on the labelled pictures of a folder.
 
     `models` is a model file, package, Package or Session, or a list of them. `metric` is top1,
-    top5, map, iou, cer, FILE.py:FUNCTION, or a function of (prediction, label) that returns a
+    topK, map, iou, cer, FILE.py:FUNCTION, or a function of (prediction, label) that returns a
     number for one picture. `truth` says where the labels are, if not in the folder. `draw` is a
     folder for the pictures with boxes, classes or masks; `names` are titles of the models. Other
     keywords are those of `vision.Predictor`.
@@ -131,7 +140,8 @@ def evaluate(
         raise BadInput(f"{option('limit', limit)}: at least one picture is needed")
     known = _truth(name, custom, data, truth)
     pictures = list(known.labels)[:limit]
-    scores, details = [], []
+    scores: list[Score] = []
+    details: list[Scorer] = []
     titles: list[str] = []
     for number, model in enumerate(listed):
         session, title, own = _opened(model, number)
@@ -151,7 +161,9 @@ def evaluate(
         finally:
             if own:
                 session.close()
-        scores.append(Score(title, scorer.figures(), scorer.intervals(), len(pictures)))
+        change = scorer.change_from(details[0]) if details else None
+        figures, intervals = scorer.figures(), scorer.intervals()
+        scores.append(Score(title, figures, intervals, len(pictures), change))
         details.append(scorer)
     return Evaluation(name, scores, details)
 
@@ -159,12 +171,12 @@ def evaluate(
 def _metric(metric: str | Callable[..., float]) -> tuple[str, Callable[..., float] | None]:
     if callable(metric):
         return getattr(metric, "__name__", "metric"), metric
-    if metric in METRICS:
+    if metric in METRICS or TOP_K.fullmatch(metric):
         return metric, None
     path, colon, function = metric.rpartition(":")
     if not colon or not path.endswith(".py"):
         hint = did_you_mean(metric, METRICS)
-        listed = ", ".join(METRICS)
+        listed = f"{', '.join(METRICS)}, any topK"
         raise BadInput(
             f"no metric is called '{metric}'{hint}; metrics are {listed}, and FILE.py:FUNCTION"
         )
@@ -185,11 +197,15 @@ def _metric(metric: str | Callable[..., float]) -> tuple[str, Callable[..., floa
     return function, found
 
 
+def _scorer_of(metric: str) -> type[Scorer]:
+    return SCORERS["top1" if TOP_K.fullmatch(metric) else metric]
+
+
 def _truth(
     name: str, custom: Callable[..., float] | None, data: str | Path, truth: str | Path | None
 ) -> Truth:
     if custom is None:
-        return read_truth(SCORERS[name].kind, data, truth)
+        return read_truth(_scorer_of(name).kind, data, truth)
     for kind in ("class", "boxes", "mask", "text"):
         try:
             return read_truth(kind, data, truth)
@@ -213,7 +229,7 @@ def _scorer(
     predictor = Predictor(session, **given)
     if custom is not None:
         return Custom(name, predictor, custom)
-    scorer: Scorer = SCORERS[name](name, predictor)
+    scorer: Scorer = _scorer_of(name)(name, predictor)
     scorer.prepare(truth, characters, blank)
     return scorer
 

@@ -12,6 +12,7 @@ import numpy as np
 from intaglio.errors import BadInput, option
 from intaglio.evaluation.average_precision import AveragePrecision, names_to_indices
 from intaglio.evaluation.measures import (
+    RESAMPLES,
     class_map,
     confusion,
     ctc_text,
@@ -50,14 +51,32 @@ class Scorer:
         """Write the picture with its boxes or classes."""
         made.draw(path)
 
+    resamples = RESAMPLES  # of the bootstrap
+
+    def figure(self, picked: Array) -> float:
+        """The first figure, of some of the pictures."""
+        return float(np.array(self.values)[picked].mean())
+
+    @property
+    def count(self) -> int:
+        """The number of pictures."""
+        return len(self.values)
+
     def figures(self) -> dict[str, float]:
         """The metric over all pictures."""
-        return {self.name: float(np.mean(self.values))}
+        return {self.name: self.figure(np.arange(self.count))}
 
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """The 95 % interval of each figure."""
-        values = np.array(self.values)
-        return {self.name: interval(lambda i: float(values[i].mean()), len(values))}
+        """The 95 % interval of the first figure."""
+        return {next(iter(self.figures())): interval(self.figure, self.count, self.resamples)}
+
+    def change_from(self, first: Scorer) -> tuple[float, float]:
+        """The 95 % interval of the difference from another model on the same pictures."""
+
+        def change(picked: Array) -> float:
+            return self.figure(picked) - first.figure(picked)
+
+        return interval(change, self.count, self.resamples)
 
 
 class Custom(Scorer):
@@ -99,6 +118,8 @@ class TopK(Scorer):
             raise BadInput(
                 f"a label is class {most}, the model has {count} classes; give its own labels"
             )
+        if self.best > count:
+            raise BadInput(f"{option('metric', self.name)}: the model has {count} classes")
         self.shift = 1 if count == 1001 and most < 1000 else 0  # a background class comes first
 
     def add(self, path: Path, label: Any) -> Prediction:
@@ -143,13 +164,14 @@ class MeanAP(Scorer):
     def figures(self) -> dict[str, float]:
         return self.precision.figures()
 
-    def intervals(self) -> dict[str, tuple[float, float]]:
-        count = len(self.precision.pictures)
+    resamples = FEW_RESAMPLES
 
-        def figure(picked: Array) -> float:
-            return self.precision.figures([int(i) for i in picked])["AP"]
+    def figure(self, picked: Array) -> float:
+        return self.precision.figures([int(i) for i in picked])["AP"]
 
-        return {"AP": interval(figure, count, FEW_RESAMPLES)}
+    @property
+    def count(self) -> int:
+        return len(self.precision.pictures)
 
 
 class Segmentation(Scorer):
@@ -206,7 +228,7 @@ class Segmentation(Scorer):
         mixed = (0.5 * base + 0.5 * shade).astype(np.uint8)
         draw.save_picture(pillow().fromarray(mixed), path)
 
-    def _iou(self, picked: Sequence[int]) -> float:
+    def figure(self, picked: Array) -> float:
         size = max(len(self.tables[i]) for i in picked)
         total = np.zeros((size, size), np.int64)
         for i in picked:
@@ -214,11 +236,12 @@ class Segmentation(Scorer):
             total[:n, :n] += self.tables[i]
         return mean_iou(total)
 
-    def figures(self) -> dict[str, float]:
-        return {"mIoU": self._iou(range(len(self.tables)))}
+    @property
+    def count(self) -> int:
+        return len(self.tables)
 
-    def intervals(self) -> dict[str, tuple[float, float]]:
-        return {"mIoU": interval(lambda i: self._iou(list(i)), len(self.tables))}
+    def figures(self) -> dict[str, float]:
+        return {"mIoU": self.figure(np.arange(self.count))}
 
 
 class Characters(Scorer):
@@ -248,20 +271,20 @@ class Characters(Scorer):
     def draw(self, made: tuple[Any, str], path: Path) -> None:
         draw.save_picture(draw.draw_lines(made[0], [made[1]]), path)
 
-    def _rate(self, picked: Any) -> float:
+    def figure(self, picked: Array) -> float:
         total = int(np.array(self.lengths)[picked].sum())
         return float(np.array(self.edits)[picked].sum()) / total if total else math.nan
 
-    def figures(self) -> dict[str, float]:
-        return {"CER": self._rate(slice(None))}
+    @property
+    def count(self) -> int:
+        return len(self.edits)
 
-    def intervals(self) -> dict[str, tuple[float, float]]:
-        return {"CER": interval(self._rate, len(self.edits))}
+    def figures(self) -> dict[str, float]:
+        return {"CER": self.figure(np.arange(self.count))}
 
 
 SCORERS: dict[str, type[Scorer]] = {
     "top1": TopK,
-    "top5": TopK,
     "map": MeanAP,
     "iou": Segmentation,
     "cer": Characters,
