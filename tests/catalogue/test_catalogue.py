@@ -51,6 +51,21 @@ def test_times_are_no_less_than_the_peak_allows(table):
     assert all(r.name in svg for r in table.rows)
 
 
+def test_a_quantised_model_has_the_figures_of_the_float_one():
+    graph = catalogue.build("mobilenet_v3_small", "random", size=64)
+    data = [usable_inputs(graph, i)[0] for i in range(2)]
+    made = calibrate(graph, data, method="minmax", accuracy=None, rounding="nearest")
+    before, after = intaglio.stats(made.float_graph), intaglio.stats(made.graph)
+    assert after.macs == before.macs
+    # scales are no parameters; the quantiser adds biases that correct rounding
+    assert before.parameters <= after.parameters < 1.005 * before.parameters
+    assert before.parameter_bytes == 4 * before.parameters
+    assert after.parameter_bytes < 0.3 * before.parameter_bytes
+    assert after.bytes < 0.5 * before.bytes
+    first = next(n for n in after.layers if n.op == "conv")
+    assert first.parameters in (432, 448)
+
+
 def test_predictions_are_those_of_perf_and_not_below_the_least_times():
     names = ["squeezenet1_1", "mobilenet_v3_small"]
     table = catalogue_table(["rk3588", "cv181x", "k210"], names)

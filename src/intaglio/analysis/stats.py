@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import intaglio
 from intaglio import dtypes
+from intaglio.analysis.step_names import short
 from intaglio.ir import Graph, Node, Value
 from intaglio.ops.complexity import all_nodes, complexity
 from intaglio.ops.registry import REGISTRY
@@ -20,6 +21,8 @@ from intaglio.text_table import aligned
 if TYPE_CHECKING:
     from rich.table import Table
 
+MOST_STEPS = 6  # from a layer to the first tensor with a name
+ROUNDINGS = ("quantize_linear", "dequantize_linear")
 TITLES = ("layer", "op", "output", "params", "MMACs", "share", "KB moved", "MACs/byte")
 
 
@@ -100,7 +103,7 @@ class Stats:
         total = self.macs or 1
         return [
             (
-                n.name,
+                short(n.name),
                 n.op,
                 "x".join(map(str, n.shape)),
                 f"{n.parameters:,}" if n.parameters else "",
@@ -146,42 +149,96 @@ class Stats:
 
 
 def stats(model: str | Path | Graph, **load: Any) -> Stats:
-    """The statistics of a model file or a graph; keywords are for `intaglio.load`."""
+    """The statistics of a model file or a graph; keywords are for `intaglio.load`.
+
+    In quantised models the weights of a layer are its integers, scales are no parameters, and
+    tensors are moved as the integers that they are stored as.
+    """
     graph = model if isinstance(model, Graph) else intaglio.load(model, **load)
-    layers = [_layer(n) for n in all_nodes(graph) if not _is_constant(n)]
-    total = complexity(graph)
+    nodes = list(all_nodes(graph))
+    fixed: set[Value] = set()  # computed from constants alone
+    for n in nodes:
+        if n.inputs and all(v is None or v.data is not None or v in fixed for v in n.inputs):
+            fixed.update(n.outputs)
+    computed = [n for n in nodes if not (n.outputs and set(n.outputs) <= fixed)]
+    layers = [_layer(n, fixed) for n in computed]
+    every = {id(v): v for n in computed for v in _parameters(n, fixed)}.values()
     counted = Counter(n.name for n in layers)
     seen: Counter[str] = Counter()
     named = []
-    for n in layers:
-        seen[n.name] += 1
-        name = f"{n.name} #{seen[n.name]}" if counted[n.name] > 1 else n.name
-        named.append(replace(n, name=name))
-    return Stats(graph.name, named, total.parameters, total.parameter_bytes, total.macs)
+    for layer in layers:
+        seen[layer.name] += 1
+        name = f"{layer.name} #{seen[layer.name]}" if counted[layer.name] > 1 else layer.name
+        named.append(replace(layer, name=name))
+    sizes = sum(v.type.size for v in every), sum(v.type.bytes for v in every)
+    return Stats(graph.name, named, *sizes, complexity(graph).macs)
 
 
-def _layer(node: Node) -> LayerStats:
+def _layer(node: Node, fixed: set[Value]) -> LayerStats:
     out = node.outputs[0] if node.outputs else None
-    constants = {id(v): v for v in node.inputs if v is not None and v.data is not None}
-    macs = REGISTRY[node.op].macs(node)
-    moved = {id(x): x for x in node.inputs if x is not None}.values()
+    constants = _parameters(node, fixed)
+    given = [_stored(v) for v in node.inputs if v is not None and v.data is None and v not in fixed]
+    moved = {id(v): v for v in (*constants, *given)}.values()
     return LayerStats(
-        node.origin or (out.name if out is not None else "") or node.op,
+        _name(node),
         node.op,
         tuple(out.shape) if out is not None else (),
-        sum(v.type.size for v in constants.values()),
-        macs,
-        0 if node.op in FREE else sum(_bytes(v) for v in (*moved, *node.outputs)),
+        sum(v.type.size for v in constants),
+        REGISTRY[node.op].macs(node),
+        0 if _is_free(node) else sum(_bytes(v) for v in (*moved, *map(_rounded, node.outputs))),
         _is_depthwise(node),
     )
 
 
+def _name(node: Node) -> str:
+    """The node's name in the model file, else that of the tensor that its result becomes."""
+    v = node.outputs[0] if node.outputs and not node.origin else None
+    for _ in range(MOST_STEPS):
+        if v is None or v.name:
+            break
+        reader = next(iter(v.uses)) if len(v.uses) == 1 else None
+        v = reader.outputs[0] if reader is not None and reader.outputs else None
+    return node.origin or (v.name if v is not None else "") or node.op
+
+
+def _parameters(node: Node, fixed: set[Value]) -> list[Value]:
+    """The constants that a node reads, each once; of quantised weights the integers."""
+    found: dict[int, Value] = {}
+    todo = [] if node.op in ROUNDINGS else [v for v in node.inputs if v is not None]
+    while todo:
+        v = todo.pop()
+        if v.data is not None:
+            found[id(v)] = v
+        elif v in fixed and v.producer is not None:
+            above = v.producer.inputs
+            todo += [
+                x for x in (above[:1] if v.producer.op in ROUNDINGS else above) if x is not None
+            ]
+    return list(found.values())
+
+
+def _stored(v: Value) -> Value:
+    """The integers that a tensor is stored as, if it is quantised."""
+    made = v.producer
+    before = made.inputs[0] if made is not None and made.op == "dequantize_linear" else None
+    return v if before is None else before
+
+
+def _rounded(v: Value) -> Value:
+    """The integers that a result becomes, if nothing else reads it."""
+    reader = next(iter(v.uses)) if len(v.uses) == 1 else None
+    return reader.outputs[0] if reader is not None and reader.op == "quantize_linear" else v
+
+
+def _is_free(node: Node) -> bool:
+    """Whether a node moves nothing: a view, or a rounding that is part of the layers around it."""
+    if node.op == "quantize_linear":
+        return node.inputs[0] is not None and node.inputs[0].producer is not None
+    return node.op in FREE or (node.op == "dequantize_linear" and bool(node.outputs[0].uses))
+
+
 def _bytes(v: Value) -> int:
     return v.type.size * dtypes.itemsize(v.dtype)
-
-
-def _is_constant(node: Node) -> bool:
-    return bool(node.inputs) and all(v is None or v.data is not None for v in node.inputs)
 
 
 def _is_depthwise(node: Node) -> bool:
