@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from intaglio.compress.sparsity import sparsify as sparsify
     from intaglio.compress.train import Trainer as Trainer
     from intaglio.compress.train import Training as Training
+    from intaglio.compress.train import run_together as run_together
     from intaglio.compress.twin import Twin as Twin
 
 # public name -> its module, imported when first used; all but pruning and sparsity need torch
 _LAZY = {
     **dict.fromkeys(("prune", "pruned_steps", "sensitivity"), "pruning"),
-    **dict.fromkeys(("Trainer", "Training"), "train"),
+    **dict.fromkeys(("Trainer", "Training", "run_together"), "train"),
     **dict.fromkeys(
         ("Attention", "Distillation", "Hints", "Logits", "Relations", "Teacher"), "distill"
     ),

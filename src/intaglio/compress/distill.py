@@ -35,6 +35,8 @@ class Teacher:
     @torch.no_grad()
     def __call__(self, x: Tensor, names: Sequence[str]) -> tuple[Tensor, Features]:
         if isinstance(self.model, Twin):
+            if torch.is_autocast_enabled("cuda") and not self.model.layers:
+                self.model.freeze(torch.bfloat16)
             return tensors(self.model, x, names, "teacher")
         if names:
             raise BadInput(
@@ -163,6 +165,13 @@ class Distillation:
             raise BadInput("distillation needs a teacher and a method; give at least one of each")
         self.teachers, self.methods, self.labels = list(teachers), list(methods), labels
         self.adapters = nn.ModuleList(m for m in methods if isinstance(m, nn.Module))
+
+    def to(self, device: torch.device) -> Distillation:
+        """Move teachers and adapters."""
+        for teacher in self.teachers:
+            teacher.model.to(device)
+        self.adapters.to(device)
+        return self
 
     def __call__(self, twin: Twin, x: Tensor, y: Tensor) -> Tensor:
         mine = [a for m in self.methods for a, _ in m.names]

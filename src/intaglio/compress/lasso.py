@@ -27,11 +27,12 @@ TINY = 1e-12  # keeps the gradient of a norm finite at 0
 
 @dataclass(frozen=True)
 class _Layer:
-    """A layer of a group: its weights, and the group's class of each output channel (-1: none)."""
+    """A layer of a group: its weights, and the group's class of output channels."""
 
     node: Node
     weights: Value
-    classes: Tensor
+    known: Tensor  # output channels that have a class
+    classes: Tensor  # of these
 
 
 class GroupLasso:
@@ -43,6 +44,7 @@ class GroupLasso:
         self.weight, self.loss = weight, loss
         self.adapters: nn.Module | None = getattr(loss, "adapters", None)
         self._twin: Twin | None = None
+        self._place: torch.device | None = None
         self._groups: list[tuple[int, list[_Layer]]] = []
 
     def __call__(self, twin: Twin, x: Tensor, y: Tensor) -> Tensor:
@@ -50,19 +52,18 @@ class GroupLasso:
 
     def penalty(self, twin: Twin) -> Tensor:
         """The sum of the norms of all groups, each with the root of its number of weights."""
-        if self._twin is not twin:
-            self._twin, self._groups = twin, _groups(twin)
-        total = torch.zeros(())
+        if self._twin is not twin or self._place != twin.device:
+            self._twin, self._place, self._groups = twin, twin.device, _groups(twin)
+        total = torch.zeros((), device=twin.device)
         for count, layers in self._groups:
-            square, size = torch.zeros(count), torch.zeros(count)
+            square, size = (torch.zeros(count, device=twin.device) for _ in range(2))
             for one in layers:
                 weights: Any = twin.value(one.weights)
                 rows: Any = rows_of(one.node, weights)
-                known = one.classes >= 0
-                energy = rows.flatten(1).square().sum(1)[known]
-                square = square.index_add(0, one.classes[known], energy)
-                wide = torch.full((len(energy),), float(rows[0].numel()))
-                size = size.index_add(0, one.classes[known], wide)
+                energy = rows.flatten(1).square().sum(1)[one.known]
+                square = square.index_add(0, one.classes, energy)
+                wide = torch.full_like(energy, float(rows[0].numel()))
+                size = size.index_add(0, one.classes, wide)
             total = total + ((square + TINY).sqrt() * size.sqrt()).sum()
         return total
 
@@ -80,7 +81,8 @@ def _groups(twin: Twin) -> list[tuple[int, list[_Layer]]]:
             for i, channels in enumerate(g.classes):
                 if out in channels:
                     classes[torch.from_numpy(channels[out])] = i
-            layers.append(_Layer(n, w, classes))
+            known = torch.nonzero(classes >= 0)[:, 0]
+            layers.append(_Layer(n, w, known.to(twin.device), classes[known].to(twin.device)))
         if layers:
             found.append((len(g), layers))
     if not found:

@@ -11,7 +11,9 @@ import torch
 
 import intaglio
 from intaglio.compress import qat
+from intaglio.compress.binary import binarize
 from intaglio.compress.data import Labelled
+from intaglio.compress.float_graph import float_graph
 from intaglio.compress.pruning import Pruned, prune
 from intaglio.compress.pruning.criteria import WITH_GRADIENTS
 from intaglio.compress.pruning.heads import split_projections
@@ -21,7 +23,7 @@ from intaglio.compress.twin import Twin, verify
 from intaglio.compress.twin.write_back import to_graph
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array, Graph, Value
-from intaglio.quant.prepare import prepare
+from intaglio.quant.prepare import name_tensors
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,28 +36,34 @@ class Recipe:
     """A model on its way to the target: prune, sparsify, quantise, train, finish.
 
     `model` is a live PyTorch module with an `example` of its input, a model file, or a Graph.
-    Every step starts from the weights of the step before.
+    Every step starts from the weights of the step before. Batch norms are folded into the layers
+    before them. With `fold=False` they stay until `quantize`: better for many epochs.
     """
 
-    def __init__(self, model: Any, example: Any = None, *, target: str = "cpu", **load: Any):
+    def __init__(
+        self, model: Any, example: Any = None, *, target: str = "cpu", fold: bool = True,
+        **load: Any,
+    ):  # fmt: skip
         if isinstance(model, Graph):
             graph = model
         else:
             given = {} if example is None else {"inputs": example}
             graph = intaglio.load(model, **given, **load)
         self.target, self.model = target, model
-        self.graph = prepare(graph)
+        self.fold = fold
+        self.graph = float_graph(graph, fold)
         self._places = parameter_places(model, self.graph)
         self.steps: list[Pruned | Sparse | History] = []
         self._twin: Twin | None = None
         self.quantized = False
         self._held = False
+        self._binary: frozenset[str] = frozenset()  # names of weights
 
     @property
     def twin(self) -> Twin:
         """The module that is trained: of floats, or after `quantize` of the target's integers."""
         if self._twin is None:
-            self._twin = Twin(self.graph)
+            self._twin = Twin(self.graph, binary=self._binary)
             if self._held:
                 self._twin.hold_zeros()
         return self._twin
@@ -69,8 +77,8 @@ class Recipe:
             if data is None:
                 raise BadInput(f"criterion '{options['criterion']}' needs data=, labelled samples")
             options["gradients"] = gradients(self.graph, data)
-        result = prune(self.graph, target=self.target, **options)
-        self.graph = prepare(result.graph)
+        result = prune(self.graph, target=self.target, **{"fold": self.fold, **options})
+        self.graph = float_graph(result.graph, self.fold)
         self.steps.append(result)
         return result
 
@@ -79,10 +87,19 @@ class Recipe:
         self._floats_only("sparsify")
         self._settle()
         target = None if self.target == "cpu" or not isinstance(pattern, str) else self.target
-        result = sparsify(self.graph, pattern, target, permute)
+        result = sparsify(self.graph, pattern, target, permute, self.fold)
         self.graph, self._held = result.graph, True
         self.steps.append(result)
         return result
+
+    def binarize(self, leave: Sequence[str] = ()) -> list[str]:
+        """Make inner convolutions binary: weights and inputs are +1 or -1. The layers' names."""
+        self._floats_only("binarize")
+        self._settle()
+        found = binarize(self.graph, leave)
+        name_tensors(self.graph)
+        self._binary |= frozenset(found.values())
+        return list(found)
 
     def quantize(self, data: Any, **options: Any) -> Twin:
         """Go on in the target's integers (see `compress.quantized_twin`)."""
@@ -104,19 +121,18 @@ class Recipe:
         checkpoint: str | Path | None = None,
     ) -> History:
         """Train the twin. A `checkpoint` lets a killed run go on where it was."""
-        more = getattr(loss, "adapters", None)
-        trainer = Trainer(
-            self.twin,
-            data,
-            how or Training(),
-            test=test,
-            loss=loss,
-            checkpoint=checkpoint,
-            more=more,
-        )
+        trainer = self.trainer(data, how, test=test, loss=loss, checkpoint=checkpoint)
         history = trainer.run()
         self.steps.append(history)
         return history
+
+    def trainer(
+        self, data: Labelled, how: Training | None = None, *, loss: Any = cross_entropy,
+        **options: Any,
+    ) -> Trainer:  # fmt: skip
+        """A trainer of the twin, for `run_together`."""
+        more = getattr(loss, "adapters", None)
+        return Trainer(self.twin, data, how or Training(), loss=loss, more=more, **options)
 
     def accuracy(self, data: Labelled) -> float:
         """Top-1 accuracy in percent, in the arithmetic of the target."""

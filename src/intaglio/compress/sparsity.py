@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from intaglio import targets
+from intaglio.compress.float_graph import float_graph
 from intaglio.compress.pruning.groups import label
 from intaglio.compress.pruning.permute import permute_channels
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Graph, Node, constant
 from intaglio.npu.sparse_weights import BY_NAME, best_mask
-from intaglio.quant.prepare import prepare
 
 PRODUCTS = ("conv", "matmul", "gemm")
 
@@ -36,16 +36,17 @@ class Sparse:
 
 
 def sparsify(
-    model: Graph, pattern: str | float, target: str | None = None, permute: bool = False
-) -> Sparse:
+    model: Graph, pattern: str | float, target: str | None = None, permute: bool = False,
+    fold: bool = True,
+) -> Sparse:  # fmt: skip
     """Set the smallest weights to 0, by a pattern of a chip or by share of each layer.
 
     `permute` moves channels first, so that a pattern keeps larger weights. `target` is the chip
     that is to read the pattern: layers that it could not store sparse stay dense, and a pattern
-    that it does not read is refused.
+    that it does not read is refused. Batch norms are folded, unless `fold` is False.
     """
     atoms = check(pattern, target, permute)
-    found = Sparse(prepare(model), {})
+    found = Sparse(float_graph(model, fold), {})
     if permute and isinstance(pattern, str):
         permute_channels(found.graph, BY_NAME[pattern])
     for n in found.graph.nodes():

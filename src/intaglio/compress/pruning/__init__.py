@@ -17,6 +17,7 @@ import numpy as np
 
 import intaglio
 from intaglio import targets
+from intaglio.compress.float_graph import float_graph
 from intaglio.compress.pruning.choose import SEARCHES, Kept, estimate, lowest, plan, search
 from intaglio.compress.pruning.criteria import CRITERIA, scores
 from intaglio.compress.pruning.groups import Coupling, Group, find_coupling, label, refusals
@@ -25,7 +26,6 @@ from intaglio.compress.pruning.masks import cut, zero_channels
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array, Graph, Value
 from intaglio.ops.complexity import Complexity, complexity
-from intaglio.quant.prepare import prepare
 
 CHANNELS = 8  # that vectors of CPUs hold
 MOST_COMPILES = 7  # predictions that a goal in milliseconds may take
@@ -78,6 +78,7 @@ def prune(
     only: Sequence[str] | None = None,
     leave: Sequence[str] = (),
     seed: int = 0,
+    fold: bool = True,
 ) -> Pruned:
     """Remove channels until one goal is met.
 
@@ -85,10 +86,11 @@ def prune(
     chip, is predicted to take. `spread` "uniform" removes the same share of every group, "global"
     the lowest scores of all. Kept channels are multiples of `round_to` (default: the channels that
     the target's unit makes at once, 8 on CPUs), unless there are fewer. `least` is the share of a
-    group that always stays. `only` and `leave` name layers.
+    group that always stays. `only` and `leave` name layers. Batch norms are folded, unless `fold`
+    is False or the criterion needs them.
     """
     check(macs, parameters, ms, criterion, spread, round_to, least, only, leave)
-    graph = prepare(model)
+    graph = float_graph(model, fold and criterion != "bn")
     split_projections(graph)
     if gradients is not None:
         gradients = _carried(model, graph, gradients)
@@ -268,7 +270,7 @@ def sensitivity(
     criterion: str = "l2",
 ) -> dict[str, dict[float, float]]:
     """What `evaluate` finds if one group alone loses each share of its channels, by first layer."""
-    graph = prepare(model)
+    graph = float_graph(model, criterion != "bn")
     split_projections(graph)
     found: dict[str, dict[float, float]] = {}
     for i, g in enumerate(find_coupling(graph).groups):

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from intaglio.compress.twin.rounding import sign
+
 Ints = Sequence[int]
 INF = math.inf
 
@@ -239,6 +241,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sigmoid": torch.sigmoid,
     "relu": torch.relu,
     "reciprocal": torch.reciprocal,
+    "sign": sign,
     "softplus": F.softplus,
     "hardswish": hardswish,
     "hard_sigmoid": hard_sigmoid,

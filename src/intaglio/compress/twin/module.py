@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ from intaglio.batches import rebatched
 from intaglio.compress.twin import scales
 from intaglio.compress.twin.float_ops import FUNCTIONS
 from intaglio.compress.twin.integer_nodes import INTEGER, clamp_bounds
-from intaglio.compress.twin.rounding import METHODS, Rounding, Weights, unit_of
+from intaglio.compress.twin.rounding import METHODS, Rounding, Weights, binary_weights, unit_of
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.ops.registry import REGISTRY, evaluate_node
@@ -34,7 +34,7 @@ Pairs = list[tuple[Node, Node]]  # nodes for a batch, and the nodes of the graph
 class Twin(nn.Module):
     """A differentiable copy of a graph. `graph` stays as it is; `to_graph` makes a new one."""
 
-    def __init__(self, graph: Graph, method: str = "lsq"):
+    def __init__(self, graph: Graph, method: str = "lsq", binary: Collection[str] = ()):
         super().__init__()
         if method not in METHODS:
             raise BadInput(f"method is {method!r}; known are {', '.join(METHODS)}")
@@ -44,6 +44,7 @@ class Twin(nn.Module):
                 "cut the model with outputs="
             )
         self.source, self.method = graph.copy(), method
+        self.binary = frozenset(binary)  # names of weights that are +1 or -1 times a factor
         self.slots: dict[tuple[Node, int], Rounding] = {}
         self.of_weights: dict[tuple[Value, Value], Weights] = {}
         self.of_bias: dict[Node, nn.Parameter] = {}
@@ -53,13 +54,26 @@ class Twin(nn.Module):
         self.roundings, self.layers = nn.ModuleList(), nn.ModuleList()
         self.vectors = nn.ParameterList()
         self._plans: dict[int, tuple[Graph, Pairs]] = {}
-        self._fixed: dict[Value, Tensor] = {}
+        self._fixed: dict[tuple[Value, torch.device], Tensor] = {}
+        self.statistics: dict[Value, Tensor] = {}  # running ones of batch norms
         self.held: dict[Value, Tensor] = {}  # masks of float weights
+        self._frozen: dict[Value, Tensor] = {}  # values that no longer change
         self._lowered: dict[Node, Graph | None] = {}
         self.observed: dict[Rounding, list[Tensor]] | None = None  # filled while it is a dict
         self._read_scales()
         self._read_products()
+        self._read_statistics()
         self._read_floats()
+
+    @property
+    def device(self) -> torch.device:
+        """Where its parameters are."""
+        return next((p.device for p in self.parameters()), torch.device("cpu"))
+
+    @property
+    def recordable(self) -> bool:
+        """Whether a step of training can be recorded: no part of it reads numbers back."""
+        return self.method not in ("minmax", "pact")
 
     # ---- reading the graph ------------------------------------------------------------------
     def _read_scales(self) -> None:
@@ -108,10 +122,24 @@ class Twin(nn.Module):
 
     def value(self, v: Value) -> Tensor:
         """A trained float constant."""
-        p = self.constants[v] * self.units[v]
-        return p * self.held[v] if v in self.held else p
+        p: Tensor = self.constants[v]
+        if self.units[v] != 1.0:
+            p = p * self.units[v]
+        if v in self.held:
+            self.held[v] = self.held[v].to(p.device)
+            p = p * self.held[v]
+        return binary_weights(p) if v.name in self.binary else p
+
+    def _read_statistics(self) -> None:
+        for n in self.source.nodes():
+            for v in n.inputs[3:5] if n.op == "batch_norm" else ():
+                if v is not None and v.data is not None and v not in self.statistics:
+                    name = f"statistics_{len(self.statistics)}"
+                    self.register_buffer(name, tensor(v))
+                    self.statistics[v] = getattr(self, name)
 
     def _read_floats(self) -> None:
+        normed = bool(self.statistics)  # weights before batch norms have no size of their own
         for n in self.source.nodes():
             for i in TRAINED.get(n.op, ()):
                 v = n.inputs[i] if i < len(n.inputs) else None
@@ -119,7 +147,7 @@ class Twin(nn.Module):
                     continue
                 if v.type.size > 1 or n.op not in ("mul", "add", "sub"):
                     real = tensor(v)
-                    self.units[v] = unit_of(real) if n.op in PRODUCTS else 1.0
+                    self.units[v] = unit_of(real) if n.op in PRODUCTS and not normed else 1.0
                     self.constants[v] = nn.Parameter(real / self.units[v])
                     self.vectors.append(self.constants[v])
 
@@ -149,7 +177,8 @@ class Twin(nn.Module):
         """
         graph, pairs = self._plan(len(inputs[0]) if inputs[0].dim() else 1)
         env: dict[Value, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
-        exact = exact or not (self.training or torch.is_grad_enabled())
+        if self.layers and inputs[0].device.type == "cpu":  # floats have no bytes to keep
+            exact = exact or not (self.training or torch.is_grad_enabled())
         outputs = [_before_softmax(v) for v in graph.outputs] if bare else graph.outputs
         for new, old in pairs:
             if bare and new.op == "softmax" and new.outputs[0] in graph.outputs:
@@ -172,11 +201,25 @@ class Twin(nn.Module):
     def _get(self, v: Value, env: Mapping[Value, Tensor]) -> Tensor:
         if v in env:
             return env[v]
+        if v in self._frozen:
+            return self._frozen[v]
         if v in self.constants:
             return self.value(v)
-        if v not in self._fixed:
-            self._fixed[v] = tensor(v)
-        return self._fixed[v]
+        if v in self.statistics:
+            return self.statistics[v]
+        key = v, self.device
+        if key not in self._fixed:
+            self._fixed[key] = tensor(v).to(key[1])
+        return self._fixed[key]
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Twin:
+        """Moves to another device: statistics are found under their new tensors."""
+        super()._apply(fn, recurse)
+        self._frozen = {}
+        self.statistics = {
+            v: getattr(self, f"statistics_{i}") for i, v in enumerate(self.statistics)
+        }
+        return self
 
     def _node(self, new: Node, old: Node, env: dict[Value, Tensor], exact: bool) -> None:
         given = [None if v is None else self._get(v, env) for v in new.inputs]
@@ -246,6 +289,14 @@ class Twin(nn.Module):
             x, mean.detach(), var.detach(), scale, bias, True, MOMENTUM, n.attrs["epsilon"]
         )
         return result
+
+    @torch.no_grad()
+    def freeze(self, dtype: torch.dtype) -> None:
+        """Keep the float constants as they are now, in this type, until the twin moves."""
+        if not self._frozen:
+            self._frozen = {v: self.value(v).to(dtype) for v in self.constants}
+            if self.device.type == "cuda":
+                torch.cuda.synchronize()  # other streams read them
 
     @torch.no_grad()
     def hold_zeros(self) -> None:

@@ -33,6 +33,32 @@ class _Straight(torch.autograd.Function):
         return grad
 
 
+class _Sign(torch.autograd.Function):
+    """The sign, with the slope 2 - 2|x| near 0 (Bi-Real Net, arXiv 1808.00278)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return torch.sign(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return grad * (2 - 2 * x.abs()).clamp_min(0)
+
+
+def sign(x: Tensor) -> Tensor:
+    """-1, 0 or 1, with a gradient near 0."""
+    return _Sign.apply(x)
+
+
+def binary_weights(w: Tensor) -> Tensor:
+    """The sign of each weight times the mean size of its output channel's weights."""
+    size = w.detach().abs().mean(list(range(1, w.dim())), keepdim=True)
+    signs = w + (torch.where(w >= 0, 1.0, -1.0) - w).detach()  # straight through
+    return signs * size
+
+
 def rounded(x: Tensor) -> Tensor:
     """Round half to even, with the gradient of the identity."""
     return _Straight.apply(x)

@@ -16,12 +16,12 @@ from intaglio.ir import Array, Graph, Node, Value, constant
 @torch.no_grad()
 def to_graph(twin: Twin) -> Graph:
     """A copy of the twin's graph with the trained constants."""
-    was = twin.training
-    twin.eval()
+    was, place = twin.training, twin.device
+    twin.eval().to("cpu")
     try:
         return _Writer(twin).graph
     finally:
-        twin.train(was)
+        twin.train(was).to(place)
 
 
 class _Writer:
@@ -76,8 +76,12 @@ class _Writer:
     def _floats(self, old: Node, new: Node) -> None:
         for i, v in enumerate(old.inputs):
             if v is not None and v in self.twin.constants:
-                array = self.twin.value(v).numpy()
+                array = self.twin.value(v).contiguous().numpy()
                 Graph.set_input(new, i, self._once((v,), array.reshape(v.shape), v.name))
+
+            if v is not None and v in self.twin.statistics:
+                array = self.twin.statistics[v].numpy()
+                Graph.set_input(new, i, self._once((v,), array.reshape(v.shape).copy(), v.name))
 
     def _scales(self, old: Node, new: Node) -> None:
         slots = [(s, z) for _, s, z in scales.READS.get(old.op, ())]

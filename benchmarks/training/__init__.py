@@ -1,0 +1,1 @@
+"""Long trainings of `intaglio.compress` on CIFAR-10: see `python -m benchmarks.training --help`."""
