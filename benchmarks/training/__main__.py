@@ -35,6 +35,7 @@ from intaglio.compress import (
     sparsify,
 )
 from intaglio.compress import device as devices
+from intaglio.compress.pruning.groups import find_coupling, label
 from intaglio.compress.train import accuracy, cross_entropy
 from intaglio.ir import Graph
 from intaglio.quant.prepare import prepare
@@ -88,8 +89,16 @@ class Experiments:
 
     def prune(self, seed: int) -> Job:
         recipe = self.recipe("resnet56")
-        found = recipe.prune(macs=1 / FEWER, criterion="taylor", data=self.data, round_to=2)
-        how = self.how(seed, 100, 0.1)
+        inner = [
+            n
+            for g in find_coupling(recipe.graph).prunable()
+            if len(g.layers) == 1
+            for n in map(label, g.layers)
+        ]  # the first layers of all blocks
+        found = recipe.prune(
+            macs=1 / FEWER, criterion="taylor", data=self.data, round_to=2, only=inner
+        )
+        how = self.how(seed, 60, 0.1)
         trainer = recipe.trainer(self.data, how, loss=self.logits("resnet56"))
         return Job("resnet56 pruned", seed, recipe, trainer, str(found))
 
@@ -100,21 +109,21 @@ class Experiments:
             intaglio.save_onnx(first.graph, start)
         recipe = Recipe(intaglio.load(start), fold=False)
         found = recipe.sparsify(pattern)
-        how = self.how(seed, 50, 0.1)
-        trainer = recipe.trainer(self.data, how, loss=self.logits("resnet56"))
+        how = self.how(seed, 20 if pattern.startswith("2:4") else 35, 0.1)
+        trainer = recipe.trainer(self.data, how, loss=self.logits("resnet32"))
         return Job(f"resnet20 {pattern}", seed, recipe, trainer, str(found))
 
     def binary(self, seed: int) -> Job:
         recipe = self.recipe("resnet20")
         layers = recipe.binarize()
-        how = self.how(seed, 100, 2e-3, optimizer="adam", decay=0.0)
-        trainer = recipe.trainer(self.data, how, loss=self.logits("resnet56"))
+        how = self.how(seed, 45, 2e-3, optimizer="adam", decay=0.0)
+        trainer = recipe.trainer(self.data, how, loss=self.logits("resnet32"))
         return Job("resnet20 binary", seed, recipe, trainer, f"{len(layers)} binary layers")
 
     def distil(self, method: str, seed: int) -> Job:
         recipe = self.recipe("resnet20", seed, trained=False)
         loss = self._loss(method, recipe.graph)
-        trainer = recipe.trainer(self.data, self.how(seed, 50, 0.2), loss=loss)
+        trainer = recipe.trainer(self.data, self.how(seed, 12, 0.2), loss=loss)
         return Job(f"resnet20 {method}", seed, recipe, trainer)
 
     def _loss(self, method: str, student: Graph) -> Callable:
@@ -171,12 +180,11 @@ def run(jobs: list[Job], test: Labelled, out: Path) -> None:
 
 
 def finish(job: Job, test: Labelled, out: Path) -> None:
-    graph = job.recipe.finish()
-    place = job.trainer.device
-    job.accuracy = accuracy(job.recipe.twin.to(place), test, 1000)
+    job.accuracy = accuracy(job.recipe.twin.to(job.trainer.device), test, 1000)
     job.recipe.twin.to("cpu")
     stem = f"{job.name.replace(' ', '_').replace(':', '_')}_{job.seed}"
-    intaglio.save_onnx(graph, out / f"{stem}.onnx")
+    if job.said:  # a smaller network
+        intaglio.save_onnx(job.recipe.finish(), out / f"{stem}.onnx")
     (out / f"{stem}.json").write_text(json.dumps(job.to_dict()))
     print(f"{job.name}, seed {job.seed}: {job.accuracy:.2f} % {job.said}", flush=True)
 

@@ -106,6 +106,15 @@ def test_bits_bound_the_stored_integers():
     assert clipped
 
 
+def test_ternary_weights_are_deployed_as_three_values():
+    twin = quantized_twin(build("residual"), samples(8), weights="ternary", fast=True)
+    graph = to_graph(stepped(twin))
+    assert verify(twin, graph, samples(1, 3)) > 0
+    layers = [n.inputs[3].data for n in graph.nodes() if n.op == "qlinear_conv"]
+    assert all(set(np.unique(w)) <= {-1, 0, 1} for w in layers[1:-1])
+    assert len(layers) > 3
+
+
 def test_learned_scales_have_the_gradients_of_lsq():
     from intaglio.compress.twin.rounding import Rounding
 

@@ -22,13 +22,14 @@ from intaglio.ir import Array, Graph
 MOST_VALUES = 1 << 16  # values of a tensor that the search for a scale looks at
 SHARES = 40  # scales that it tries
 BITS = range(2, 9)
+TERNARY = 1  # bits that stand for -1, 0 and 1
 
 
 def quantized_twin(
     model: Any,
     data: Any,
     *,
-    weights: int = 8,
+    weights: int | str = 8,
     activations: int = 8,
     method: str = "lsq",
     target: str = "cpu",
@@ -37,8 +38,9 @@ def quantized_twin(
 ) -> Twin:
     """A twin whose forward is the target's integer arithmetic, at its post-training start.
 
-    `weights` and `activations` are bits; the first and the last product and the input keep `ends`
-    bits. `data` and `options` are those of `intaglio.quantize`.
+    `weights` and `activations` are bits; weights may also be "ternary": -1, 0 and 1. The first and
+    the last product and the input keep `ends` bits. `data` and `options` are those of
+    `intaglio.quantize`. Weights that are binary already stay so.
     """
     chip = targets.find(target)
     check(chip, weights, activations, method, ends)
@@ -49,9 +51,12 @@ def quantized_twin(
         why = "; ".join(dict.fromkeys(found.floats.values())) or "it has no products"
         raise Unsupported(f"no layer computes in 8 bits: {why}; train the float twin instead")
     _float_masters(twin, found.float_graph)
-    if min(weights, activations) < 8:
+    for layer in twin.of_weights.values():
+        layer.hold_signs()
+    bits = TERNARY if isinstance(weights, str) else weights
+    if min(bits, activations) < 8:
         samples = [dict(s) for _, s in zip(range(16), found.dataset or [], strict=False)]
-        narrow(twin, weights, activations, ends, samples)
+        narrow(twin, bits, activations, ends, samples)
     return twin
 
 
@@ -63,16 +68,19 @@ def integer_graph(graph: Graph, chip: targets.Target | None = None) -> Graph:
 
 
 def check(
-    chip: targets.Target, weights: int = 8, activations: int = 8, method: str = "lsq",
+    chip: targets.Target, weights: int | str = 8, activations: int = 8, method: str = "lsq",
     ends: int = 8,
 ) -> None:  # fmt: skip
     """BadInput unless the target computes with these bits, and the method is known."""
     for what, bits in (("weights", weights), ("activations", activations), ("ends", ends)):
+        if what == "weights" and bits == "ternary":
+            continue
         if bits not in BITS or isinstance(bits, bool | float):
-            raise BadInput(f"{what} is {bits!r}; give a number of bits from 2 to 8")
+            more = ", or ternary" if what == "weights" else ""
+            raise BadInput(f"{what} is {bits!r}; give a number of bits from 2 to 8{more}")
     if method not in METHODS:
         raise BadInput(f"method is {method!r}; known are {', '.join(METHODS)}")
-    refuse_bits(chip, min(weights, activations))
+    refuse_bits(chip, min(2 if isinstance(weights, str) else weights, activations))
 
 
 def refuse_bits(chip: targets.Target, bits: int) -> None:

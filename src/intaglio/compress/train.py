@@ -114,6 +114,8 @@ class Trainer:
         self.device = devices.find(how.device)
         self.more = more or nn.Module()  # parameters of the loss, such as adapters
         self._place(self.device)
+        if hasattr(loss, "to"):
+            loss.to(self.device)  # teachers stay there: other trainers may share them
         groups = twin.parameter_groups(how.rate, how.decay)
         if extra := list(self.more.parameters()):
             groups.append({"params": extra, "lr": how.rate, "weight_decay": how.decay})
@@ -137,8 +139,6 @@ class Trainer:
     def _place(self, device: torch.device) -> None:
         self.twin.to(device)
         self.more.to(device)
-        if hasattr(self.loss, "to"):
-            self.loss.to(device)
         if device.type == "cuda":
             self.twin.to(memory_format=torch.channels_last)
 

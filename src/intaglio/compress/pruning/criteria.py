@@ -44,13 +44,15 @@ def scores(
 
 
 def _of_group(g: Group, criterion: str, gradients: Mapping[Value, Array]) -> Array:
-    total = np.zeros(len(g))
-    for node in g.layers:
+    total, layers = np.zeros(len(g)), g.layers
+    if criterion == "bn":  # layers without a batch norm have no say if another one has
+        layers = [n for n in layers if _norm(n) is not None] or layers
+    for node in layers:
         rows = _of_layer(node, criterion, gradients)
         mean = np.abs(rows).mean()
         rows = rows / mean if mean else rows
         total += [rows[c[node.outputs[0]]].mean() for c in g.classes]
-    return total / max(len(g.layers), 1)
+    return total / max(len(layers), 1)
 
 
 def _of_layer(node: Node, criterion: str, gradients: Mapping[Value, Array]) -> Array:
@@ -76,14 +78,21 @@ def _of_layer(node: Node, criterion: str, gradients: Mapping[Value, Array]) -> A
     return np.asarray(np.abs(product) if criterion == "taylor" else -product)
 
 
-def _norm_factors(node: Node) -> Array:
-    """The factors of the batch norm behind a layer."""
+def _norm(node: Node) -> Array | None:
+    """The factors of the batch norm behind a layer; None: there is none."""
     for reader in node.outputs[0].uses:
         v = reader.inputs[1] if len(reader.inputs) > 1 else None
         if reader.op in ("batch_norm", "mul") and v is not None and v.data is not None:
             found = np.abs(v.data.reshape(-1))
             if len(found) == node.outputs[0].shape[1]:
                 return np.asarray(found, np.float32)
+    return None
+
+
+def _norm_factors(node: Node) -> Array:
+    found = _norm(node)
+    if found is not None:
+        return found
     raise BadInput(
         f"layer '{label(node)}' has no batch norm behind it; criterion 'bn' needs one there; "
         "take l1, l2 or taylor"

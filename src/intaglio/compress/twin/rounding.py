@@ -242,6 +242,14 @@ class Weights(nn.Module):
         self.ratio.clamp_(min=LEAST_RATIO)
 
     @torch.no_grad()
+    def hold_signs(self) -> None:
+        """Leave binary weights, +a and -a, as they are: as integers they are not trained."""
+        sizes = self.integers().abs()
+        if sizes.numel() > 1 and bool((sizes == sizes.max()).all()):
+            self.weight.requires_grad_(False)
+            self.ratio.requires_grad_(False)
+
+    @torch.no_grad()
     def narrow(self, bits: int) -> None:
         """Round to fewer bits, with the scales of least squared error."""
         self.limits = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if bits > 1 else (-1, 1)
