@@ -81,6 +81,29 @@ def test_the_lossless_pass_removes_what_batch_norm_zeroes():
     assert equal(graph, small)
 
 
+@pytest.mark.parametrize("bias", [0.0, 0.5])
+def test_channels_that_a_batch_norm_zeroes_go_in_one_pass(bias: float):
+    rng = np.random.default_rng(0)
+
+    def some(*shape: int) -> Value:
+        return constant(rng.standard_normal(shape).astype(np.float32))
+
+    window = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1)}
+    scale, shift = some(16), some(16)
+    scale.data[::2], shift.data[::2] = 0, bias
+    spread = constant(np.ones(16, np.float32))
+    x = Value(Type("f32", (1, 3, 8, 8)), "input")
+    y = ops.batch_norm(ops.conv(x, some(16, 3, 3, 3), **window), scale, shift, some(16), spread)
+    y = ops.swish(y)
+    # without padding, since constants other than 0 differ from its zeros
+    y = ops.conv(y, some(4, 16, 3, 3), **{**window, "pad": (0, 0, 0, 0)})
+    graph = Graph([x], [y], ["y"])
+    small = intaglio.optimize(graph, level=2)
+    convs = [n.inputs[1].shape for n in small.nodes() if n.op == "conv"]
+    assert convs == [(8, 3, 3, 3), (4, 8, 3, 3)]
+    assert equal(graph, small)
+
+
 def test_iterative_pruning_trains_between_steps():
     seen: list[int] = []
 

@@ -47,6 +47,12 @@ class GroupLasso:
         self._place: torch.device | None = None
         self._groups: list[tuple[int, list[_Layer]]] = []
 
+    def to(self, device: torch.device) -> GroupLasso:
+        """Move what the rest of the loss holds, such as teachers."""
+        if hasattr(self.loss, "to"):
+            self.loss.to(device)
+        return self
+
     def __call__(self, twin: Twin, x: Tensor, y: Tensor) -> Tensor:
         return self.loss(twin, x, y) + self.weight * self.penalty(twin)
 

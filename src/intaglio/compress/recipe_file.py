@@ -33,8 +33,8 @@ from intaglio.errors import BadFile, BadInput, did_you_mean
 from intaglio.ir import Graph
 from intaglio.ops.complexity import complexity
 
-KEYS = ("model", "target", "data", "steps", "calibration", "channel")
-STEPS = ("train", "prune", "sparsify", "quantize")
+KEYS = ("model", "target", "data", "steps", "calibration", "channel", "fold")
+STEPS = ("train", "prune", "sparsify", "binarize", "quantize")
 CALIBRATION = 100  # samples
 TEACHING = ("teacher", "temperature", "labels")
 LOSS = (*TEACHING, "lasso")  # options of a training that choose its loss
@@ -117,6 +117,8 @@ def _check_values(path: str, content: Mapping[str, Any]) -> None:
         value = content.get(key, least)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise BadInput(f"{path}: {key} is {value!r}; give a whole number from {least} on")
+    if not isinstance(content.get("fold", True), bool):
+        raise BadInput(f"{path}: fold is {content['fold']!r}; give true or false")
     _scaling(path, content.get("data"))
     integers = False
     for i, (name, options) in enumerate(content["steps"], 1):
@@ -142,6 +144,10 @@ def _check_step(name: str, options: Any, chip: targets.Target) -> None:
             raise BadInput("ms: predictions are for chips; give target: rk3588, k230, ...")
     elif name == "sparsify":
         sparsity.check(**options, target=None if chip.name == "cpu" else chip.name)
+    elif name == "binarize":
+        leave = options.get("leave", [])
+        if not isinstance(leave, list) or not all(isinstance(n, str) for n in leave):
+            raise BadInput(f"leave is {leave!r}; give a list of names of layers")
     else:
         qat.check(chip, **{k: v for k, v in options.items() if k not in ("fast", "per")})
 
@@ -169,6 +175,7 @@ def _step(where: str, step: Any) -> tuple[str, Any]:
     _check_keys(where, step, STEPS)
     known = {
         "train": TRAINING, "prune": PRUNING, "quantize": QUANTIZING, "sparsify": SPARSIFYING,
+        "binarize": ("leave",),
     }[name]  # fmt: skip
     if name == "sparsify" and not isinstance(options, dict):
         options = {"pattern": options}
@@ -191,7 +198,10 @@ class Runner:
         self.folder = None if folder is None else Path(folder)
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-        self.recipe = Recipe(self._path(recipe["model"]), target=recipe.get("target", "cpu"))
+        self.recipe = Recipe(
+            self._path(recipe["model"]), target=recipe.get("target", "cpu"),
+            fold=recipe.get("fold", True),
+        )  # fmt: skip
         (first, *more) = self.recipe.graph.inputs
         if more:
             raise BadInput(
@@ -267,6 +277,9 @@ class Runner:
             sparse = recipe.sparsify(**options)
             result.zeroed |= sparse.layers | dict.fromkeys(sparse.dense, 1.0)
             return str(sparse)
+        if name == "binarize":
+            layers = recipe.binarize(**options)
+            return f"{len(layers)} layers of +1 and -1"
         if name == "quantize":
             recipe.quantize(self._samples(self._calibration), **options)
             return ", ".join(f"{k} {v}" for k, v in options.items()) or "8 bits"

@@ -21,6 +21,7 @@ class ChannelMap:
     params: tuple[int, ...] = ()  # indices of operands with one entry per channel
     data: Callable[[Known], Known] | None = None  # constant channels of the result; None: none
     shape: bool = False  # the op has the result's shape as an attribute
+    source: Known | None = None  # channels of the result that are constant whatever the operand is
 
 
 class Channelwise(Flow):
@@ -32,10 +33,13 @@ class Channelwise(Flow):
         del self.stops[0]
 
     def known(self, operands: Sequence[Known | None]) -> Known:
-        k = operands[0]
-        if k is None or self.how.data is None or not k.mask.any():
-            return super().known(operands)
-        result = self.how.data(k)
+        k, own = operands[0], self.how.source
+        result = super().known(operands)
+        if k is not None and self.how.data is not None and k.mask.any():
+            result = self.how.data(k)
+        if own is not None:
+            data = np.where(own.mask, own.data, result.data)
+            result = Known(result.mask | own.mask, data)
         return Known(result.mask, result.data.astype(self.dtype))
 
     def build(self, kept: Kept, inputs: list[Any]) -> Value:
@@ -90,7 +94,15 @@ def _batch_norm(node: Node, x: Value, axis: int) -> ChannelMap | None:
         with np.errstate(all="ignore"):
             return Known(k.mask, REGISTRY[node.op].body(k.data[None], *params, **node.attrs)[0])
 
-    return ChannelMap(1, (1, 2, 3, 4), through)
+    return ChannelMap(1, (1, 2, 3, 4), through, source=_times_zero(*node.inputs[1:3]))
+
+
+def _times_zero(scale: Value | None, bias: Value | None) -> Known | None:
+    """The channels that a norm multiplies by 0: they are its bias."""
+    if scale is None or bias is None or scale.data is None or bias.data is None:
+        return None
+    mask = scale.data.reshape(-1) == 0
+    return Known(mask, bias.data.reshape(-1)) if mask.any() else None
 
 
 def _instance_norm(node: Node, x: Value, axis: int) -> ChannelMap | None:
@@ -98,7 +110,8 @@ def _instance_norm(node: Node, x: Value, axis: int) -> ChannelMap | None:
     if axis != 1 or scale is None or bias is None or scale.data is None or bias.data is None:
         return None
     shift = bias.data  # zeros become exactly the bias; other constants leave rounding errors
-    return ChannelMap(1, (1, 2), lambda k: Known(k.zero, shift))
+    source = _times_zero(scale, bias)
+    return ChannelMap(1, (1, 2), lambda k: Known(k.zero, shift), source=source)
 
 
 def _other_axis(node: Node, x: Value, axis: int) -> ChannelMap | None:
