@@ -1,6 +1,6 @@
-"""Networks on the RK3588 from register commands: bits, times of compiling and simulating, sizes.
+"""Networks from register commands: bits, times of compiling and simulating, sizes.
 
-python -m benchmarks.rockchip [NETWORK ...] [--save FOLDER] [--board BUILD]
+python -m benchmarks.rockchip [NETWORK ...] [--chip NAME] [--save FOLDER] [--board BUILD]
 python -m benchmarks.rockchip --times fps-published.csv
 
 Architectures are rebuilt by benchmarks.npu_nets; weights, scales and tables are random numbers. A
@@ -27,7 +27,8 @@ from benchmarks import npu_fit, npu_nets
 from intaglio.ir import Array, Graph, Node, constant
 from intaglio.npu.chips.file_part import Port
 from intaglio.npu.chips.rockchip import job, limits, timing
-from intaglio.npu.chips.rockchip.compile import Compiled, compile_layers
+from intaglio.npu.chips.rockchip.compile import CHIPS, Compiled, compile_layers
+from intaglio.npu.chips.rockchip.geometry import DESIGNS
 from intaglio.npu.chips.rockchip.lower import Lowered, meaning
 from intaglio.npu.chips.rockchip.run_job import JobMachine
 from intaglio.targets import chip as chips
@@ -76,15 +77,16 @@ def _weights(node: Node, chance: np.random.Generator) -> None:
         node.attrs.update(y_zero=0)
 
 
-def compiled(graph: Graph) -> Compiled:
+def compiled(graph: Graph, chip: str = CHIP) -> Compiled:
     """The job of a graph of NPU ops."""
+    design = DESIGNS[chip]
     for node in graph.nodes():
-        if why := limits.why_not(node):
+        if why := limits.why_not(node, design):
             raise SystemExit(f"{node.op}: {why}")
     inputs = [Port(v.name or f"x{i}", v.dtype, v.shape) for i, v in enumerate(graph.inputs)]
     named = zip(graph.outputs, graph.output_names, strict=True)
     outputs = [Port(n, v.dtype, v.shape) for v, n in named]
-    return compile_layers(Lowered(meaning(graph), inputs, outputs), chips.load(CHIP))
+    return compile_layers(Lowered(meaning(graph, design), inputs, outputs), chips.load(chip))
 
 
 def save(folder: Path, name: str, made: Compiled, tensors: dict[str, Array]) -> None:
@@ -108,6 +110,7 @@ def on_board(build: Path, name: str, made: Compiled, tensors: dict[str, Array]) 
             log = folder / "log"
             own = {"LD_PRELOAD": str(build.absolute() / "libfake_rockchip.so")}
             own |= {"INTAGLIO_RK_FAKE": driver, "INTAGLIO_RK_FAKE_LOG": str(log)}
+            own |= {"INTAGLIO_RK_FAKE_CHIP": made.job.chip}
             given = {"env": os.environ | own, "timeout": SECONDS}
             done = subprocess.run(words, capture_output=True, text=True, **given)  # type: ignore[call-overload]
             said = [line for line in done.stdout.splitlines() if "bytes differ" in line]
@@ -136,10 +139,10 @@ def published(path: Path) -> bool:
     return worst <= 0.15
 
 
-def measure(name: str, folder: Path | None, build: Path | None) -> bool:
+def measure(name: str, chip: str, folder: Path | None, build: Path | None) -> bool:
     """Print a row; whether all bytes are equal."""
     start = time.process_time()
-    made = compiled(randomised(NETWORKS[name]()))
+    made = compiled(randomised(NETWORKS[name]()), chip)
     spent = time.process_time() - start
     read = job.read(made.data)
     chance = np.random.default_rng(1)
@@ -171,6 +174,7 @@ def measure(name: str, folder: Path | None, build: Path | None) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("networks", nargs="*", metavar="NETWORK", default=list(NETWORKS))
+    parser.add_argument("--chip", choices=CHIPS, default=CHIP)
     parser.add_argument("--save", type=Path, metavar="FOLDER")
     parser.add_argument("--board", type=Path, metavar="BUILD", help="folder of make build")
     parser.add_argument("--times", type=Path, metavar="CSV", help="table of published speeds")
@@ -180,7 +184,7 @@ def main() -> int:
     unknown = [n for n in given.networks if n not in NETWORKS]
     if unknown:
         parser.error(f"unknown: {unknown[0]}; known are {', '.join(NETWORKS)}")
-    equal = [measure(n, given.save, given.board) for n in given.networks]
+    equal = [measure(n, given.chip, given.save, given.board) for n in given.networks]
     return 0 if all(equal) else 1
 
 

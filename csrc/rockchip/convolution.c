@@ -61,6 +61,14 @@ static int read_places(rk_machine *m, layer *l, uint32_t mode, uint32_t depth, u
     l->row = line * m->chip->atom, l->surface = surface;
     core = GET(0x3010);
     wanted |= (uint32_t)(l->width << 16);
+  } else if (m->chip->family == RV_110X) {
+    if (l->picture) return rk_fail(m, RK_UNSUPPORTED, "pictures are converted");
+    l->channels = real;
+    l->top = pads & 0xFF, l->left = pads >> 8 & 0xFF;
+    l->pad = (int8_t)(GET(0x1184) & 0xFF);
+    l->row = line / 4 * m->chip->atom, l->surface = surface;
+    core = GET(0x3014);
+    wanted |= (uint32_t)(l->width << 16);
   } else {
     const int single = mode >> 29 & 1;  // lines are not read in groups of four
     const int plain = l->picture || (mode >> 16 & 1);
@@ -83,7 +91,13 @@ static int read_places(rk_machine *m, layer *l, uint32_t mode, uint32_t depth, u
 
 static int check_buffer(rk_machine *m, const layer *l, uint32_t buffer) {
   const rk_chip *chip = m->chip;
-  const int64_t data = buffer & 15, held = buffer >> 4 & 15;
+  int missing = 0;
+  int64_t data = buffer & 15, held = buffer >> 4 & 15;
+  if (chip->family == RV_110X) {
+    data = rk_get(m, 0x1048, &missing) >> 26;
+    held = chip->banks - data;
+    if (missing) return RK_BAD;
+  }
   if (!data || !held || data + held > chip->banks)
     return rk_fail(m, RK_BAD, "%d and %d banks; there are %d", (int)data, (int)held, chip->banks);
   int64_t needed = l->rows * entries(chip, l) * chip->entry;
@@ -120,13 +134,15 @@ static int read_settings(rk_machine *m, layer *l) {
   const uint32_t mode = GET(0x100C), steps = GET(0x1014), size = GET(0x1020), depth = GET(0x1024);
   const uint32_t window = GET(0x1038), pads = GET(0x1068), cube = GET(0x403C);
   l->use = GET(0x501C) >> 1 & 15;
-  l->zero = (int16_t)(GET(0x4054) & 0xFFFF);
-  l->depthwise = (mode & 15) == 3;
+  l->zero = m->chip->family == RV_110X ? 0 : (int16_t)(GET(0x4054) & 0xFFFF);
+  const int pairs = m->chip->family == RV_110X;
+  l->depthwise = (mode & 15) == (pairs ? 7u : 3u);
   l->picture = (mode >> 12 & 15) != 0;
   l->stride_x = steps & 7, l->stride_y = steps >> 3 & 7;
   l->dilation_x = (steps >> 16 & 31) + 1, l->dilation_y = (steps >> 21 & 31) + 1;
   l->apart_x = l->apart_y = 1;
-  if (mode >> 16 & 1) l->apart_x = (steps >> 8 & 7) + 1, l->apart_y = (steps >> 11 & 7) + 1;
+  if (pairs || (mode >> 16 & 1))
+    l->apart_x = (steps >> 8 & 7) + 1, l->apart_y = (steps >> 11 & 7) + 1;
   l->width = size >> 16 & 0x7FF, l->rows = size & 0x7FF;
   l->stored = depth & 0xFFFF;
   l->kernel_x = window >> 24 & 31, l->kernel_y = window >> 16 & 31, l->kernels = window & 0x3FFF;
@@ -193,12 +209,17 @@ static void load_taps(const rk_chip *chip, layer *l, const int8_t *packed, int64
   const int64_t taps = l->kernel_y * l->kernel_x;
   if (l->depthwise) {
     const int64_t held = l->kernel_bytes / taps, together = 2 * chip->outputs;
+    const int pairs = chip->family == RV_110X;  // beside each weight stands its zero point
     for (int64_t o = 0; o < count; o++) {
       const int64_t c = first + o, start = c / together * together;
       const int64_t many = held - start < together ? held - start : together;
-      const int8_t *block = packed + start * taps;
-      for (int64_t t = 0; t < taps; t++)
-        l->taps[o * taps + t] = (int16_t)(block[t * many + c - start] + zeros[o]);
+      const int8_t *block = packed + start * taps * (1 + pairs);
+      for (int64_t t = 0; t < taps; t++) {
+        const int8_t *at = block + (t * many + c - start) * (1 + pairs);
+        // -128 beside a weight is 128: no zero point is 128, and the vendor's means need it
+        const int zero = !pairs ? zeros[o] : at[1] == INT8_MIN ? 128 : at[1];
+        l->taps[o * taps + t] = (int16_t)(at[0] + zero);
+      }
     }
     return;
   }

@@ -28,6 +28,8 @@ static const rk_chip CHIPS[] = {
     {"rk3588", RK_3588, 16, 12, 32 << 10, 64, 32, 8, 0x1D},
     {"rk3566", RK_356X, 8, 8, 32 << 10, 32, 16, 4, 0x1F},
     {"rk3568", RK_356X, 8, 8, 32 << 10, 32, 16, 4, 0x1F},
+    {"rv1103", RV_110X, 16, 8, 32 << 10, 32, 16, 4, 0x1D},
+    {"rv1106", RV_110X, 16, 8, 32 << 10, 32, 16, 4, 0x1D},
 };
 
 uint64_t itg_rk_machine_bytes(void) { return sizeof(rk_machine); }

@@ -18,7 +18,7 @@ typedef enum rk_result {
   RK_UNSUPPORTED = 2,  // settings that are not simulated
 } rk_result;
 
-typedef enum rk_family { RK_3588, RK_356X } rk_family;
+typedef enum rk_family { RK_3588, RK_356X, RV_110X } rk_family;
 
 // What differs between the NPUs.
 typedef struct rk_chip {

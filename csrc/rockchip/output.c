@@ -87,7 +87,7 @@ static int second_of(rk_machine *m, rk_output *out, uint32_t mode, int flying, i
     return RK_DONE;
   }
   const uint64_t skipped = rk_get(m, 0x506C, missing);
-  if (!flying) {
+  if (!flying && !(by == 0 && r->broadcasts)) {  // one pixel has one reader
     if (by != PAIRED) return rk_fail(m, RK_UNSUPPORTED, "COMB_USE is %u", by);
     r->readers = 2;
     r->base[0] = rk_get(m, 0x5018, missing), r->base[1] = rk_get(m, 0x5038, missing);
@@ -100,12 +100,73 @@ static int second_of(rk_machine *m, rk_output *out, uint32_t mode, int flying, i
   return RK_DONE;
 }
 
+// An RV110x: bounds have registers of their own, what a stage does has other bits.
+static int rv110x_stages(rk_machine *m, rk_output *out, uint32_t format) {
+  enum {
+    PLAIN = 0x10041C1,
+    TABLE = 0x1004140,
+    TABLE_OF_MAP = 0x4140,
+    SUM = 0x8002C0C0,
+    PRODUCT = 0x81004094
+  };
+  enum { CONVOLUTION = 0x120180, DEPTHWISE = 0x100092, OF_MAP = 0x100012, SHIFT = 63 << 9 };
+  int missing = 0;
+#define GET(address) rk_get(m, address, &missing)
+  const uint32_t bs = GET(0x4040), bn = GET(0x4060), ew = GET(0x4070), use = GET(0x4050);
+  rk_stage *s = &out->bs;
+  s->shift = s->shift_negative = bs >> 9 & 63;
+  if ((bs & ~(uint32_t)SHIFT) == CONVOLUTION || (bs & ~(uint32_t)SHIFT) == DEPTHWISE) {
+    s->adds = s->memory_addend = 1;
+    s->multiplies = s->memory_factor = GET(0x501C) >> 3 & 1;  // the table has multipliers
+  } else if ((bs & ~(uint32_t)SHIFT) == OF_MAP) {
+    s->adds = 1, s->addend = (int32_t)GET(0x4018);
+    s->multiplies = !(use & 2), s->factor = (int16_t)(GET(0x4048) >> 16);
+  } else if (!(bs & 1)) {
+    return rk_fail(m, RK_UNSUPPORTED, "BS_CFG is %#x", bs);
+  }
+  const int32_t low = (int32_t)GET(0x406C), high = (int32_t)GET(0x4028);
+  const int32_t ew_low = (int32_t)GET(0x407C), ew_high = (int32_t)GET(0x402C);
+  if ((low && low != INT32_MIN) || (ew_low && ew_low != INT32_MIN))
+    return rk_fail(m, RK_UNSUPPORTED, "numbers end at %d and %d", low, ew_low);
+  s = &out->bn;
+  if (bn == 0x20000) {
+    const uint32_t multiply = GET(0x4068);
+    s->adds = 1, s->addend = (int32_t)GET(0x4064);  // before it multiplies
+    s->multiplies = 1, s->factor = (int16_t)(multiply >> 16);
+    s->shift = multiply >> 8 & 63, s->shift_negative = format >> 10 & 63;
+  } else if (bn != 0x12 && bn != 0x13) {
+    return rk_fail(m, RK_UNSUPPORTED, "BN_CFG is %#x", bn);
+  }
+  s->relu = !low, s->limited = s->relu && high != INT32_MAX, s->limit = high;
+  out->looks_up = ew == TABLE || ew == TABLE_OF_MAP;
+  out->multiplies = ew == PRODUCT;
+  out->after.relu = !ew_low, out->after.limit = ew_high;
+  out->after.limited = out->after.relu && ew_high != INT32_MAX;
+  if (ew == SUM || ew == PRODUCT) {
+    const uint32_t reads = GET(0x5034), cvt = GET(0x4078);
+    if (reads & 1) return rk_fail(m, RK_BAD, "a second map is used, but not read");
+    out->has_second = 1;
+    out->second_offset = (int32_t)GET(0x4074);
+    out->second_scale = (int16_t)(cvt & 0xFFFF), out->second_shift = cvt >> 16 & 63;
+    rk_reader *r = &out->second;
+    r->readers = 1, r->base[0] = GET(0x5038), r->broadcasts = !(reads >> 30 & 3);
+    const uint64_t size = (uint64_t)(out->height * out->width * m->chip->atom);
+    r->step[0] = r->broadcasts ? (uint64_t)m->chip->atom : size + GET(0x506C);
+  } else if (ew != PLAIN && !out->looks_up) {
+    return rk_fail(m, RK_UNSUPPORTED, "EW_CFG is %#x", ew);
+  }
+  if (out->looks_up && GET(0x4108) != TABLES)
+    return rk_fail(m, RK_UNSUPPORTED, "LUT_CFG is %#x", GET(0x4108));
+#undef GET
+  return missing ? RK_BAD : RK_DONE;
+}
+
 int rk_output_of(rk_machine *m, rk_output *out) {
   int missing = 0, result;
 #define GET(address) rk_get(m, address, &missing)
   const uint32_t cube = GET(0x403C), format = GET(0x4010), notch = GET(0x4038);
   const uint32_t mode = GET(0x400C), ew = second_mode(m, GET(0x4070));
-  const int writer = m->chip->family == RK_3588;  // the part that writes has sizes of its own
+  const int writer = m->chip->family == RK_3588;  // the part that writes has its own channels
   out->channels = (cube >> 16 & 0x1FFF) + 1;
   out->width = (GET(0x4030) & 0x1FFF) + 1, out->height = (GET(0x4034) & 0x1FFF) + 1;
   out->written = ((writer ? GET(0x4058) : cube) & 0x1FFF) + 1;
@@ -119,12 +180,13 @@ int rk_output_of(rk_machine *m, rk_output *out) {
   if ((format >> 29 & 7) || (format & 7))
     return rk_fail(m, RK_UNSUPPORTED, "DATA_FORMAT is %#x; results are bytes", format);
   const uint32_t both = (uint32_t)((out->height - 1) << 16 | (out->width - 1));
-  const uint32_t size = writer ? GET(0x405C) : both;
+  const uint32_t size = m->chip->family == RK_356X ? both : GET(0x405C);
   if (size != both)
     return rk_fail(m, RK_BAD, "WDMA_SIZE_1 is %#x for %d x %d pixels", size, (int)out->height,
                    (int)out->width);
   if (out->scale < 0 || out->shift > 62)
     return rk_fail(m, RK_BAD, "the result is multiplied by %d >> %d", (int)out->scale, out->shift);
+  if (m->chip->family == RV_110X) return missing ? RK_BAD : rv110x_stages(m, out, format);
   if ((result = stage_of(m, &out->bs, 0x4040, format >> 4 & 63, &missing))) return result;
   if ((result = stage_of(m, &out->bn, 0x4060, format >> 10 & 63, &missing))) return result;
   out->bn.multiplies_first = 1;

@@ -58,8 +58,10 @@ def tables(target="rk3588"):
 def in_memory(target="rv1106"):
     """A file that begins with tasks, commands and weights."""
     body = flatbuffer.write(_model(_tensors({}), {}) | {"target": target}, COMPACT, "Model")
-    parts = TASKS + bytes(24) + COMMANDS + WEIGHTS
-    sizes = MEMORY_HEADER.pack(len(body), 64, 1, len(COMMANDS), 128, len(WEIGHTS))
+    others = bytes(64)  # constants that the compiler has made
+    parts = TASKS + bytes(24) + COMMANDS + others + WEIGHTS
+    counts = 64, 1, len(COMMANDS), 128, len(WEIGHTS), len(others)
+    sizes = MEMORY_HEADER.pack(len(body), *counts)
     content = sizes.ljust(64, b"\0") + parts + body
     return _header(0x1004, len(content)) + content + _json(target)
 

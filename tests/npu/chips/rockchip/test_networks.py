@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not native_machine.available(), reason="the C li
 
 SEEDS = 6
 MORE_SEEDS = range(SEEDS, 200)
-SISTERS = ["rk3566"]
+SISTERS = ["rk3566", "rv1106"]
 BUILDERS = [
     random_layer,
     random_network,
@@ -73,8 +73,8 @@ def test_transposed_convolutions_in_parts(chip):
     y = ops.depth_to_space(deep, blocksize=2, mode="DCR")
     net.quant[y] = net.of(deep)
     made = compile_job(net.graph(net.conv(y, 16)), chip)
-    modes = [[w.value for w in t.words if w.name == "CONV_CON1"] for t in made.job.tasks]
-    spread = [m for m in modes if m and m[-1] >> 16 & 1]
+    steps = [[w.value for w in t.words if w.name == "CONV_CON3"] for t in made.job.tasks]
+    spread = [s for s in steps if s and s[-1] >> 8 & 63]
     assert len(spread) > 1
     jobs.check(made)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from intaglio.npu.chips.rockchip import settings_rk356x
+from intaglio.npu.chips.rockchip import settings_rk356x, settings_rv110x
 from intaglio.npu.chips.rockchip.arithmetic import Pair
 from intaglio.npu.chips.rockchip.geometry import (
     RK356X,
     RK3588,
+    RV110X,
     Design,
     Table,
     round_up,
@@ -16,6 +17,7 @@ from intaglio.npu.chips.rockchip.geometry import (
 )
 from intaglio.npu.chips.rockchip.settings import (
     ALONE,
+    BYPASS,
     END,
     IN_TURN,
     LOOKS_UP,
@@ -28,12 +30,12 @@ from intaglio.npu.chips.rockchip.words import ENABLE
 
 MULTIPLIES = 0x904002C4  # EW_CFG: the product of two maps
 ONE_PIXEL = 1 << 28  # EW_CFG without this bit: the second map has one pixel
-BYPASS = 0x53  # BS_CFG and BN_CFG: the stage does nothing
 BLOCKS = 0x18  # DPU and DPU_RDMA
 DPU = [0x400C, 0x4010, 0x4014, 0x4020, 0x4024, *range(0x4030, 0x408C, 4)]
 DPU += [*range(0x4090, 0x40B0, 4), 0x40C0, 0x40C4]
 RDMA = [0x500C, 0x5010, 0x5014, 0x5018, 0x501C, 0x5020, 0x5028, 0x502C, 0x5034, 0x5038, 0x5040]
 RDMA += [0x5044, 0x5048, 0x504C, 0x5064, 0x5068, 0x506C]
+LUT_CFG = 0x4108
 WRITES_TABLE = 0x20000  # LUT_ACCESS_CFG; 1 << 16: the second table
 
 Settings = list[tuple[str, int, int]]
@@ -120,9 +122,13 @@ def load_table(table: Table, design: Design = RK3588) -> list[Settings]:
         words: Settings = [("DPU", 0x4100, WRITES_TABLE | number << 16)]
         last = half[1:2] if design is RK356X else []  # the vendor writes it once more
         parts.append(words + [("DPU", 0x4104, e & 0xFFFFFFFF) for e in [*half, *last]])
+    whole = _task(size, {}, {})
+    if design is RV110X:
+        whole = [(block, r, 1 if r == LUT_CFG else v) for block, r, v in whole]
     if design is not RK356X:
         parts = [parts[0] + parts[1]]
-    return [[*_task(size, {}, {})[: -len(END) - 1], *words, *_end()] for words in parts]
+    size_of_end = len(END) + 1
+    return [[*whole[:-size_of_end], *words, *whole[-size_of_end:]] for words in parts]
 
 
 def repeat(size: MapSize, factor: tuple[int, int]) -> Settings:
@@ -144,44 +150,56 @@ def _task(
 ) -> Settings:
     channels = round_up(size.channels, size.atom) - 1
     turns = TABLE_SET if table else IN_TURN
-    values = {
-        0x400C: 0x1E5,
-        0x4024: size.surface,
-        0x4030: size.width - 1,
-        0x4034: size.height - 1,
-        0x403C: (size.channels - 1) << 16 | channels,
-        0x4040: BYPASS,
-        0x4050: 2,
-        0x4058: channels,
-        0x405C: (size.height - 1) << 16 | size.width - 1,
-        0x4060: BYPASS,
-        0x4070: ALONE,
-        0x4078: 1,
-        0x4084: 1,
-        0x40C0: size.surface,
-    } | dpu
-    reads = {
-        0x500C: size.width - 1,
-        0x5010: size.height - 1,
-        0x5014: channels,
-        0x5034: 1,
-        0x5044: 0x7801,
-        0x504C: size.skipped,
-        0x5068: 0x1010101,
-    } | rdma
+    values = (
+        dict.fromkeys(DPU, 0)
+        | {
+            0x400C: 0x1E5,
+            0x4024: size.surface,
+            0x4030: size.width - 1,
+            0x4034: size.height - 1,
+            0x403C: (size.channels - 1) << 16 | channels,
+            0x4040: BYPASS,
+            0x4050: 2,
+            0x4058: channels,
+            0x405C: (size.height - 1) << 16 | size.width - 1,
+            0x4060: BYPASS,
+            0x4070: ALONE,
+            0x4078: 1,
+            0x4084: 1,
+            0x40C0: size.surface,
+        }
+        | dpu
+    )
+    reads = (
+        dict.fromkeys(RDMA, 0)
+        | {
+            0x500C: size.width - 1,
+            0x5010: size.height - 1,
+            0x5014: channels,
+            0x5034: 1,
+            0x5044: 0x7801,
+            0x504C: size.skipped,
+            0x5068: 0x1010101,
+        }
+        | rdma
+    )
     registers = DPU, RDMA
     if size.design is RK356X:
         values, reads = settings_rk356x.of_maps(values, reads, size.atom)
         registers = settings_rk356x.DPU, settings_rk356x.RDMA
+    elif size.design is RV110X:
+        values, reads = settings_rv110x.of_maps(values, reads, size.atom)
+        registers = settings_rv110x.DPU, RDMA
     return [
         ("DPU", 0x4004, turns),
         ("DPU_RDMA", 0x5004, turns),
         *(("DPU", r, values.get(r, 0) & 0xFFFFFFFF) for r in registers[0]),
         *table_registers(table),
         *(("DPU_RDMA", r, reads.get(r, 0) & 0xFFFFFFFF) for r in registers[1]),
-        *_end(),
+        *_end(size.design),
     ]
 
 
-def _end() -> Settings:
-    return [*END, ("ENABLE", ENABLE, BLOCKS)]
+def _end(design: Design) -> Settings:
+    tail = settings_rv110x.TAIL if design is RV110X else []
+    return [*tail, *END, ("ENABLE", ENABLE, BLOCKS)]

@@ -95,7 +95,9 @@ class Encoder:
         else:
             packed = packing.weights(stored, zeros, self.design, held)
         count = round_up(conv.outputs, conv.out_block)
-        rows = packing.channels(numbers.data[0], zeros, numbers.data[1], count, self.design)
+        apart = conv.depthwise and self.design.pairs  # zero points stand beside the weights
+        given = None if apart else zeros
+        rows = packing.channels(numbers.data[0], given, numbers.data[1], count, self.design)
         bases = {
             "input": self._at(x),
             "output": self._at(node.outputs[0]),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from intaglio.npu.chips.rockchip import settings_rv110x
 from intaglio.npu.chips.rockchip.dpu_tasks import MapSize, Settings
-from intaglio.npu.chips.rockchip.geometry import RK356X, RK3588, round_up
+from intaglio.npu.chips.rockchip.geometry import RK356X, RK3588, RV110X, round_up
 from intaglio.npu.chips.rockchip.settings import END, IN_TURN
 from intaglio.npu.chips.rockchip.words import ENABLE
 
 BLOCKS = 0x60  # PPU and PPU_RDMA
 LARGEST = 0x11  # OPERATION_MODE_CFG: from memory; the largest number
+FORMATS = {"rk3588": 1, "rk3566": 0, "rv1106": 0x40}  # PPU_RDMA: DATA_FORMAT of bytes
 LOWEST = 0x7FF80  # what padding holds, on all but the RK3588
 MOST_PAD = 7  # that a register holds
 
@@ -22,7 +24,7 @@ def largest(
 ) -> Settings:
     """Max pooling; padding below and at the right is what the windows need."""
     channels = round_up(size.channels, size.atom) - 1
-    newer = size.design is RK3588
+    newer, rv = size.design is RK3588, size.design is RV110X
     lowest = 0 if newer else LOWEST
     places = (0x6044, 0x6048) if newer else (0x6044, 0x6048, 0x604C, 0x6050)
     (ky, kx), (sy, sx), (top, left, bottom, right) = kernel, strides, pads
@@ -45,6 +47,7 @@ def largest(
         ("PPU", 0x603C, 0),
         ("PPU", 0x6040, edges),
         *(("PPU", place, lowest) for place in places),
+        *(("PPU", place, 0) for place in (range(0x6054, 0x6070, 4) if rv else ())),
         ("PPU", 0x6070, 0),
         ("PPU", 0x607C, out.surface),
         ("PPU", 0x6084, out.surface),
@@ -56,7 +59,8 @@ def largest(
         ("PPU_RDMA", 0x701C, 0),
         ("PPU_RDMA", 0x7024, size.width * size.atom),
         ("PPU_RDMA", 0x7028, size.surface),
-        ("PPU_RDMA", 0x7030, 1 if newer else 0),
+        ("PPU_RDMA", 0x7030, FORMATS[size.design.registers]),
+        *(settings_rv110x.TAIL if rv else []),
         *END,
         ("ENABLE", ENABLE, BLOCKS),
     ]

@@ -21,14 +21,14 @@ MAGIC = b"RKNN"
 HEADER = struct.Struct("<4s4xQQ")  # magic, version, bytes that follow the header
 START = 64  # of what follows the header
 TABLES, IN_MEMORY = 6, 0x1004  # versions: all in a flatbuffer, or as it lies in memory
-MEMORY_HEADER = struct.Struct("<6I")  # bytes of the flatbuffer, of tasks, count of tasks, bytes of
-# commands, of memory between layers, of weights
+MEMORY_HEADER = struct.Struct("<7I")  # bytes of the flatbuffer, of tasks, count of tasks, bytes of
+# commands, of memory between layers, of weights, and of constants that the compiler has made
 MEMORY_START = 128  # of the tasks, in the file
 TASK = struct.Struct("<8IQ")  # flags, operator, blocks, 3 of interrupts, words, offset, address
 LISTS = 6  # of tasks: for one core, each of two, each of three
 TAIL_WORDS = 4  # that end a task and are not counted: the next task, wait, start
 DTYPES = {1: "f32", 2: "u8", 3: "i8", 5: "i16", 6: "i32", 7: "i64", 10: "f16", 13: "u64"}
-KINDS = {1: "input", 2: "output", 3: "internal", 4: "constant", 8: "constant"}
+KINDS = {1: "input", 2: "output", 3: "internal", 4: "constant", 8: "derived"}
 COMMANDS, TASKS = 9, 10  # kinds of tensors
 NPU = 2  # the device of an operator
 
@@ -152,10 +152,11 @@ def _tables(data: bytes) -> RknnFile:
 def _in_memory(data: bytes, end: int) -> RknnFile:
     if len(data) < START + MEMORY_HEADER.size:
         raise BadFile(f"rknn: the file has {len(data)} bytes; its header needs more")
-    tables, task_bytes, count, commands, internal, weights = MEMORY_HEADER.unpack_from(data, START)
+    sizes = MEMORY_HEADER.unpack_from(data, START)
+    tables, task_bytes, count, commands, internal, weights, others = sizes
     at = MEMORY_START
     parts = []
-    for size in (task_bytes, commands, weights):
+    for size in (task_bytes, commands, others, weights):
         parts.append(data[at : at + size])
         at += size
     if at + tables != end or count * TASK.size > task_bytes:
@@ -165,8 +166,8 @@ def _in_memory(data: bytes, end: int) -> RknnFile:
     made = _file(root, graph, parts[1], tasks)
     made.weight_bytes, made.internal_bytes = weights, internal
     for tensor in made.tensors:
-        if tensor.kind == "constant":
-            tensor.data = parts[2][tensor.offset : tensor.offset + tensor.size]
+        held = {"derived": parts[2], "constant": parts[3]}.get(tensor.kind, b"")
+        tensor.data = held[tensor.offset : tensor.offset + tensor.size]
     return made
 
 

@@ -9,6 +9,7 @@ from intaglio.npu.chips.rockchip.settings import (
     IN_TURN,
     LOOKS_UP,
     TABLE_SET,
+    Registers,
     adding,
     apart_steps,
     feature_grains,
@@ -29,9 +30,7 @@ PRODUCT = 1 << 2  # EW_CFG
 STAGES = (0x4040, 0x4060)  # BS_CFG and BN_CFG
 
 
-def of_maps(
-    values: dict[int, int], reads: dict[int, int], atom: int
-) -> tuple[dict[int, int], dict[int, int]]:
+def of_maps(values: dict[int, int], reads: dict[int, int], atom: int) -> Registers:
     """Settings of a task of the DPU alone from those of an RK3588."""
     values = values | {r: stage(values[r]) for r in STAGES}
     values |= {0x400C: 0x109, 0x4070: operand(values[0x4070])}
