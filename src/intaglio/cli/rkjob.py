@@ -1,4 +1,4 @@
-""".rkjob files of the RK3588 on the command line: compile, inspect and run them."""
+""".rkjob files of Rockchip's NPUs on the command line: compile, inspect and run them."""
 
 from __future__ import annotations
 

@@ -93,6 +93,14 @@ def test_other_chips_have_none():
         compile_job(random_network(SEED), "rv1126b")
 
 
+@pytest.mark.parametrize("chip", ["rk3566", "rv1106"])
+def test_times_of_sister_chips(made, chip):
+    """The slower chips take longer, by the same network's commands."""
+    slower = timing.of_job(compile_job(random_network(SEED), chip).job)
+    assert all(s.microseconds > 0 for s in slower.steps)
+    assert slower.microseconds > timing.of_job(made.job).microseconds
+
+
 def test_every_task_has_a_time_and_a_bound(made):
     timed = timing.of_job(made.job)
     assert len(timed.steps) == len(made.job.tasks)
