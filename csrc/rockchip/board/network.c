@@ -190,7 +190,7 @@ int itg_rk_load(itg_rk_network **network, itg_rk_device *device, const void *fil
   *network = NULL;
   if (core < ITG_RK_ANY_CORE || core >= ITG_RK_CORES)
     return rk_error(error, "core %d; the NPU has cores 0 to %d", core, ITG_RK_CORES - 1);
-  if (rkj_read(&job, file, size, error)) return -1;
+  if (rkj_read(&job, file, size, error) || rkj_check_chip(job.header, error)) return -1;
   itg_rk_network *n = calloc(1, sizeof *n);
   if (!n) return rk_error(error, "no memory for a network");
   n->device = device, n->core = core;

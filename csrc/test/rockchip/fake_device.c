@@ -1,6 +1,7 @@
 // A device in user space, preloaded: both drivers' ioctls, with jobs that our simulator executes.
 // INTAGLIO_RK_FAKE is rocket or rknpu. INTAGLIO_RK_FAULT is KIND or KIND:N, of the N-th call.
-// INTAGLIO_RK_FAKE_CHIP is the chip, RK3588 if it is not given.
+// INTAGLIO_RK_FAKE_CHIP is the chip, RK3588 if it is not given; INTAGLIO_RK_FAKE_BOARD another
+// one that the device tree names.
 // INTAGLIO_RK_FAKE_LOG: a file that says at the end how many buffers are left.
 #define _GNU_SOURCE
 #include <errno.h>
@@ -224,7 +225,22 @@ int access(const char *path, int mode) {
   return faccessat(AT_FDCWD, path, mode, 0);
 }
 
+// The names of a board with this chip.
+static int device_tree(void) {
+  const char *chip = getenv("INTAGLIO_RK_FAKE_BOARD");
+  if (!chip) chip = getenv("INTAGLIO_RK_FAKE_CHIP");
+  char names[64];
+  const int size =
+      snprintf(names, sizeof names, "some,board%crockchip,%s", 0, chip ? chip : "rk3588");
+  const int file = memfd_create("compatible", 0);
+  if (file >= 0 && (write(file, names, (size_t)size + 1) < 0 || lseek(file, 0, SEEK_SET) < 0))
+    return refuse(EIO);
+  return file;
+}
+
 int open(const char *path, int flags, ...) {
+  if (getenv("INTAGLIO_RK_FAKE") && !strcmp(path, "/proc/device-tree/compatible"))
+    return device_tree();
   if (getenv("INTAGLIO_RK_FAKE") && !strcmp(path, node())) {
     if (fault("denied", 12)) return refuse(EACCES);
     return device = memfd_create("npu", 0);

@@ -22,7 +22,7 @@ TOOL, FAKE = ROOT / "build/intaglio-rk", ROOT / "build/libfake_rockchip.so"
 DRIVERS = ("rocket", "rknpu")
 NETWORK = 2  # of random_network
 MANY_RUNS = 10_000
-RUNNER = [*(f"rockchip/board/{n}.c" for n in ("tool", "network", "job", "rocket", "rknpu"))]
+RUNNER = [*(f"rockchip/board/{n}.c" for n in ("tool", "network", "job", "chip", "rocket", "rknpu"))]
 SIMULATOR = [f"rockchip/{n}.c" for n in ("machine", "convolution", "output", "elementwise", "pool")]
 DEVICE = [*SIMULATOR, "crc.c", "test/rockchip/fake_device.c"]
 FAULTS = {  # what goes wrong: what the tool says
@@ -56,9 +56,9 @@ pytestmark = pytest.mark.skipif(
 class Board:
     """A folder with a job, its inputs and expected outputs."""
 
-    def __init__(self, folder):
-        self.folder = folder
-        made = compile_job(random_network(NETWORK), "rk3588")
+    def __init__(self, folder, chip="rk3588"):
+        self.folder, self.chip = folder, chip
+        made = compile_job(random_network(NETWORK), chip)
         made.save(folder / "m.rkjob")
         feeds = jobs.random_inputs(made.job)
         self.words = []
@@ -70,11 +70,12 @@ class Board:
             value.tofile(folder / f"{name}.wanted")
             self.words += ["--expect", f"{name}={folder}/{name}.wanted"]
 
-    def run(self, driver, *more, fault="", command=(TOOL,), preload=True, words=None):
+    def run(self, driver, *more, fault="", command=(TOOL,), preload=True, words=None, on=""):
         log = self.folder / "log"
         log.unlink(missing_ok=True)
         own = {"INTAGLIO_RK_FAKE": driver, "INTAGLIO_RK_FAULT": fault}
         own["INTAGLIO_RK_FAKE_LOG"] = str(log)
+        own |= {"INTAGLIO_RK_FAKE_CHIP": self.chip, "INTAGLIO_RK_FAKE_BOARD": on or self.chip}
         if preload:
             own["LD_PRELOAD"] = str(FAKE)
         given = [*command, *(words or ("run", self.folder / "m.rkjob", *self.words, *more))]
@@ -102,6 +103,25 @@ def test_jobs_run_on_both_drivers(board, driver):
         written = np.fromfile(board.folder / f"{name}.bin", value.dtype)
         np.testing.assert_array_equal(written, value.reshape(-1))
     assert log == "0 buffers left, 3 jobs\n"
+
+
+@pytest.mark.parametrize("chip", ["rk3566", "rv1106"])
+def test_jobs_of_sister_chips(chip, tmp_path):
+    board = Board(tmp_path, chip)
+    done, log = board.run("rknpu", "--repeat", "2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count(": 0 of ") == len(board.outputs)
+    assert log == "0 buffers left, 2 jobs\n"
+
+
+def test_a_job_for_another_chip_is_refused(board):
+    done, log = board.run("rknpu", on="rk3566")
+    assert done.returncode == 2
+    said = "rkjob: it is for rk3588, this board has rk3566; compile with --target"
+    assert done.stderr == f"intaglio-rk: {said}\n"
+    assert log == "0 buffers left, 0 jobs\n"
+    done, _ = board.run("rknpu", on="rk3588s")
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize("driver", DRIVERS)

@@ -128,6 +128,24 @@ def test_tables_end_convolutions(entries, chip):
     assert wrong.max() <= 1 + 2 * (entries > 1025)  # thinner tables have numbers between entries
 
 
+def test_negative_scales_of_weights():
+    """Folded batch norms leave them; the unit multiplies by numbers above 0."""
+    net = Layers(6, (1, 8, 9, 9), "i8")
+    w = constant(net.rng.integers(-128, 128, (12, 8, 3, 3)).astype(np.int8))
+    scale = constant(np.where(np.arange(12) % 3, 4e-3, -4e-3).astype(np.float32))
+    zero = constant(np.zeros(12, np.int8))
+    bias = constant(net.rng.integers(-3000, 3000, 12).astype(np.int32))
+    window = {"stride": (1, 1), "pad": (1, 1, 1, 1), "dilation": (1, 1)}
+    y = constant(np.float32(0.05)), constant(np.int8(3))
+    made = ops.qlinear_conv(net.input, *net.of(net.input), w, scale, zero, *y, bias, **window)
+    graph = Graph([net.input], [made], ["y"])
+    compiled = compile_job(graph, "rk3588")
+    jobs.check(compiled)
+    feeds = jobs.random_inputs(compiled.job)
+    real = intaglio.interpret(graph, feeds)["y"]
+    assert np.abs(jobs.meaning(compiled, feeds)["y"].astype(int) - real).max() <= 1
+
+
 def test_results_are_near_the_neutral_network():
     """Two roundings instead of one: at most one step, in few bytes."""
     graph = random_network(1)

@@ -48,11 +48,13 @@ def of_convolution(node: Node) -> Product:
     scale, bias = (v.data for v in node.inputs[2:4] if v is not None)
     assert scale is not None
     assert bias is not None
-    if (scale <= 0).any():
-        raise BadInput(f"a scale is {scale.min():g}; scales are positive numbers")
-    weights = whole_weights(node)
-    multipliers, factor, shift = factors(scale.astype(np.float64))
-    total = _bias(node, weights, bias.astype(np.int64))
+    if (scale == 0).any():
+        raise BadInput("a scale is 0; scales are other numbers")
+    # a negative scale turns the sign of its channel's weights: the unit's are above 0
+    sign = np.where(scale < 0, -1, 1)
+    weights = whole_weights(node) * sign.reshape(-1, 1, 1, 1).astype(np.int16)
+    multipliers, factor, shift = factors(np.abs(scale.astype(np.float64)))
+    total = _bias(node, weights, bias.astype(np.int64) * sign)
     table = node.inputs[5]
     if table is not None:
         assert table.data is not None
