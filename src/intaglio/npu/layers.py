@@ -238,7 +238,22 @@ class _Builder:
             return False
         beside = made.op in WINDOWED and made.inputs[0] in concat.inputs
         fits = concat.outputs[0].type.bytes <= self.chip.sram
-        return fits or not (self.exact_rows and beside)
+        return (fits or not (self.exact_rows and beside)) and self.window_fits(v, concat)
+
+    def window_fits(self, v: Value, concat: Node) -> bool:
+        """Whether a core can hold the rows under windows over `v` if they are rows of a concat.
+
+        Rows of a map are loaded with all channels that lie in it, also those of its other parts.
+        """
+        whole = concat.outputs[0]
+        rows = [
+            node.attrs["kernel"][0]
+            for node in v.uses
+            if node.op == "npu.pool" and node.outputs[0] in concat.inputs
+        ]
+        item = dtypes.TABLE[whole.dtype].numpy.itemsize
+        need = max(rows, default=0) * whole.shape[3] * whole.shape[1] * item
+        return 2 * need <= self.chip.sram
 
     def c2(self, v: Value) -> int:
         item = dtypes.TABLE[v.dtype].numpy.itemsize
@@ -267,6 +282,15 @@ class _Builder:
         """The channel range of an operand that has a map of its own; copied first if it has not."""
         place = self.at[v]
         return place if place.channels == place.map.channels else self.copied(place, v)
+
+    def read_window(self, v: Value, node: Node) -> ChannelRange:
+        """The channel range of an operand; copied first if rows of all channels are too large."""
+        place = self.at[v]
+        rows = min(v.shape[2], node.attrs["kernel"][0])
+        fits = 2 * place.map.sram_bytes(rows) <= self.chip.sram
+        return (
+            self.read(v) if fits or place.channels == place.map.channels else self.copied(place, v)
+        )
 
     def copied(self, place: ChannelRange, v: Value) -> ChannelRange:
         store = self.new_map(v)
@@ -302,7 +326,7 @@ class _Builder:
             raise Unsupported(f"npu: {node.op} '{name}' has no instruction")
         x = node.inputs[0]
         assert x is not None
-        reads = [self.read(x)]
+        reads = [self.read_window(x, node) if kind == "pool" else self.read(x)]
         rest: dict[str, Any] = {"node": node}
         if node.op in PRODUCTS and (r := node.inputs[4]) is not None:
             reads.append(self.read(r))

@@ -164,3 +164,19 @@ def test_depthwise_transposed_convolutions_are_quantised_for_npus():
     made = placed(x, y, chip=targets.find("bm1684x"))
     assert sorted(n.op for n in made.nodes) == ["conv", "conv", "conv_transpose"]
     assert "conv_transpose" not in {n.op for n in placed(x, y).nodes}, "a CPU computes it in floats"
+
+
+def test_a_function_of_a_product_is_an_ending_though_a_concat_joins_it():
+    """As of heads that join boxes and scores: the concat keeps the scales of its parts."""
+    x, chip = image(), targets.find("rk3588")
+    boxes, scores = conv(x, seed=1), ops.sigmoid(conv(x, seed=2))
+    y = ops.concat(*[ops.reshape(v, shape=(1, 8, 64)) for v in (boxes, scores)], axis=1)
+    made = placed(x, y, chip=chip)
+    assert quantized(made) == {"x", "conv", "sigmoid"}
+    assert "concat" not in {n.op for n in made.nodes}
+    parts = [
+        ops.slice_(conv(x), start=(0, k, 0, 0), stop=(1, k + 4, 8, 8), step=(1,) * 4)
+        for k in (0, 4)
+    ]
+    y = ops.concat(parts[0], ops.sigmoid(parts[1]), axis=1)
+    assert quantized(placed(x, y, chip=chip)) == {"x"}, "the slices would share a scale"

@@ -6,6 +6,7 @@ Bounds and tables move into the epilogue of the op before them where that is pos
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from intaglio.npu.lowering.builder import (
     table_input,
     two_axes,
 )
-from intaglio.npu.ops import depthwise, eltwise, lut, pool
+from intaglio.npu.ops import concat, depthwise, eltwise, lut, pool, slice_
 from intaglio.npu.ops.feature_maps import INTEGER_FEATURES
 from intaglio.ops.quantized import BITS8
 from intaglio.ops.registry import REGISTRY
@@ -88,17 +89,13 @@ def _avg_pool(
     The latter needs windows that are full, or that count their padding.
     """
     of_y = {"y_zero": integer(yz), **_range(out), "dtype": out.dtype}
+    scales = {"x_scale": float(scale_of(xs)), "y_scale": float(scale_of(ys))}
+
+    def pooled(part: Value) -> Value:
+        return make(pool, part, kind="avg", x_zero=integer(xz), **scales, **window, **of_y)
+
     try:
-        return make(
-            pool,
-            make.as_feature_map(x),
-            kind="avg",
-            x_zero=integer(xz),
-            x_scale=float(scale_of(xs)),
-            y_scale=float(scale_of(ys)),
-            **window,
-            **of_y,
-        )
+        return _in_parts(make, make.as_feature_map(x), pooled)
     except Refused as e:
         why = e
     kernel, count = window.pop("kernel"), window.pop("count_include_pad")
@@ -123,6 +120,30 @@ def _avg_pool(
         raise why from None
 
 
+BLOCK = 16  # channels of a part are a multiple of it
+
+
+def _in_parts(make: Builder, x: Value, pooled: Callable[[Value], Value]) -> Value:
+    """`pooled` of x; of parts of its channels if a core's memory has no room for a window."""
+    try:
+        return pooled(x)
+    except Refused as e:
+        why, size = e, x.shape[1]
+    while size > BLOCK:
+        size = -(-size // (2 * BLOCK)) * BLOCK
+        firsts = range(0, x.shape[1], size)
+        counts = [min(size, x.shape[1] - k) for k in firsts]
+        try:
+            parts = [
+                pooled(make(slice_, x, first=k, count=n))
+                for k, n in zip(firsts, counts, strict=True)
+            ]
+            return make(concat, *parts)
+        except Refused:
+            continue
+    raise why
+
+
 def _window_mean(
     make: Builder, x: Value, xs: Value, xz: Value, ys: Value, yz: Value, node: Node
 ) -> Value:
@@ -138,7 +159,11 @@ def _max_pool(make: Builder, x: Value, node: Node) -> Value:
         raise Refused("its indices are read, too; units return the largest numbers only")
     window = {k: node.attrs[k] for k in ("kernel", "stride", "pad", "dilation")}
     window = window if x.type.rank == 4 else two_axes(window)
-    result = make(pool, make.as_feature_map(x), kind="max", **window, **_range(x), dtype=x.dtype)
+
+    def pooled(part: Value) -> Value:
+        return make(pool, part, kind="max", **window, **_range(x), dtype=x.dtype)
+
+    result = _in_parts(make, make.as_feature_map(x), pooled)
     return make.reshaped(result, node.outputs[0].shape)
 
 

@@ -94,15 +94,22 @@ class TilingContext:
         unit = self.chip.units.get(layer.op)
         rate = unit.rate.get(dtype, 16.0) if unit else 16.0
         c = self.constants[k]
+        outputs: float = rows * layer.dst.map.width
         if layer.is_product and c is not None:
-            a = c.atoms
-            deep = -(-layer.reads[0].channels // a.inputs) * a.inputs if layer.op == "conv" else 1
-            work = c.blocks * a.outputs * deep * layer.kernel[0] * layer.kernel[1]
+            a, timing = c.atoms, self.chip.timing
+            taps = layer.kernel[0] * layer.kernel[1]
+            if layer.op == "conv":
+                steps = max(-(-layer.reads[0].channels // a.inputs) * taps, timing.get("steps", 1))
+                at_once = timing.get("pixels", 1)
+                outputs = -(-outputs // at_once) * at_once
+            else:
+                steps = taps
+            work = c.blocks * a.outputs * steps * (a.inputs if layer.op == "conv" else 1)
         elif layer.op == "matmul":
             work = layer.dst.channels * layer.reads[0].channels
         else:
             work = layer.dst.channels * layer.kernel[0] * layer.kernel[1]
-        return rows * layer.dst.map.width * work / rate
+        return outputs * work / rate
 
 
 @dataclass(slots=True)

@@ -216,21 +216,37 @@ def _leave_small(nodes: list[Node], made: Placement, wanted: Mapping[str, str]) 
 def _endings(nodes: list[Node]) -> set[Node]:
     """Functions and sums, and moves behind them, whose results only become outputs.
 
-    A clamp behind a product is none of them: units clamp sums of floats.
+    A clamp behind a product is none of them: units clamp sums of floats. A concat before an output
+    stays in floats, because its parts may differ in scale; functions right behind products, whose
+    results it joins, are such endings all the same.
     """
     lead: set[Node] = set()  # to outputs only
+    joined: set[Node] = set()  # concats, and moves behind them, that lead to outputs only
     for n in reversed(nodes):
-        joins = n.op == "add" and len(activations(n)) == 2
-        if can_follow(n) and (joins or is_function(n) or keeps_scale(n)):
-            readers = [r for v in n.outputs for r in v.uses]
-            if readers and all(r.op == "result" or r in lead for r in readers):
-                lead.add(n)
+        readers = [r for v in n.outputs for r in v.uses]
+        if not readers or any(r.op != "result" and r not in lead | joined for r in readers):
+            continue
+        before_concat = any(r in joined for r in readers)
+        if n.op == "concat" or (n.op in MOVES and before_concat):
+            joined.add(n)
+            continue
+        adds = n.op == "add" and len(activations(n)) == 2
+        ends = _ends_product(n) if before_concat else adds or is_function(n) or keeps_scale(n)
+        if can_follow(n) and ends:
+            lead.add(n)
     found: set[Node] = set()
     for n in nodes:
         computes = n.op not in CLAMPS and not keeps_scale(n) and not adds_bias(n)
         if n in lead and (computes or any(v.producer in found for v in activations(n))):
             found.add(n)
     return found
+
+
+def _ends_product(n: Node) -> bool:
+    """Is it a function of nothing but a product's result?"""
+    return is_function(n) and all(
+        v.producer is not None and v.producer.op in PRODUCTS for v in activations(n)
+    )
 
 
 def _follow(
