@@ -1,13 +1,12 @@
 """Compare predicted with published speeds, and fit the constants of the cycle model.
 
-python -m benchmarks.npu_fit --rows fps-published.csv benchmarks/npu_more.csv [--fit]
-                             [--family rknpu] [--chip NAME] [--without NET,...] [--cache FOLDER]
+python -m benchmarks.npu_fit [--fit] [--rows benchmarks/npu_published.csv] [--family rknpu]
+                             [--chip NAME,...] [--without NET,...] [--single] [--cache FOLDER]
 
-The networks are rebuilt from their public architectures (`npu_nets`), as quantised models; other
-rows are skipped. Times come from `vendor.predict`, as those of `intaglio perf --as-vendor` do.
-Without --fit the constants of the chip files are used. With --fit they are fitted to all rows, and
-once without each network, whose rows are then predicted: this leave-one-network-out error is the
-one that counts.
+The networks are rebuilt as float ONNX models (`npu_zoo`). They go through the same functions as the
+model of a user of `intaglio perf --as-vendor`. Without --fit the constants of the chip files are
+used. With --fit they are fitted to all rows, and once without each family of networks, whose rows
+are then predicted: this leave-one-family-out error is the one that counts.
 """
 
 from __future__ import annotations
@@ -16,66 +15,39 @@ import argparse
 import csv
 import math
 import pickle
-import re
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks import npu_nets
-from intaglio.analysis import vendor_style
+from benchmarks import npu_zoo
+from intaglio.analysis.whatif import Model, WhatIf
 from intaglio.npu.own.isa import PROGRAM
 from intaglio.npu.predict import vendor
 from intaglio.npu.predict.timeline import timeline
 from intaglio.targets import chip
 from intaglio.targets.chip import Chip
 
-NETS = {  # name in the table -> name in npu_nets
-    r"mobilenetv2.*": "mobilenet_v2",
-    r"resnet50(-v2-7|V2)": "resnet50_v2",
-    r"resnet50_.*": "resnet50",
-    r"yolov5s_relu": "yolov5s_relu",
-    r"yolov5n": "yolov5n",
-    r"yolov5s(_det)?": "yolov5s",
-    r"yolov5s_v6.1_3output_.*": "yolov5s_3output",
-    r"yolov5s_v6.1_fuse_.*": "yolov5s_fuse",
-    r"yolov5s_tpukernel_.*": "yolov5s_tpukernel",
-    r"yolov6n": "yolov6n",
-    r"yolov8n": "yolov8n",
-    r"yolov8s": "yolov8s",
-    r"yolov8s_(det|fp.*)": "yolov8s_det",
-    r"yolov8s_seg": "yolov8s_seg",
-    r"yolov11s_.*": "yolo11s",
-    r"yolox_s_.*": "yolox_s",
-    r"RetinaFace_mobile320": "retinaface_320",
-    r"retinaface_mobilenet0.25_.*": "retinaface_640",
-    r"centernet_.*": "centernet",
-    r"lprnet_.*": "lprnet",
-    r"bert4torch_.*": "bert",
-}
-MIXED = {  # int8 models of sophon-demo that keep parts in float, by its scripts
-    ("sophgo", "yolox_s"): (
-        ("yolox_s.first", False),
-        ("yolox_s.middle", True),
-        ("yolox_s.heads", False),
-    )
-}
-UNCOUNTED_NETS = {  # predicted and printed, but neither fitted nor counted
-    "yolov5s_fuse": "its pre- and post-processing on the chip is not rebuilt",
-    "yolov5s_tpukernel": "its published speed leaves no time for the transposes that it lacks",
-}
+ROWS = Path(__file__).with_name("npu_published.csv")
+MIXED = "layers stay in float by a list that is not published"  # rows marked `mixed`
 UNCOUNTED_ROWS = {  # contradict other rows: printed, but neither fitted nor counted
-    ("bm1684", "retinaface_640", "i8"): "int8 takes longer than f32",
-    ("bm1684", "yolox_s", "i8"): "it takes less time than its float parts in f32",
+    ("bm1684", "retinaface_640", "i8"): "int8 takes longer than f32"
+}
+QUANTISED_FOR = {  # one chip of a family: all of them have the same types
+    "rknpu": "rk3588",
+    "kpu": "k230",
+    "sophgo": "bm1684x",
 }
 LEFT_OUT = (  # columns of the table of left-out rows
     *("family", "kind", "chip", "net", "dtype", "batch", "cores"),
     *("published", "fitted", "left_out"),
 )
-TYPES = {"int8": "i8", "uint8": "i8", "fp16": "f16", "fp32": "f32"}
+TYPES = {"int8": "i8", "fp16": "f16", "fp32": "f32"}
+NAMES = {v: k for k, v in TYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -88,15 +60,21 @@ class Row:
     batch: int
     cores: int
     milliseconds: float  # per sample
+    mixed: bool = False  # parts of it are in another type
 
     @property
     def label(self) -> str:
-        return f"{self.chip:8}{self.net:18}{self.dtype:4} batch {self.batch} cores {self.cores}"
+        return f"{self.chip:8}{self.net:20}{self.dtype:4} batch {self.batch} cores {self.cores}"
+
+    @property
+    def family(self) -> str:
+        """The networks of one architecture, which a fit leaves out together."""
+        return npu_zoo.family(self.net)
 
 
 def why_not(row: Row) -> str | None:
     """Why a row is neither fitted nor counted; None: it is."""
-    return UNCOUNTED_NETS.get(row.net) or UNCOUNTED_ROWS.get((row.chip, row.net, row.dtype))
+    return MIXED if row.mixed else UNCOUNTED_ROWS.get((row.chip, row.net, row.dtype))
 
 
 def counted(rows: Sequence[Row]) -> list[Row]:
@@ -104,57 +82,59 @@ def counted(rows: Sequence[Row]) -> list[Row]:
     return [r for r in rows if not why_not(r)]
 
 
-def read(path: Path, family: str | None = None) -> list[Row]:
+def read(path: Path = ROWS, family: str | None = None) -> list[Row]:
     """The rows of a table whose networks are rebuilt."""
     found = {}
     for line in csv.DictReader(path.open()):
-        net = next((n for p, n in NETS.items() if re.fullmatch(p, line["model"])), None)
-        dtype = TYPES[line["dtype"]]
-        if net is None or line["chip"] not in chip.names() or family not in (None, line["family"]):
+        net, name, dtype = line["net"], line["chip"], TYPES[line["dtype"]]
+        if net not in npu_zoo.NETS or family not in (None, line["family"]):
             continue
-        if dtype not in chip.load(line["chip"]).types:
+        if dtype not in chip.load(name).types:
             continue
-        row = Row(
-            line["chip"],
-            net,
-            dtype,
-            int(line["batch"]),
-            int(line["cores"]),
-            float(line["ms_per_sample"]),
-        )
+        sizes = int(line["batch"]), int(line["cores"])
+        mixed = line["source"].endswith("mixed")
+        row = Row(name, net, dtype, *sizes, float(line["ms_per_sample"]), mixed)
         found[replace(row, milliseconds=0.0)] = row
     return list(found.values())
 
 
-def parts(row: Row) -> list[tuple[str, str]]:
-    """The networks that a row's model consists of, with their types."""
-    c = chip.load(row.chip)
-    mixed = MIXED.get((c.family, row.net)) if row.dtype == "i8" else None
-    floats = "f16" if "f16" in c.types else "f32"
-    return [(n, "i8" if whole else floats) for n, whole in mixed or ()] or [(row.net, row.dtype)]
+# ---- programs ------------------------------------------------------------------------------------
+@lru_cache(maxsize=2)
+def user_model(net: str) -> Model:
+    """The network as `intaglio perf --as-vendor` reads it."""
+    import onnx
+
+    from intaglio.cli.model_files import integer_model
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/{net}.onnx"
+        onnx.save(npu_zoo.model(net), path)
+        model: Model = integer_model(path, {}, as_vendor=True)
+    quantised = model.graph_for
+    model.graph_for = lambda target: quantised(QUANTISED_FOR[chip.load(target).family])
+    return model
+
+
+def what_if(row: Row) -> WhatIf:
+    """The options of the command for a row."""
+    batch = row.batch if row.batch > 1 else None
+    return WhatIf(dtype=NAMES[row.dtype], batch=batch, cores=row.cores)
 
 
 def network(row: Row, cached: Path | None = None) -> list[vendor.Part]:
     """A row's model, compiled in the style of the vendor's compiler."""
-    return [
-        part(Row(row.chip, net, dtype, row.batch, row.cores, 0.0), cached)
-        for net, dtype in parts(row)
-    ]
-
-
-@cache
-def part(row: Row, cached: Path | None) -> vendor.Part:
-    """One network in one type."""
-    path = cached and cached / f"{row.chip}-{row.net}-{row.dtype}-{row.batch}-{row.cores}.pickle"
+    path = (
+        cached
+        and cached / f"{row.chip}-{row.net}-{NAMES[row.dtype]}-{row.batch}-{row.cores}.pickle"
+    )
     if path and path.exists():
         found: vendor.Part = pickle.loads(path.read_bytes())
-        return found
-    graph = npu_nets.model(npu_nets.MAKERS[row.net](row.batch))
-    found = vendor_style.part(graph, chip.load(row.chip), row.dtype, row.cores)
+        return [found]
+    found = user_model(row.net).vendor_part(row.chip, what_if(row))[0]
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(pickle.dumps(found))
-    return found
+    return [found]
 
 
 @dataclass(frozen=True)
@@ -175,8 +155,8 @@ def cycles_of(known: Known) -> Callable[[np.ndarray, Chip, str], Cycles]:
         seen = {
             k: v
             for k, v in c.timing.items()
-            if k not in ("start", "call", "turn")
-            and (not k.startswith("use.") or k == "use.i8")  # that of the type: see `as_bytes`
+            if k not in BESIDE
+            and (not k.startswith("use.") or k in ("use.i8", f"use.{dtype}"))  # see `as_bytes`
             and (alone or k != "alone")
         }
         tables = tuple(c.units["lut"].rate.items()) if "lut" in c.units else ()
@@ -197,15 +177,17 @@ def predict(row: Row, made: Sequence[vendor.Part], c: Chip, known: Known | None 
 # ---- fitting -------------------------------------------------------------------------------------
 Constants = dict[str, float]
 PRIOR: dict[str, Constants] = {  # the start of a fit, and the prior of its regularisation
-    "rknpu": {"efficiency": 0.6, "layer": 3000.0, "lut": 1.2},
-    "kpu": {"efficiency": 0.7, "use.i8": 0.8, "turn": 30.0, "lut": 1.0},
-    "sophgo": {"efficiency": 0.75, "layer": 1000.0, "start": 380.0, "turn": 1.4, "apart": 5.0},
+    "rknpu": {"efficiency": 0.6, "layer": 3000.0, "lut": 1.2, "use": 0.9, "call": 30.0}
+    | {"turn": 1.0, "exp": 1.0},
+    "kpu": {"efficiency": 0.7, "use.i8": 0.8, "lut": 1.0, "call": 500.0, "turn": 3.0, "exp": 30.0},
+    "sophgo": {"efficiency": 0.75, "layer": 1000.0, "start": 330.0, "turn": 1.4, "apart": 4.0},
 }
+BESIDE = ("start", "call", "turn", "exp")  # constants that no timeline depends on
 SHARES = ("efficiency", "use", "alone")  # at most 1
-UNFITTED = ("bert",)  # left out of every fit: much of its exported model is not rebuilt
 PRIOR_USE = 0.8  # prior of the share of its rate that a product of a type reaches
-STEP, ROUNDS = 1.06, 6  # factor of a finite difference; iterations
-PRIOR_WEIGHT = {"rknpu": 1.0, "kpu": 1.0, "sophgo": 7.0}  # relative to one row's error
+STEP, ROUNDS = 1.06, 8  # factor of a finite difference; iterations
+PRIOR_WEIGHT = {"rknpu": 1.0, "kpu": 1.0, "sophgo": 3.0}  # relative to one row's error
+LESS = {"turn": 0.1, "exp": 0.1}  # of that weight, for constants of which a prior knows little
 
 
 def fitted(c: Chip, values: Constants) -> Chip:
@@ -214,8 +196,19 @@ def fitted(c: Chip, values: Constants) -> Chip:
     if "lut" in values:
         rate = dict.fromkeys(units["lut"].rate, values["lut"])
         units["lut"] = replace(units["lut"], rate=rate)
-    timing = {**c.timing, **{k: v for k, v in values.items() if k != "lut"}}
+    timing = {**c.timing, **{k: v for k, v in values.items() if k not in ("lut", "use")}}
+    if "use" in values:  # of all types
+        timing |= {f"use.{t}": values["use"] for t in units["conv"].rate}
     return replace(c, units=units, timing=timing)
+
+
+@dataclass
+class Linear:
+    """Errors of rows near some constants: off + slopes (log constants - at)."""
+
+    at: np.ndarray
+    off: np.ndarray
+    slopes: np.ndarray
 
 
 class Fit:
@@ -243,58 +236,70 @@ class Fit:
 
         A weak regularisation towards the prior keeps constants that the rows do not determine.
         """
-        damp, off = 1.0, self.off(rows, values)
+        damp, near = 1.0, self.linear(rows, values)
         for _ in range(ROUNDS):
-            tried = self.moved(rows, values, off, damp)
+            wanted = self.solved(near, np.ones(len(rows), bool), list(values))
+            at = near.at + damp * np.clip(wanted - near.at, -0.7, 0.7)
+            tried = dict(zip(values, np.exp(at).tolist(), strict=True))
             found = self.off(rows, tried)
-            if _objective(found) < _objective(off):
-                values, off = tried, found
+            if _objective(found) < _objective(near.off) - 1e-4:
+                values, near = tried, self.linear(rows, tried, found)
             else:
                 damp /= 2
+            if damp < 0.2:
+                break
+        self.near = near
         return values
 
-    def moved(
-        self, rows: Sequence[Row], values: Constants, off: np.ndarray, damp: float
-    ) -> Constants:
-        """The constants after one Gauss-Newton step."""
-        guess = self.first()
-        first = np.log([guess[k] for k in values])
-        most = np.array([0.0 if k.partition(".")[0] in SHARES else math.inf for k in values])
+    def linear(
+        self, rows: Sequence[Row], values: Constants, off: np.ndarray | None = None
+    ) -> Linear:
+        """The errors and their slopes at these constants, by finite differences."""
+        off = self.off(rows, values) if off is None else off
         at = np.log(list(values.values()))
+        most = _most(values)
         slopes = np.empty((len(rows), len(at)))
         for k, name in enumerate(values):
             step = -math.log(STEP) if at[k] >= most[k] - 0.1 else math.log(STEP)
             tried = {**values, name: math.exp(at[k] + step)}
             slopes[:, k] = (self.off(rows, tried) - off) / step
-        pull = math.sqrt(PRIOR_WEIGHT[self.chip.family])
-        wanted = _solve(slopes, off - slopes @ at, first, at, most, pull)
-        made = at + damp * np.clip(wanted - at, -0.7, 0.7)
-        return dict(zip(values, np.exp(made).tolist(), strict=True))
+        return Linear(at, off, slopes)
+
+    def solved(self, near: Linear, which: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        """Logarithms of the best constants for some of the rows, if errors were linear."""
+        first = np.log([self.first()[k] for k in names])
+        weight = PRIOR_WEIGHT[self.chip.family]
+        pull = np.sqrt([weight * LESS.get(k, 1.0) for k in names])
+        slopes, off = near.slopes[which], near.off[which]
+        return _solve(slopes, off - slopes @ near.at, first, near.at, _most(names), pull)
 
     def first(self) -> Constants:
         """The start and prior of a fit."""
         found = dict(PRIOR[self.chip.family])
-        if (
-            self.chip.family == "sophgo"
-        ):  # transfers between lanes cost a share of the rate, by type
-            found |= {f"use.{t}": PRIOR_USE for r in self.rows for _, t in parts(r)}
+        if self.chip.family == "sophgo":  # transfers between lanes cost a share of the rate
+            found |= {f"use.{r.dtype}": PRIOR_USE for r in self.rows}
         if any(r.cores > 1 for r in self.rows):
             found["alone"] = 0.3
         return found
 
     def left_out(self, values: Constants) -> dict[Row, float]:
-        """Each row predicted with constants that were fitted without its network.
+        """Each row predicted with constants that were fitted without its family of networks.
 
-        Each fit starts from the prior, so it has seen nothing of the network.
+        These fits solve the errors that were linearised where the fit to all rows ended. The
+        predictions themselves are exact.
         """
-        found = {}
-        for net in dict.fromkeys(r.net for r in self.rows):
-            others = [r for r in counted(self.rows) if r.net not in (net, *UNFITTED)]
-            made = values  # networks outside the fit: the constants have not seen them
-            if net not in (*UNCOUNTED_NETS, *UNFITTED):
-                made = self.fit(others, self.first()) if others else self.first()
-            found |= {r: self.predict(r, made) for r in self.rows if r.net == net}
+        rows, found = counted(self.rows), {}
+        for family in dict.fromkeys(r.family for r in self.rows):
+            others = np.array([r.family != family for r in rows])
+            at = self.solved(self.near, others, list(values))
+            made = dict(zip(values, np.exp(at).tolist(), strict=True))
+            found |= {r: self.predict(r, made) for r in self.rows if r.family == family}
         return found
+
+
+def _most(names: Sequence[str] | Constants) -> np.ndarray:
+    """Upper bounds of the logarithms of constants."""
+    return np.array([0.0 if k.partition(".")[0] in SHARES else math.inf for k in names])
 
 
 def _objective(off: np.ndarray) -> float:
@@ -308,15 +313,15 @@ def _solve(
     first: np.ndarray,
     at: np.ndarray,
     most: np.ndarray,
-    pull: float,
+    pull: np.ndarray,
 ) -> np.ndarray:
     """Minimise the absolute values of base + slopes x by reweighted least squares, x <= most."""
     x, free = at, np.ones(len(at), bool)
     for _ in range(12):
         weight = 1 / np.sqrt(np.maximum(np.abs(base + slopes @ x), 0.03))
         held = base + slopes[:, ~free] @ x[~free]
-        left = np.vstack([slopes[:, free] * weight[:, None], pull * np.eye(free.sum())])
-        right = np.concatenate([-held * weight, pull * first[free]])
+        left = np.vstack([slopes[:, free] * weight[:, None], np.diag(pull)[free][:, free]])
+        right = np.concatenate([-held * weight, pull[free] * first[free]])
         x = x.copy()
         x[free] = np.linalg.lstsq(left, right, rcond=None)[0]
         free &= x <= most
@@ -329,11 +334,10 @@ def report(fit: Fit, again: bool) -> list[tuple[Row, float, float | None]]:
     values: Constants = {}
     left: dict[Row, float] = {}
     if again:
-        values = fit.fit([r for r in counted(fit.rows) if r.net not in UNFITTED], fit.first())
+        values = fit.fit(counted(fit.rows), fit.first())
         left = fit.left_out(values)
-        words = ", ".join(f"{k} {v:.4g}" for k, v in values.items())
-        nets = ", ".join(dict.fromkeys(r.net for r in counted(fit.rows) if r.net not in UNFITTED))
-        print(f"\n{fit.chip.name}: fitted to the rows of {nets}: {words}", flush=True)
+        told = ", ".join(f"{k} {v:.4g}" for k, v in values.items())
+        print(f"\n{fit.chip.name}: fitted to {len(counted(fit.rows))} rows: {told}", flush=True)
     else:
         print(f"\n{fit.chip.name}: constants of its file")
     made = []
@@ -384,12 +388,11 @@ def words(share: float) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.npu_fit")
-    parser.add_argument(
-        "--rows", type=Path, nargs="+", required=True, help="tables of published speeds"
-    )
+    parser.add_argument("--rows", type=Path, nargs="+", default=[ROWS], help="published speeds")
     parser.add_argument("--family", choices=sorted(PRIOR), help="only chips of this family")
-    parser.add_argument("--chip", help="only this chip")
+    parser.add_argument("--chip", default="", help="only these chips, separated by commas")
     parser.add_argument("--without", default="", help="networks to leave out, separated by commas")
+    parser.add_argument("--single", action="store_true", help="only one sample on one core")
     parser.add_argument("--cache", type=Path, help="folder for compiled programs")
     parser.add_argument("--fit", action="store_true", help="fit the constants")
     parser.add_argument("--left-out", type=Path, help="table to write of left-out rows (--fit)")
@@ -398,7 +401,9 @@ def main() -> int:
         t.name: [
             r
             for r in read(t, args.family)
-            if args.chip in (None, r.chip) and r.net not in args.without.split(",")
+            if (not args.chip or r.chip in args.chip.split(","))
+            and r.net not in args.without.split(",")
+            and not (args.single and (r.batch, r.cores) != (1, 1))
         ]
         for t in args.rows
     }
@@ -427,7 +432,7 @@ def save(
             if left is not None:
                 c = chip.load(row.chip)
                 figures = (f"{x:.4g}" for x in (row.milliseconds, p, left))
-                table.writerow((c.family, kinds[row], *astuple(row)[:-1], *figures))
+                table.writerow((c.family, kinds[row], *astuple(row)[:-2], *figures))
 
 
 if __name__ == "__main__":

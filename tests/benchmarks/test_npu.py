@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from benchmarks.npu_zoo.net import Net
 
-from benchmarks import npu_fit, npu_nets
+from benchmarks import npu_fit, npu_nets, npu_zoo
 from intaglio.npu.predict.element_types import as_bytes
 from intaglio.targets import chip
+
+QUICK = ("mobilenet_v2", "yolov5n", "yolov7_tiny", "yolov8n", "yolo11n", "ppyoloe_s")
 
 
 @pytest.mark.parametrize("name", npu_nets.MACS)
@@ -19,41 +23,44 @@ def test_a_net_has_the_products_that_are_published(name: str):
     )
 
 
-def test_every_net_can_be_named_in_rows():
-    parts = {n for made in npu_fit.MIXED.values() for n, _ in made}
-    assert set(npu_fit.NETS.values()) | parts == set(npu_nets.names())
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in npu_zoo.MACS]
+)
+def test_a_rebuilt_model_has_the_products_that_are_published(name: str, monkeypatch):
+    onnx = pytest.importorskip("onnx")
+    zeros = lambda self, *shape: self.constant(np.zeros(shape, np.float32))  # noqa: E731
+    monkeypatch.setattr(Net, "weights", zeros)
+    model = npu_zoo.model(name)
+    onnx.checker.check_model(model, full_check=True)
+    assert npu_zoo.macs(model) == pytest.approx(npu_zoo.MACS[name], rel=0.02)
 
 
-def test_a_mixed_model_is_split_by_type():
-    """The first stage and the heads of YOLOX's int8 model are in floats."""
-    whole, *parts = (
-        npu_nets.macs(npu_nets.MAKERS[n]())
-        for n in ("yolox_s", "yolox_s.first", "yolox_s.middle", "yolox_s.heads")
-    )
-    assert sum(parts) == whole
-    row = npu_fit.Row("bm1684x", "yolox_s", "i8", 1, 1, 4.55)
-    assert [t for _, t in npu_fit.parts(row)] == ["f16", "i8", "f16"]
-    assert [t for _, t in npu_fit.parts(replace(row, chip="bm1684"))] == ["f32", "i8", "f32"]
-    assert npu_fit.parts(replace(row, dtype="f32")) == [("yolox_s", "f32")]
+def test_all_networks_of_the_table_are_rebuilt():
+    lines = npu_fit.ROWS.read_text().splitlines()[1:]
+    assert {line.split(",")[3] for line in lines} <= set(npu_zoo.NETS)
+    assert len(npu_fit.counted(npu_fit.read())) >= 250
 
 
-def test_moved_elements_are_counted():
-    part = npu_fit.part(npu_fit.Row("rk3588", "retinaface_320", "i8", 1, 1, 1.0), None)
-    assert [o.moved for o in part.others] == [32 * (40**2 + 20**2 + 10**2)]
-    assert part.pixels == 320 * 320
+def test_sizes_of_a_network_are_left_out_together():
+    families = {n: npu_zoo.family(n) for n in npu_zoo.NETS}
+    assert families["yolov8n"] == families["yolov8s_seg_det"] == "yolov8"
+    assert families["yolov10n"] != families["yolo11n"]
+    assert families["clip_text_20"] == families["clip_image"]
+    assert families["bert"] == "bert"
 
 
 def test_rows_that_contradict_others_are_not_counted():
     rows = [npu_fit.Row("bm1684", n, "i8", 1, 1, 1.0) for n in ("retinaface_640", "resnet50")]
-    assert npu_fit.counted(rows) == rows[1:]
+    rows.append(npu_fit.Row("bm1684", "yolov8s_det", "i8", 1, 1, 1.0, mixed=True))
+    assert npu_fit.counted(rows) == rows[1:2]
 
 
-TABLE = """family,chip,cores,model,input,dtype,batch,ms_per_sample,fps
-rknpu,rk3588,1,mobilenetv2-12,"[1, 3, 224, 224]",int8,1,2.219,450.7
-rknpu,rk3588,1,clip_text,"[1, 20]",fp16,1,10.438,95.8
-sophgo,bm1684,1,resnet50_int8_4b,,int8,4,1.24,
-sophgo,bm1684,1,resnet50_fp16_4b,,fp16,4,1.24,
-sophgo,bm1688,2,yolov5s_v6.1_3output_fp32_1b_2core,,fp32,1,66.89,
+TABLE = """family,chip,cores,net,dtype,batch,ms_per_sample,source
+rknpu,rk3588,1,mobilenet_v2,int8,1,2.219,zoo
+rknpu,rk3588,1,unknown,fp16,1,10.438,zoo
+sophgo,bm1684,1,resnet50,int8,4,1.24,sophon-demo ResNet
+sophgo,bm1684,1,resnet50,fp16,4,1.24,sophon-demo ResNet
+sophgo,bm1688,2,yolov8s_det,int8,1,10.1,sophon-demo YOLOv8_det; mixed
 """
 
 
@@ -63,7 +70,7 @@ def test_rows_of_nets_and_types_that_we_know_are_read(tmp_path: Path):
     assert npu_fit.read(path) == [
         npu_fit.Row("rk3588", "mobilenet_v2", "i8", 1, 1, 2.219),
         npu_fit.Row("bm1684", "resnet50", "i8", 4, 1, 1.24),
-        npu_fit.Row("bm1688", "yolov5s_3output", "f32", 1, 2, 66.89),
+        npu_fit.Row("bm1688", "yolov8s_det", "i8", 1, 2, 10.1, mixed=True),
     ]
     assert [r.chip for r in npu_fit.read(path, "rknpu")] == ["rk3588"]
 
@@ -77,8 +84,9 @@ def test_wider_elements_scale_memories_and_rates():
 
 
 def test_fitting_recovers_the_constants(tmp_path: Path, monkeypatch):
+    pytest.importorskip("onnx")
     monkeypatch.setitem(npu_fit.PRIOR_WEIGHT, "rknpu", 0.001)  # two rows weigh less than the prior
-    rows = [npu_fit.Row("rk3588", n, "i8", 1, 1, 1.0) for n in ("lprnet", "retinaface_320")]
+    rows = [npu_fit.Row("rk3588", n, "i8", 1, 1, 1.0) for n in ("extractor", "retinaface_320")]
     fit = npu_fit.Fit("rk3588", rows, tmp_path)
     hidden = {"layer": 30000.0}
     fit.rows = [replace(r, milliseconds=fit.predict(r, hidden)) for r in rows]
@@ -89,3 +97,5 @@ def test_fitting_recovers_the_constants(tmp_path: Path, monkeypatch):
     assert after < 0.2 * before
     assert found["layer"] == pytest.approx(30000, rel=0.2)
     assert len(list(tmp_path.iterdir())) == 2  # compiled programs are cached
+    left = fit.left_out(found)
+    assert set(left) == set(fit.rows)

@@ -71,6 +71,13 @@ def usable_inputs(graph: Graph, seed: int = 0) -> tuple[dict[str, Array], dict[s
     )
 
 
+def random_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:
+    """Random inputs that the graph accepts. It runs only if it has integer inputs."""
+    if all(dtypes.is_float(v.dtype) for v in graph.inputs):
+        return {v.name: sample(v.type, seed, "random") for v in graph.inputs}
+    return usable_inputs(graph, seed)[0]
+
+
 def run_native(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of the graph compiled at level 0."""
     import intaglio

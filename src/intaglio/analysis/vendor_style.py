@@ -29,9 +29,17 @@ WORDS = {"start": "start of the program", "picture": "conversion of the picture"
 def part(graph: Graph, chip: Chip, dtype: str = "i8", cores: int = 1) -> vendor.Part:
     """A quantised graph, compiled in the vendor's style, with products of type `dtype`."""
     target = npu_target(vendor.as_used(as_bytes(chip, dtype)))
-    graph = graph.copy()
+    graph, more = graph.copy(), vendor.beyond_units(graph, chip)
     passes.run(graph, [*passes.neutral(target.cost), *passes.offload(target)])
-    return vendor.part(graph, chip, dtype, cores)
+    return vendor.part(graph, chip, dtype, cores, more=more)
+
+
+def float_part(graph: Graph, chip: Chip, cores: int = 1) -> vendor.Part:
+    """A float graph, compiled in the vendor's style, with all layers in f16."""
+    target = npu_target(vendor.as_used(chip), precision="f16")
+    graph, more = graph.copy(), vendor.beyond_units(graph, chip)
+    passes.run(graph, [*passes.neutral(target.cost), *passes.offload(target)])
+    return vendor.part(graph, chip, "f16", cores, True, more)
 
 
 def of_package(package: Package, what: WhatIf) -> Performance:

@@ -80,12 +80,18 @@ class WhatIf:
 class Model:
     """A quantised model, compiled once per set of figures that needs another program.
 
-    `graph` may be a function from a chip's name to the graph quantised for that chip.
+    `graph` may be a function from a chip's name to the graph quantised for that chip. `floats` is
+    the graph that it was quantised from; vendors' compilers that know f16 begin with it.
     """
 
     def __init__(
-        self, graph: Graph | Callable[[str], Graph], by_layer: bool = False, as_vendor: bool = False
+        self,
+        graph: Graph | Callable[[str], Graph],
+        by_layer: bool = False,
+        as_vendor: bool = False,
+        floats: Graph | None = None,
     ):
+        self.floats = floats
         self.graph_for = (lambda target: graph) if isinstance(graph, Graph) else graph
         self.by_layer, self.as_vendor = by_layer, as_vendor
         self.own_program = by_layer or as_vendor  # predict from it, not from a vendor's commands
@@ -118,21 +124,28 @@ class Model:
 
     def _graph(self, target: str, what: WhatIf, chip: Chip) -> Graph:
         """The graph with the assumptions that change it."""
-        graph = self.graph_for(target)
+        return self._changed(self.graph_for(target), what, chip)
+
+    def _changed(self, graph: Graph, what: WhatIf, chip: Chip) -> Graph:
         if what.batch is not None:
             graph = batched(graph, what.batch)
         return graph if what.sparse is None else pruned(graph, what.sparse, chip)
 
-    def _vendor_part(self, target: str, what: WhatIf) -> tuple[vendor.Part, Chip]:
+    def vendor_part(self, target: str, what: WhatIf) -> tuple[vendor.Part, Chip]:
         """The network in the style of the vendor's compiler; cached as `compiled` is."""
         key = (target, replace(what, clock=None, ddr=None))
         if key not in self._parts:
             chip = chips.load(target)
             if what.sram is not None:
                 chip = replace(chip, sram=what.sram)
-            graph = self._graph(target, what, chip)
             dtype = dtype_of(what.dtype or "int8")
-            self._parts[key] = vendor_style.part(graph, chip, dtype, what.cores), chip
+            if self.floats is not None and dtype == "f16" and vendor.FLOAT_UNITS[chip.family]:
+                graph = self._changed(self.floats, what, chip)
+                made = vendor_style.float_part(graph, chip, what.cores)
+            else:
+                graph = self._graph(target, what, chip)
+                made = vendor_style.part(graph, chip, dtype, what.cores)
+            self._parts[key] = made, chip
         return self._parts[key]
 
     def performance(self, target: str, what: WhatIf) -> Performance:
@@ -157,7 +170,7 @@ class Model:
                 f"{option('core_mask', what.core_mask)} is for programs of Intaglio; a vendor's "
                 f"program is compiled for a number of cores: give {option('cores')}"
             )
-        one, chip = self._vendor_part(target, what)
+        one, chip = self.vendor_part(target, what)
         return vendor_style.performance(
             [one], vendor_style.with_figures(chip, what), what.batch or 1
         )

@@ -106,7 +106,7 @@ def integer_model(
 ) -> Any:
     """A model for predictions; a float model is quantised for each chip from random samples."""
     import intaglio
-    from intaglio.analysis.agreement import usable_inputs
+    from intaglio.analysis.agreement import random_inputs
     from intaglio.analysis.whatif import Model
     from intaglio.quant import Options
 
@@ -114,7 +114,7 @@ def integer_model(
     graph = intaglio.load(path, **load)
     if any(n.op.startswith(("quantize", "dequantize", "qlinear")) for n in graph.nodes()):
         return Model(graph, by_layer, as_vendor)
-    samples = [usable_inputs(graph, seed)[0] for seed in (0, 1)]
+    samples = [random_inputs(graph, seed) for seed in (0, 1)]
     how = Options(method="minmax", accuracy=None, rounding="nearest", bias_correction=False)
     quiet: Any = lambda words: None  # noqa: E731  # a prediction of speed needs no accuracy
 
@@ -123,4 +123,4 @@ def integer_model(
         with progress.inside(f"quantising for {target} from random samples"):
             return intaglio.quantize(graph, samples, target=target, options=how, warn=quiet)
 
-    return Model(quantized, by_layer, as_vendor)
+    return Model(quantized, by_layer, as_vendor, floats=graph)

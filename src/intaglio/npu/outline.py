@@ -16,13 +16,14 @@ from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput
 from intaglio.ir import Array, Graph, Node, Type, Value
 from intaglio.npu.predict import vendor
+from intaglio.npu.predict.leaky import without_tables
 from intaglio.targets.chip import Chip
 from intaglio.targets.precision import name_of
 
 
 def outline(graph: Graph, chip: Chip) -> dict[str, Any]:
     """The outline of a graph whose NPU layers are gathered in `npu.program` nodes, for JSON."""
-    bodies = [n.attrs["body"] for n in graph.nodes() if n.op == "npu.program"]
+    bodies = [without_tables(n.attrs["body"]) for n in graph.nodes() if n.op == "npu.program"]
     return {
         "bodies": [_body(b) for b in bodies],
         "others": [asdict(o) for o in vendor.others_of(graph, chip)],

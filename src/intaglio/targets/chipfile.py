@@ -152,6 +152,7 @@ TIMING: dict[
     "taps": _whole(0, 1),
     "apart": _cost,
     "fold": _whole(0, 64),
+    "regroup": _whole(0, 64),
     "launch": _cost,
     "layer": _cost,
     "transfer": _cost,
@@ -160,6 +161,7 @@ TIMING: dict[
     "start": _cost,
     "call": _cost,
     "turn": _cost,
+    "exp": _cost,
     "images": _whole(1, 64),
 }
 

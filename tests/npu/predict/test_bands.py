@@ -33,7 +33,7 @@ def test_bands_derived_without_a_network_hold_four_of_five_of_its_rows():
 
 
 def test_one_network_does_not_set_a_band():
-    alone = [r for r in ROWS if r.net in ("lprnet", "resnet50")]
+    alone = [r for r in ROWS if r.net in ("lprnet", "openpose")]
     assert npu_bands.derived(alone) == {}
 
 
@@ -51,8 +51,9 @@ def test_a_band_follows_the_rows():
     [
         (["conv", "conv+lut", "softmax"], 1000, "cnn"),
         (["conv", "depthwise"], 67_200, "detector"),
-        (["conv", "matmul"], 0, "transformer"),
-        (["npu.matmul", "npu.conv"], 100_000, "transformer"),
+        (["conv", "matmul"], 0, "cnn"),  # one attention in a detector
+        (["npu.matmul", "npu.conv"] * 6, 100_000, "transformer"),
+        (["attention", "conv"] * 3, 0, "transformer"),
     ],
 )
 def test_kinds_of_networks(ops, moved, kind):

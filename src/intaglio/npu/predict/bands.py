@@ -17,8 +17,13 @@ LEAST_ROWS, LEAST_NETWORKS = 8, 3  # of a group with a band of its own
 CNN, DETECTOR, TRANSFORMER = "cnn", "detector", "transformer"
 FEW = 20_000  # elements that a classifier hands over at most
 GUESS = 2.0  # factor both ways, where no rows tell
-# Ops of transformers: products of activations, and what a model without their fusion has.
-ATTENTION = ("matmul", "qlinear_matmul", "attention", "cpu.attention", "layer_norm")
+PRODUCTS = {  # ops that multiply activations, and how many products they have
+    "matmul": 1,
+    "qlinear_matmul": 1,
+    "attention": 2,
+    "cpu.attention": 2,
+}
+LEAST_PRODUCTS = 6  # of a transformer; detectors and readers of text have an attention or two
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,8 @@ class Band:
 
 def kind(ops: Iterable[str], moved: int) -> str:
     """The kind of a network: by its ops, and the elements of a sample that its layers hand over."""
-    names = {op.split("+")[0].removeprefix("npu.") for op in ops}
-    if names & set(ATTENTION):
+    names = (op.split("+")[0].removeprefix("npu.") for op in ops)
+    if sum(PRODUCTS.get(name, 0) for name in names) >= LEAST_PRODUCTS:
         return TRANSFORMER
     return DETECTOR if moved > FEW else CNN
 

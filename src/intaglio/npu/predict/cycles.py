@@ -26,14 +26,16 @@ DEFAULTS = {  # defaults of [timing]
     "taps": 0,  # 1: pooling costs one element per tap; 0: one per input element
     "apart": 0.0,  # passes over the output after a product; 0: they overlap with it
     "fold": 0,  # up to so many input channels, an atom holds several taps
+    "regroup": 0,  # up to so many, the pixels of a stride become channels, if it divides the kernel
     "launch": 100.0,  # overhead cycles of an instruction
     "layer": 0.0,  # overhead cycles of a layer
     "transfer": 100.0,  # latency of a transfer in cycles
     "alone": 0.0,  # share of the work on one image that does not parallelise over cores
     "barrier": 500.0,  # cycles of a barrier after the last core has arrived
     "start": 20.0,  # microseconds to start a program
-    "call": 60.0,  # overhead microseconds of a CPU step
-    "turn": 0.0,  # cycles per element of a layout conversion in a vendor's program
+    "call": 60.0,  # microseconds to start an op that no layer computes
+    "turn": 0.0,  # cycles per element of such an op
+    "exp": 0.0,  # more of them, for an exponential or a similar function
     "images": 1,  # images of a batch that 8-bit products process at once
     "element": 1.0,  # size of the element that a byte stands for: see element_types
 }  # and "use.TYPE": the share of its rate that a product of that type reaches
@@ -185,6 +187,10 @@ def _convolution(
     depth = _f(src["channels"]) if dense else np.ones(len(rows))
     folded = depth <= constant["fold"]
     atoms = np.where(folded, -(-depth * taps // ins), taps * -(-depth // ins))
+    kernel, stride = _f(rows["kernel"]), _f(rows["stride"])
+    regrouped = (depth <= constant["regroup"]) & (kernel % stride == 0).all(-1)
+    step = stride.prod(-1)
+    atoms = np.where(regrouped, np.minimum(atoms, taps / step * -(-depth * step // ins)), atoms)
     steps = np.maximum(constant["steps"], atoms) if dense else taps
     atom = ins * outs if dense else outs
     pixels_at_once = np.full(len(rows), constant["pixels"] if dense else 1)

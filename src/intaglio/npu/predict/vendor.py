@@ -12,51 +12,28 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from intaglio.errors import BadInput
-from intaglio.ir import Array, Graph, Node, Value
+from intaglio.ir import Array, Graph
 from intaglio.npu.compile import build
 from intaglio.npu.metadata import layers_of
 from intaglio.npu.own.isa import QUEUES, Program
 from intaglio.npu.predict import bands
 from intaglio.npu.predict.cycles import constants, wide_rate
 from intaglio.npu.predict.element_types import as_bytes
+from intaglio.npu.predict.leaky import without_tables
+from intaglio.npu.predict.leftovers import FLOAT_UNITS as FLOAT_UNITS
+from intaglio.npu.predict.leftovers import Op, Others, others_of, pixels_of
+from intaglio.npu.predict.leftovers import beyond_units as beyond_units
 from intaglio.npu.predict.timeline import timeline
-from intaglio.ops.registry import REGISTRY
 from intaglio.targets.chip import Chip
-from intaglio.targets.host import family, nanoseconds
 
 # whether the vendor's compiler fuses layers into groups, by chip family
 GROUPS_LAYERS = {"rknpu": False, "kpu": True, "sophgo": True}
-# Ops that cost nothing between a network and its inputs, outputs and other parts.
-FREE = ("reshape", "bitcast", "quantize_linear", "dequantize_linear")
-MOVES = ("transpose", "slice", "concat")  # of heads, between products of activations
-PICTURE_CHANNELS = 12  # an input with at most so many is a picture
+TURNED = ("transpose", "space_to_depth", "depth_to_space")  # ops that move each element alone
+COPIES = ("concat", "slice", "split", "pad")  # ops that move runs of elements
+COPIED = 0.1  # of the time per element of others: a run is copied at once
 
 
 # ---- what is predicted ---------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Op:
-    """An op that is no layer of the NPU's units."""
-
-    op: str
-    name: str
-    dtype: str
-    inputs: str
-    output: str
-    elements: int
-    macs: int
-    functions: bool  # exponentials and similar functions, which take many instructions
-    host: float  # microseconds on the chip's CPU
-
-
-@dataclass(frozen=True)
-class Others:
-    """Ops between two programs, before the first, or after the last one."""
-
-    after: int  # programs before them
-    moved: int  # elements that they take from programs, and give to programs
-    ops: tuple[Op, ...]
-
-
 @dataclass(frozen=True)
 class Layers:
     """A compiled program, and what a report says about its layers."""
@@ -153,28 +130,29 @@ def _costs(parts: Sequence[Part], chip: Chip) -> list[Cost]:
 
 
 def _others(others: Others, dtype: str, chip: Chip) -> float:
-    """Microseconds of ops between programs.
-
-    `turn` is the time per element that they take from a program or give to one, for all of them
-    together: it was fitted to whole networks. Without it, or if their work takes longer, their
-    work counts.
-    """
-    constant = constants(chip)
-    work = sum(microseconds(op, dtype, chip) for op in others.ops)
-    turned = others.moved * constant["turn"] / chip.clock
-    return len(others.ops) * constant["call"] + max(work, turned)
+    """Microseconds of ops between programs, one after the other."""
+    return sum(microseconds(op, dtype, chip) for op in others.ops)
 
 
 def microseconds(op: Op, dtype: str, chip: Chip) -> float:
-    """The work of an op: on the units if one engine computes everything, else on the CPU."""
+    """The time of an op: on the units if one engine computes everything, else beside them.
+
+    `turn` is its time per element, `exp` what exponentials add to it, `call` its overhead. Where
+    one engine computes everything, only ops that move data have a `turn`; the others take the time
+    of its instructions.
+    """
+    if op.loops:
+        return op.loops
     constant = constants(chip)
-    if not constant["apart"]:
-        return op.host
     unit = chip.units.get("matmul", chip.units["conv"])
     rate = (unit.rate.get(dtype) or max(unit.rate.values())) * constant.get(f"use.{dtype}", 1.0)
-    floats = wide_rate(chip)
-    each = chip.units["lut"].rate.get("f32", floats) if op.functions else floats
-    return (op.macs / rate + op.elements / each + constant["layer"]) / chip.clock
+    each = constant["turn"] * (COPIED if op.op in COPIES else 1.0)
+    each += constant["exp"] if op.functions else 0.0
+    if constant["apart"] and op.op not in TURNED:
+        floats = wide_rate(chip)
+        each = 1 / (chip.units["lut"].rate.get("f32", floats) if op.functions else floats)
+    layer = constant["layer"] if constant["apart"] else 0.0
+    return constant["call"] + (op.macs / rate + op.elements * each + layer) / chip.clock
 
 
 # ---- compiling as the vendor ---------------------------------------------------------------------
@@ -183,10 +161,21 @@ def as_used(chip: Chip) -> Chip:
     return chip if GROUPS_LAYERS[chip.family] else replace(chip, shared=0)
 
 
-def part(graph: Graph, chip: Chip, dtype: str = "i8", cores: int = 1) -> Part:
-    """A graph whose NPU layers are gathered in `npu.program` nodes, compiled for a chip."""
-    bodies = [n.attrs["body"] for n in graph.nodes() if n.op == "npu.program"]
-    return part_of(bodies, others_of(graph, chip), pixels_of(graph), chip, dtype, cores)
+def part(
+    graph: Graph,
+    chip: Chip,
+    dtype: str = "i8",
+    cores: int = 1,
+    native: bool = False,
+    more: tuple[Others, ...] = (),
+) -> Part:
+    """A graph whose NPU layers are gathered in `npu.program` nodes, compiled for a chip.
+
+    `more` are ops that the vendor's compiler leaves over, besides those of the graph.
+    """
+    bodies = [without_tables(n.attrs["body"]) for n in graph.nodes() if n.op == "npu.program"]
+    others = [*more, *others_of(graph, chip)]
+    return part_of(bodies, others, pixels_of(graph), chip, dtype, cores, native)
 
 
 def part_of(
@@ -237,101 +226,3 @@ def serial(code: Array) -> Array:
         i.wait = tuple(max(a, b) for a, b in zip(i.wait, barrier, strict=True))  # type: ignore[assignment]
         done[QUEUES.index(i.queue)] += 1
     return result.encode()
-
-
-# ---- what the programs leave over ----------------------------------------------------------------
-def others_of(graph: Graph, chip: Chip) -> list[Others]:
-    """The ops of a graph beside its programs, in runs between them, with the elements they move.
-
-    If one engine computes everything, it takes the heads of an attention as a batch: tpu-mlir's
-    MatMul has the attribute hdim_is_batch for it. No op moves them.
-    """
-    runs: dict[int, list[Node]] = {}
-    programs = 0
-    heads = _moves_of_heads(graph) if constants(chip)["apart"] else set()
-    for node in graph.nodes():
-        if node.op == "npu.program":
-            programs += 1
-        elif node.op not in FREE and node not in heads:
-            runs.setdefault(programs, []).append(node)
-    run_of = {n: k for k, nodes in runs.items() for n in nodes}
-    moved = dict.fromkeys(runs, 0)
-    for v, run in _crossing(graph, run_of).items():
-        moved[run] += v.type.size
-    return [Others(k, moved[k], tuple(_op(n, chip) for n in nodes)) for k, nodes in runs.items()]
-
-
-def _moves_of_heads(graph: Graph) -> set[Node]:
-    """Moves between programs, some of which have products of activations, and nothing else."""
-    found: set[Node] = set()
-    for node in graph.nodes():
-        if node.op not in MOVES or node in found:
-            continue
-        part, ends = {node}, [node]
-        around: list[Node] = []
-        while ends:
-            n = ends.pop()
-            near = [v.producer for v in n.inputs if v is not None and v.producer is not None]
-            near += [user for v in n.outputs for user in v.uses]
-            for x in near:
-                if x.op in (*MOVES, *FREE):
-                    ends += [x] if x not in part else []
-                    part.add(x)
-                else:
-                    around.append(x)
-        inner = all(x.op == "npu.program" for x in around)
-        if inner and any(b.op == "npu.matmul" for x in around for b in x.attrs["body"].nodes()):
-            found |= part
-    return found
-
-
-def _crossing(graph: Graph, run_of: dict[Node, int]) -> dict[Value, int]:
-    """The values between programs and other ops, with the run of ops that they belong to."""
-    found: dict[Value, int] = {}
-    for node in graph.nodes():
-        for read in node.inputs:
-            v = read and _origin(read)
-            if v is None or v.producer is None or v in found:
-                continue
-            if node in run_of and v.producer.op == "npu.program":
-                found[v] = run_of[node]
-            elif node.op == "npu.program" and v.producer in run_of:
-                found[v] = run_of[v.producer]
-    return found
-
-
-def _origin(v: Value) -> Value:
-    """The value behind ops that cost nothing."""
-    while v.producer is not None and v.producer.op in FREE:
-        read = v.producer.inputs[0]
-        assert read is not None
-        v = read
-    return v
-
-
-def _op(node: Node, chip: Chip) -> Op:
-    out = node.outputs[0]
-    read = [v for v in node.inputs if v is not None]
-    return Op(
-        node.op,
-        node.origin or out.name,
-        out.dtype,
-        ",".join("x".join(map(str, v.shape)) for v in read if v.shape),
-        "x".join(map(str, out.shape)),
-        max(v.type.size for v in (*read, *node.outputs)),
-        REGISTRY[node.op].macs(node),
-        family(node) == "functions",
-        nanoseconds(node, chip.host) / 1e3,
-    )
-
-
-def pixels_of(graph: Graph) -> int:
-    """The pixels of the pictures that a graph reads; 0 if it reads none."""
-    shapes = [v.shape for v in graph.inputs if len(v.shape) == 4]
-    return sum(
-        n * h * w
-        if c <= PICTURE_CHANNELS
-        else n * c * h  # channels are the second or the last axis
-        for n, c, h, w in shapes
-        if min(c, w) <= PICTURE_CHANNELS
-    )
