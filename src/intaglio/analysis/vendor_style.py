@@ -30,8 +30,9 @@ def part(graph: Graph, chip: Chip, dtype: str = "i8", cores: int = 1) -> vendor.
     """A quantised graph, compiled in the vendor's style, with products of type `dtype`."""
     target = npu_target(vendor.as_used(as_bytes(chip, dtype)))
     graph, more = graph.copy(), vendor.beyond_units(graph, chip)
+    few = vendor.arithmetic_functions(graph)
     passes.run(graph, [*passes.neutral(target.cost), *passes.offload(target)])
-    return vendor.part(graph, chip, dtype, cores, more=more)
+    return vendor.part(graph, chip, dtype, cores, more=more, arithmetic=few)
 
 
 def float_part(graph: Graph, chip: Chip, cores: int = 1) -> vendor.Part:

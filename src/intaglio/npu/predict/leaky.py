@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import cache
 
 import numpy as np
@@ -14,14 +15,18 @@ LEAST_SLOPE = 1e-3  # below the knee; a smaller one is that of a function that e
 LEAST_RUN = 4  # entries on each side of a knee
 
 
-def without_tables(body: Graph) -> Graph:
-    """A copy of the body in which products and sums followed by LeakyReLU have no table."""
+def without_tables(body: Graph, arithmetic: Container[str] = ()) -> Graph:
+    """A copy of the body in which products and sums followed by LeakyReLU have no table.
+
+    Nor have layers with one of these names.
+    """
     result = body.copy()
     for node in result.nodes():
         k = TABLES.get(node.op)
         if k is None or k >= len(node.inputs) or (table := node.inputs[k]) is None:
             continue
-        if table.data is not None and table.data.dtype.kind == "i" and is_leaky(table.data):
+        leaky = table.data is not None and table.data.dtype.kind == "i" and is_leaky(table.data)
+        if leaky or node.origin in arithmetic:
             node.inputs[k] = None
     return result
 

@@ -7,7 +7,7 @@ conversion of pictures that arrive in floats, and the ops that the layers of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from intaglio.npu.compile import build
 from intaglio.npu.metadata import layers_of
 from intaglio.npu.own.isa import QUEUES, Program
 from intaglio.npu.predict import bands
+from intaglio.npu.predict.arithmetic import arithmetic_functions as arithmetic_functions
 from intaglio.npu.predict.cycles import constants, wide_rate
 from intaglio.npu.predict.element_types import as_bytes
 from intaglio.npu.predict.leaky import without_tables
@@ -168,12 +169,17 @@ def part(
     cores: int = 1,
     native: bool = False,
     more: tuple[Others, ...] = (),
+    arithmetic: Container[str] = (),
 ) -> Part:
     """A graph whose NPU layers are gathered in `npu.program` nodes, compiled for a chip.
 
-    `more` are ops that the vendor's compiler leaves over, besides those of the graph.
+    `more` are ops that the vendor's compiler leaves over, besides those of the graph; layers with
+    names in `arithmetic` have functions without exponentials, which cost little where one engine
+    computes everything.
     """
-    bodies = [without_tables(n.attrs["body"]) for n in graph.nodes() if n.op == "npu.program"]
+    few = arithmetic if constants(chip)["apart"] else ()
+    programs = [n for n in graph.nodes() if n.op == "npu.program"]
+    bodies = [without_tables(n.attrs["body"], few) for n in programs]
     others = [*more, *others_of(graph, chip)]
     return part_of(bodies, others, pixels_of(graph), chip, dtype, cores, native)
 
