@@ -36,7 +36,8 @@ def commands_at(data: bytes) -> list[tuple[int, int]]:
     model = bmodel.read(data)
     found = []
     for stage in model.nets[0].stages:
-        for group in (g for s in stage.subnets for g in s.groups):
+        every = [g for s in stage.subnets for g in (*s.groups, *(g for c in s.cores for g in c))]
+        for group in every:
             found += [(data.find(part), len(part)) for part in (group.tiu, group.dma)]
     return found
 

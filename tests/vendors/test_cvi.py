@@ -22,6 +22,7 @@ from tests.npu.chips.cv18xx.quantized_layers import random_layer, random_network
 from tests.npu.chips.cv18xx.unsigned_layers import random_unsigned
 from tests.npu.chips.cv18xx.unusual_scales import random_scales
 from tests.npu.chips.cv18xx.upsampling_layers import random_upsampling
+from tests.npu.chips.cv18xx.wide_layers import wide_layer
 from tests.npu.chips.k210.mobilenets import mobilenet_v2
 from tests.shared_models import SHARED
 
@@ -173,6 +174,13 @@ MODELS = {
     "tflite/kws_ref_model_float32.tflite": (-60.0, 60.0),
     "tflite/ad01_fp32.tflite": (-20.0, 20.0),
 }
+
+
+def test_layers_that_are_split_by_channels(tmp_path):
+    folder = Folder(tmp_path, "cv180x")
+    for seed in range(20):
+        folder.add(f"{seed:03}", compile_cvimodel(wide_layer(seed), "cv180x"), seed=seed)
+    assert folder.differing() == []
 
 
 @pytest.mark.parametrize("chip", CHIPS)

@@ -75,9 +75,9 @@ class FeatureMap:
         """Bytes of `rows` rows of an image in DDR."""
         return self.blocks * rows * self.row
 
-    def sram_bytes(self, rows: int) -> int:
-        """Bytes of `rows` rows of an image in SRAM."""
-        return self.blocks * self.plane(rows)
+    def sram_bytes(self, rows: int, blocks: int | None = None) -> int:
+        """Bytes of `rows` rows of an image in SRAM, of all blocks of channels or so many."""
+        return (self.blocks if blocks is None else blocks) * self.plane(rows)
 
     def plane(self, rows: int) -> int:
         """Bytes from one block of channels to the next in SRAM, if each has `rows` rows."""

@@ -51,7 +51,8 @@ class Cursor:
             low_row, high_row = self.band.rows[fm]
             rows = high_row - low_row if self.exact else self.layout.rows[fm]
         plane = fm.plane(rows)
-        at = offset + r.first // fm.c2 * plane + (low - top) * fm.pitch
+        block = r.first // fm.c2 - self.layout.first_block.get(fm, 0)
+        at = offset + block * plane + (low - top) * fm.pitch
         return _blocked("sram", at, r, high - low, plane, fm.pitch)
 
     def in_ddr(self, r: ChannelRange, low: int, high: int) -> Feature:

@@ -30,6 +30,7 @@ class Layout:
     live_out: list[FeatureMap]
     rows: dict[FeatureMap, int]  # of the largest band
     maps: dict[FeatureMap, list[Block]] = field(default_factory=dict)
+    first_block: dict[FeatureMap, int] = field(default_factory=dict)  # of channels that SRAM holds
     chunks: dict[int, int] = field(
         default_factory=dict
     )  # by layer: blocks of output channels loaded at once
@@ -83,6 +84,9 @@ def _maps(
         if s in made.live_in:
             first = group.first if many else max(group.first, first - 1)
         size = s.sram_bytes(rows)
+        if group.last == group.first + 1:
+            made.first_block[s], blocks = context.held(group.first, s)
+            size = s.sram_bytes(rows, blocks)
         twice = many and group.double_buffered and (s in made.live_in or s in made.live_out)
         if twice:
             first, last = group.first, group.last

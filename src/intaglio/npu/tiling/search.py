@@ -43,10 +43,13 @@ def choose_groups(net: Network, context: TilingContext, grouped: bool = True) ->
             if misfits[i] > MAX_MISFITS:
                 continue
             found = cheapest(context, i, j)
+            if found is None and j == i + 1:
+                context.hold_less(i)
+                found = cheapest(context, i, j)
+                if found is None:
+                    _raise_too_large(context, i)
             if found is None:
                 misfits[i] += 1
-                if j == i + 1:
-                    _raise_too_large(context, i)
                 continue
             misfits[i] = 0
             if best[i] + found.cost <= best[j]:

@@ -35,6 +35,8 @@ class TilingContext:
     readers: dict[FeatureMap, list[int]] = field(default_factory=dict)
     users: dict[FeatureMap, list[int]] = field(default_factory=dict)  # writers and readers
     in_place: list[list[FeatureMap]] = field(default_factory=list)  # operands, by layer
+    # layers that fit only if SRAM holds no more of their maps than they touch; each runs alone
+    narrow: set[int] = field(default_factory=set)
     # caches
     tilings: dict[tuple[int, int, int, bool], Tiling] = field(default_factory=dict)
     edges: dict[tuple[int, int], Edges] = field(default_factory=dict)
@@ -57,6 +59,21 @@ class TilingContext:
                 result.users.setdefault(s, []).append(layer.number)
         result.in_place = [_overwritable(result, layer) for layer in net.layers]
         return result
+
+    def hold_less(self, k: int) -> None:
+        """Let SRAM hold only the blocks of channels that layer k touches, if it runs alone."""
+        self.narrow.add(k)
+        for key in [key for key in self.tilings if key[:2] == (k, k + 1)]:
+            del self.tilings[key]
+
+    def held(self, k: int, s: FeatureMap) -> tuple[int, int]:
+        """The first block of channels of a map that SRAM holds for layer k alone, and how many."""
+        layer = self.layers[k]
+        if k not in self.narrow:
+            return 0, s.blocks
+        touched = [r for r in (*layer.reads, layer.dst) if r.map is s]
+        low = min(r.first for r in touched) // s.c2
+        return low, -(-max(r.first + r.channels for r in touched) // s.c2) - low
 
     def weights(self, k: int) -> int:
         """Bytes of SRAM for all weights, parameters and tables of layer k."""
@@ -272,7 +289,9 @@ class Tiling:
                 maps = {r.map for r in layer.reads}
                 if not context.in_place[layer.number]:
                     maps.add(layer.dst.map)
-                self.least = max(self.least, sum(s.sram_bytes(rows[s]) for s in maps))
+                k = layer.number
+                held = sum(s.sram_bytes(rows[s], context.held(k, s)[1]) for s in maps)
+                self.least = max(self.least, held)
 
 
 SAMPLED_BANDS = 5  # bands that stand for all in an estimate

@@ -21,6 +21,7 @@ from tests.npu.chips.cv18xx.quantized_layers import Layers, random_layer, random
 from tests.npu.chips.cv18xx.unsigned_layers import random_unsigned
 from tests.npu.chips.cv18xx.unusual_scales import random_scales
 from tests.npu.chips.cv18xx.upsampling_layers import random_upsampling
+from tests.npu.chips.cv18xx.wide_layers import wide_layer
 from tests.npu.chips.k210.mobilenets import mobilenet_v2
 from tests.npu.chips.k210.quantized_cnn import Cnn
 
@@ -99,6 +100,15 @@ def test_pools_of_a_concat_that_is_larger_than_local_memory():
     net.quant[joined] = net.of(pools[0])
     made = compile_cvimodel(net.graph(net.conv(joined, 8, 1)), "cv180x")
     feeds = feeds_of(made, 0)
+    found = Machine(cvimodel.read(made.data)).run(feeds)
+    for name, expected in intaglio.interpret(made.graph, feeds).items():
+        assert np.array_equal(found[name].reshape(-1), expected.reshape(-1))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_layers_are_split_by_channels_where_no_row_fits(seed):
+    made = compile_cvimodel(wide_layer(seed), "cv180x")
+    feeds = feeds_of(made, seed)
     found = Machine(cvimodel.read(made.data)).run(feeds)
     for name, expected in intaglio.interpret(made.graph, feeds).items():
         assert np.array_equal(found[name].reshape(-1), expected.reshape(-1))

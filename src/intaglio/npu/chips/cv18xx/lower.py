@@ -21,7 +21,7 @@ from intaglio.npu.chips.cv18xx.phases import fill_lanes, split_depthwise_phases
 from intaglio.npu.chips.cv18xx.product import of_product
 from intaglio.npu.chips.cv18xx.repeat_channel import repeat_single_channels
 from intaglio.npu.chips.cv18xx.signed import as_signed
-from intaglio.npu.chips.cv18xx.split import split_wide_means
+from intaglio.npu.chips.cv18xx.split import split_wide_layers, split_wide_means
 from intaglio.npu.chips.file_part import Port as Port
 from intaglio.npu.chips.file_part import file_part
 from intaglio.npu.chips.input_layout import transpose_inputs_first
@@ -60,6 +60,7 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
         if port.dtype == "u8":
             port.dtype, port.zero = "i8", port.zero - 128
     split_wide_means(copied, chip)
+    split_wide_layers(copied, chip)
     ports = part.inputs, part.outputs
     return Lowered(copied, meaning(copied), *ports, part.before, part.after)
 

@@ -111,7 +111,7 @@ def _window(v: Values, chip: Chip, steps: int, bias: int, rounding: int, after: 
     """Cycles of a pool or a depthwise convolution."""
     taps, units = v["opd1_h"] * v["opd1_w"], chip.units
     if v["tsk_eu_typ"] == 2:
-        pixels = min(v["res0_w"], units)
+        pixels = max(min(v["res0_w"], units), 1)
         reads = _spread(v, pixels) / units * (units / pixels) + (units - 1) / units
         loop = int(taps * (1 if taps == 1 else reads))
         if v["opt_chl_quan"]:
