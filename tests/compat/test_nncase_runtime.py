@@ -86,6 +86,16 @@ def test_a_run(kind: type[Simulator], kmodel: bytes):
     assert np.array_equal(again.get_output_tensor(0).to_numpy(), own.to_numpy())
 
 
+def test_another_layout_is_a_warning(kmodel: bytes, capsys: pytest.CaptureFixture[str]):
+    sim = Simulator()
+    sim.load_model(kmodel)
+    x = np.zeros((1, 16, 16, 3), np.float32)
+    sim.set_input_tensor(0, RuntimeTensor.from_numpy(x[0].transpose(2, 0, 1)))
+    assert capsys.readouterr().err == ""
+    sim.set_input_tensor(0, RuntimeTensor.from_numpy(x))
+    assert "transpose them if the layout differs" in capsys.readouterr().err
+
+
 def test_the_kpu_of_the_firmware(kmodel: bytes, tmp_path: Path):
     (tmp_path / "m.kmodel").write_bytes(kmodel)
     one, two = kpu(), kpu()

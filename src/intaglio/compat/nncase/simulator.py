@@ -206,6 +206,11 @@ def _check(what: str, t: Type, array: Array) -> None:
         raise BadInput(
             f"{what} has shape {list(array.shape)}, the model takes {list(t.shape)}; resize it"
         )
+    if t.fixed and [d for d in array.shape if d != 1] != [d for d in t.shape if d != 1]:
+        LOG.warning(
+            f"{what} has shape {list(array.shape)}, the model takes {list(t.shape)}; the elements "
+            "are taken in their order; transpose them if the layout differs"
+        )
 
 
 def _shaped(array: Array, t: Type) -> Array:
