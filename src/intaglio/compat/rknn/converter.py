@@ -146,7 +146,7 @@ class Converter(Device):
 
     @guarded(-1)
     def load_caffe(self, model: Any, blobs: Any = None, input_name: Any = None) -> int:
-        """Load a Caffe net (.prototxt) and its weights (.caffemodel); `input_name` orders inputs."""
+        """Load a Caffe net (.prototxt) and weights (.caffemodel); `input_name` orders inputs."""
         self._configured()
         path = sources.model_path(model, "load_caffe")
         weights = sources.second_file(blobs or path.with_suffix(".caffemodel"), "blobs")
