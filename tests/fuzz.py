@@ -4,8 +4,8 @@
 
 Mutated packages go to the runtime with sanitizers (`tests.fuzz_package`), encrypted and signed ones
 too, all of which it must refuse (`tests.fuzz_protected`), mutated files of every
-format to the importers (`tests.fuzz_frontends`), and models changed by their structure to us and to
-their own runtime (`tests.fuzz_structure`). Every round prints its seed; the command printed with a
+format to the importers (`tests.fuzz_frontends`), models changed by their structure to us and to their own
+runtime (`tests.fuzz_structure`), and changed requests to a server (`tests.serve.fuzz_requests`). Every round prints its seed; the command printed with a
 failure repeats it.
 """
 
@@ -23,6 +23,7 @@ ROUNDS = (
     ("tests.fuzz_protected", "--count", "5000"),
     ("tests.fuzz_frontends", "--count", "500"),
     ("tests.fuzz_structure", "--count", "300"),
+    ("tests.serve.fuzz_requests", "--count", "3000", "--sanitized"),
 )
 
 

@@ -94,6 +94,14 @@ def test_weight_files_on_the_sanitized_runtime(driver):
     assert "100%" in done.stdout
 
 
+def test_changed_requests_on_the_sanitized_runtime(driver):
+    """What a server does with requests over HTTP and gRPC."""
+    pytest.importorskip("uvicorn", reason='needs pip install "intaglio[serve]"')
+    done = sanitized(driver, "-m", "tests.serve.fuzz_requests", "--count", "300", seconds=200)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert '"OK"' in done.stdout.splitlines()[-1]
+
+
 def test_layers_of_the_k210_on_the_sanitized_library(driver):
     tests = "tests/npu/chips/k210/test_arithmetic.py"
     chosen = "test_c_gives_the_bits_of_numpy"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import subprocess
 from pathlib import Path
@@ -117,6 +118,25 @@ def test_broken_packages_are_not_loaded(host, model, tmp_path):
         (tmp_path / "1/model.itg").write_bytes(data[:size])
         assert run(host, tmp_path, config(), "1")[0].startswith("error")
     assert "no such file" in run(host, tmp_path / "none", config(), "1")[0].lower()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_requests_and_changed_configurations(host, model, seed):
+    """Good requests are answered whatever comes with them; nothing trips the sanitizers."""
+    rng = random.Random(seed)
+    for _ in range(4):
+        asked = [f"{rng.randint(0, 6)}{rng.choice(['', '', 's', 'u', 'w', 'g', 't', 'n'])}"
+                 for _ in range(rng.randint(1, 12))]  # fmt: skip
+        said = "\n".join(run(host, model, config(), *asked))
+        for i, one in enumerate(asked):
+            good = one[0] in "1234" and one[1:] in ("", "s", "u")
+            answer = f"request {i}:{f' {2 * i + 1}' * int(one[0])}\n"
+            assert not good or answer in f"{said}\n", (asked, said)
+        text = bytearray(config().encode())
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(len(text))
+            text[at : at + rng.randint(0, 3)] = rng.choice([b"", b"9", b"-", b'"', b"[", b"}"])
+        run(host, model, text.decode(), "1")
 
 
 def test_without_batches_each_request_runs_alone(host, tmp_path):
