@@ -3,10 +3,10 @@
     python -m tests.fuzz [--minutes 60] [--seed 7]
 
 Mutated packages go to the runtime with sanitizers (`tests.fuzz_package`), encrypted and signed ones
-too, all of which it must refuse (`tests.fuzz_protected`), mutated files of every
-format to the importers (`tests.fuzz_frontends`), models changed by their structure to us and to their own
-runtime (`tests.fuzz_structure`), and changed requests to a server (`tests.serve.fuzz_requests`). Every round prints its seed; the command printed with a
-failure repeats it.
+too, all of which it must refuse (`tests.fuzz_protected`), mutated files of every format to the
+importers (`tests.fuzz_frontends`), models changed by their structure to us and to their own runtime
+(`tests.fuzz_structure`), and changed requests to a server (`tests.serve.fuzz_requests`). Every
+round prints its seed; the command printed with a failure repeats it.
 """
 
 from __future__ import annotations
