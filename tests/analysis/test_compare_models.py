@@ -107,8 +107,14 @@ def test_a_package_is_compared_with_its_model(made, tmp_path):
     assert len(found.rows) > 1
     intaglio.save_onnx(made.graph, str(tmp_path / "int8.onnx"))
     integers = intaglio.load(tmp_path / "int8.onnx")  # its nodes have names
-    found = intaglio.compare(integers, intaglio.compile(integers))
+    package = intaglio.compile(integers)
+    found = intaglio.compare(integers, package)
     assert found.worst_output > 0.99
+    assert not any(r.fitted for r in found.rows)
+    names = [r.name for r in found.rows]
+    del package.meta["scales"]  # as in packages of earlier versions
+    found = intaglio.compare(integers, package)
+    assert [r.name for r in found.rows] == names
     assert {r.name for r in found.rows if r.fitted}
 
 
@@ -142,7 +148,12 @@ def test_the_guilty_layer_of_a_package_is_named(tmp_path):
         graph.set_input(node, 1, constant(node.inputs[1].data * np.float32(8)))
     found = intaglio.compare(golden, intaglio.compile(graph), samples[:2])
     assert found.guilty.name == "depthwise0_relu"
-    assert "scales" not in intaglio.compile(graph, strip=True).meta
+    stripped = intaglio.compile(graph, strip=True)
+    assert "scales" not in stripped.meta
+    found = intaglio.compare(golden, stripped, samples[:1])
+    assert "does not name its layers" in found.golden
+    assert [r.name for r in found.rows] == ["narrow1_relu"]
+    assert found.guilty is None
 
 
 def test_models_are_joined_by_name_and_by_structure():

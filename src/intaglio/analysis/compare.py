@@ -95,7 +95,8 @@ def compare(
         row.range.observed = Observation(v.name)
     if package is not None:
         columns = ["package"]
-        _compare_package(golden, package, feeds, rows, saved)
+        if not _compare_package(golden, package, feeds, rows, saved):
+            words += "; the package does not name its layers (stripped): outputs only"
         rows = {v: r for v, r in rows.items() if r.entire}
     else:
         assert graph is not None
@@ -305,7 +306,8 @@ def _compare_package(
     samples: Sequence[Mapping[str, Array]],
     rows: dict[Value, Row],
     saved: Snapshot | None,
-) -> None:
+) -> bool:
+    """Fill the rows; whether layers could be compared."""
     runner = PackageTensors(package, golden)
     wanted = [v for v in rows if dtypes.is_float(v.dtype)]
     try:
@@ -331,6 +333,7 @@ def _compare_package(
                 if saved:
                     saved.add(n, "golden", v.name, exact[v])
                     saved.add(n, "package", v.name, result)
+        return bool(runner.readings)
     finally:
         runner.close()
 

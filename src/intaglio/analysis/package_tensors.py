@@ -118,8 +118,10 @@ class PackageTensors:
     ) -> dict[Value, Array]:
         """The same tensors, each computed from golden ones; after the first `run`.
 
-        Empty if the package has control flow.
+        Empty if the package has control flow, or does not name its layers.
         """
+        if not self.readings:
+            return {}
         results = self._run_alone(feeds, golden)
         found: dict[Value, Array] = {}
         if not results:
