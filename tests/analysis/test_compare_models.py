@@ -59,6 +59,7 @@ def test_a_layer_with_a_wrong_scale_is_named(made, layer, where):
     assert found.by_single()[0].name == layer
     assert found.guilty.name == layer
     assert f"'{layer}'" in found.verdict
+    assert ("times as wide as its values" in found.verdict) == (len(where) == 2)
     assert [r.name for r in found.outputs] == ["d"]
 
 

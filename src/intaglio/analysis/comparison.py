@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 STANDS_OUT = 3.0  # times the median relative error of a layer alone
+TOO_WIDE = 3.0  # times the span of the golden values
 COARSE = 0.6  # share of a layer's error that the rounding of its input explains
 NOTABLE = 0.01  # least relative error of a layer that a verdict blames (40 dB)
 
@@ -122,6 +123,8 @@ class Comparison:
         if bad := self.guilty:
             assert bad.single is not None
             cut = f", {bad.range.saturation:.1%} of its values saturate"
+            if (unused := bad.range.width) > TOO_WIDE:
+                tail = f", its range is {unused:.0f} times as wide as its values{tail}"
             return (
                 f"{how}; '{short(bad.name)}' ({bad.op}) is the least accurate: alone "
                 f"{_db(bad.single.sqnr)}, cosine {bad.single.cosine:.5f}"

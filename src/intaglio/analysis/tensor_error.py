@@ -129,6 +129,14 @@ class Range:
         return self.saturated / self.values if self.values else 0.0
 
     @property
+    def width(self) -> float:
+        """The range of the integers relative to that of the values; 0 if it is not known."""
+        span = self.high - self.low
+        if self.limits is None or not 0 < span < math.inf:
+            return 0.0
+        return (self.limits[1] - self.limits[0]) / span
+
+    @property
     def f16_overflow(self) -> bool:
         """Whether a value is too large for f16."""
         return self.values > 0 and max(-self.low, self.high) > F16_MOST
