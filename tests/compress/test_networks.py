@@ -1,16 +1,23 @@
-"""Twenty networks: twin, interpreter and native sessions agree in every byte after training."""
+"""Twenty networks: equal in every byte after training, wherever they run.
+
+The twin, the interpreter, sessions of every instruction set of this CPU, the simulators of NPUs,
+and the C project that `deploy` writes.
+"""
 
 from __future__ import annotations
 
 import os
 import runpy
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.export.deploy_nets import build
+from tests.export.test_deploy import run
 
 import intaglio
-from intaglio import catalogue
+from intaglio import catalogue, cpu_isa, native
 from intaglio.ir import Graph, Value
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install .[train]")
@@ -66,10 +73,9 @@ def last_integers(graph: Graph) -> list[Value]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*BUILT, *FILES])
-def test_parity(name: str):
-    source = load(name)
-    twin = quantized_twin(source, feeds(source, 4, 0), weights=4, fast=True)
+def trained(source: Graph, **options: object) -> Graph:
+    """The graph after a step of training; the twin equals the interpreter."""
+    twin = quantized_twin(source, feeds(source, 4, 0), fast=True, **options)
     twin.train()
     optimizer = torch.optim.AdamW(twin.parameter_groups(1e-3))
     made = twin(*[torch.from_numpy(a) for a in feeds(source, 1, 1)[0].values()])
@@ -78,15 +84,55 @@ def test_parity(name: str):
     optimizer.step()
     twin.constrain()
     graph = to_graph(twin)
-    (one,) = feeds(source, 1, 2)
-    assert verify(twin, graph, [one]) > 0
+    assert verify(twin, graph, feeds(source, 1, 2)) > 0
+    return graph
+
+
+def integers_of(graph: Graph) -> Graph:
+    """The graph up to the last quantised tensors: what has to be equal in every byte."""
     cut = Graph(graph.inputs, last_integers(graph))
     cut.output_names = [f"t{i}" for i in range(len(cut.outputs))]
     assert cut.outputs
+    return cut
+
+
+def isas() -> list[str]:
+    """The instruction sets that this CPU has."""
+    return [name for name, bits in cpu_isa.BITS.items() if not bits & ~native.machine()]
+
+
+@pytest.mark.parametrize("name", [*BUILT, *FILES])
+def test_parity(name: str):
+    source = load(name)
+    cut = integers_of(trained(source, weights=4))
+    (one,) = feeds(source, 1, 2)
     want = intaglio.interpret(cut, one)
-    with intaglio.open(intaglio.compile(cut)) as session:
+    for isa in isas():
+        with intaglio.open(intaglio.compile(cut, isa=cpu_isa.BITS[isa])) as session:
+            for key, array in session.run(one).items():
+                assert array.tobytes() == want[key].tobytes(), (isa, key)
+
+
+@pytest.mark.parametrize("chip", ["rk3588", "k230", "cv181x"])
+@pytest.mark.parametrize("name", [*BUILT, *FILES])
+def test_parity_on_chips(name: str, chip: str):
+    source = load(name)
+    cut = integers_of(trained(source, target=chip))
+    (one,) = feeds(source, 1, 2)
+    want = intaglio.interpret(cut, one)
+    package = intaglio.compile(cut, target=chip)
+    with intaglio.open(package) as session:  # the simulator
         for key, array in session.run(one).items():
             assert array.tobytes() == want[key].tobytes(), key
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc: apt install gcc")
+@pytest.mark.parametrize("name", [*BUILT, *FILES])
+def test_parity_in_c(name: str, tmp_path: Path):
+    source = load(name)
+    cut = integers_of(trained(source, weights=4))
+    intaglio.deploy(cut, "linux-riscv64", tmp_path, vectors=feeds(source, 2, 2))
+    assert run(build(tmp_path, "-DITG_PLAIN")) == "vector 0: ok\nvector 1: ok\n0"
 
 
 def test_the_example(capsys: pytest.CaptureFixture[str]):
