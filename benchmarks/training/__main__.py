@@ -5,7 +5,9 @@
 
 `--weights` is the folder of that name in akamaster/pytorch_resnet_cifar10. Every training starts
 from these weights or from random ones, uses the 50,000 training pictures, and is judged after its
-last epoch by the 10,000 test pictures. A GPU runs all of them at once.
+last epoch by the 10,000 test pictures. A GPU runs all of them at once; on an H200 a round of one
+epoch of all kinds and three seeds takes 20 to 25 s, one without the distilled ones 10 s. `--scale`
+is the share of the epochs that are run.
 """
 
 from __future__ import annotations
@@ -98,7 +100,7 @@ class Experiments:
         found = recipe.prune(
             macs=1 / FEWER, criterion="taylor", data=self.data, round_to=2, only=inner
         )
-        how = self.how(seed, 60, 0.1)
+        how = self.how(seed, 200, 0.1)
         trainer = recipe.trainer(self.data, how, loss=self.logits("resnet56"))
         return Job("resnet56 pruned", seed, recipe, trainer, str(found))
 
@@ -109,21 +111,21 @@ class Experiments:
             intaglio.save_onnx(first.graph, start)
         recipe = Recipe(intaglio.load(start), fold=False)
         found = recipe.sparsify(pattern)
-        how = self.how(seed, 20 if pattern.startswith("2:4") else 35, 0.1)
+        how = self.how(seed, 120, 0.1)
         trainer = recipe.trainer(self.data, how, loss=self.logits("resnet32"))
         return Job(f"resnet20 {pattern}", seed, recipe, trainer, str(found))
 
     def binary(self, seed: int) -> Job:
         recipe = self.recipe("resnet20")
         layers = recipe.binarize()
-        how = self.how(seed, 45, 2e-3, optimizer="adam", decay=0.0)
+        how = self.how(seed, 240, 2e-3, optimizer="adam", decay=0.0)
         trainer = recipe.trainer(self.data, how, loss=self.logits("resnet32"))
         return Job("resnet20 binary", seed, recipe, trainer, f"{len(layers)} binary layers")
 
     def distil(self, method: str, seed: int) -> Job:
         recipe = self.recipe("resnet20", seed, trained=False)
         loss = self._loss(method, recipe.graph)
-        trainer = recipe.trainer(self.data, self.how(seed, 12, 0.2), loss=loss)
+        trainer = recipe.trainer(self.data, self.how(seed, 120, 0.2), loss=loss)
         return Job(f"resnet20 {method}", seed, recipe, trainer)
 
     def _loss(self, method: str, student: Graph) -> Callable:
