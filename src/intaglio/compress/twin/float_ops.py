@@ -122,7 +122,7 @@ def pad(x: Tensor, *, before: Ints, after: Ints, mode: str = "constant", value: 
     for axis, (a, b) in enumerate(zip(before, after, strict=True)):
         if a or b:
             n = x.shape[axis]
-            at = torch.arange(-a, n + b)
+            at = torch.arange(-a, n + b, device=x.device)
             at = at.clamp(0, n - 1) if mode == "edge" else _mirrored(at, n, mode)
             x = x.index_select(axis, at)
     return x
@@ -146,7 +146,7 @@ def slice_(x: Tensor, *, start: Ints, stop: Ints, step: Ints) -> Tensor:
             x = (
                 x[(*[slice(None)] * axis, slice(at.start, at.stop, s))]
                 if plain
-                else x.index_select(axis, torch.tensor(list(at)))
+                else x.index_select(axis, torch.tensor(list(at), device=x.device))
             )
     return x
 

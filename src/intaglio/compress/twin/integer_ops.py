@@ -98,6 +98,6 @@ def qlinear_avg_pool(
     if count_include_pad:
         count = torch.tensor(size)
     else:
-        ones = torch.ones(1, 1, *x.shape[2:], dtype=torch.float64)
+        ones = torch.ones(1, 1, *x.shape[2:], dtype=torch.float64, device=x.device)
         count = window_sums(ones, *window).round().clamp_min(1.0).float()
     return total * (x_scale / (y_scale * count))

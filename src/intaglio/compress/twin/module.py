@@ -73,7 +73,7 @@ class Twin(nn.Module):
     @property
     def recordable(self) -> bool:
         """Whether a step of training can be recorded: no part of it reads numbers back."""
-        return self.method not in ("minmax", "pact")
+        return self.method != "minmax"
 
     # ---- reading the graph ------------------------------------------------------------------
     def _read_scales(self) -> None:
@@ -240,7 +240,7 @@ class Twin(nn.Module):
             for t, v in zip(given, n.inputs, strict=True)
         ]
         for v, a in zip(n.outputs, evaluate_node(n, arrays), strict=True):
-            env[v] = from_array(a)
+            env[v] = from_array(a).to(self.device)
 
     def _differentiable(
         self, n: Node, given: list[Tensor | None], env: dict[Value, Tensor], exact: bool
@@ -377,4 +377,4 @@ def from_array(a: Array) -> Tensor:
 
 def as_array(t: Tensor, dtype: str) -> Array:
     """A tensor as the numpy array of an element type."""
-    return t.detach().numpy().astype(dtypes.numpy_of(dtype))
+    return t.detach().cpu().numpy().astype(dtypes.numpy_of(dtype))
