@@ -14,6 +14,11 @@ static const char *const FAMILIES[][3] = {
 };
 
 int rkj_check_chip(const rkj_header *h, itg_rk_error *error) {
+  const char *const *family = NULL;
+  for (size_t i = 0; i < sizeof FAMILIES / sizeof *FAMILIES; i++)
+    if (!strncmp(h->chip, FAMILIES[i][0], sizeof h->chip)) family = FAMILIES[i];
+  if (!family) return rk_error(error, "rkjob: the chip '%.15s' is not known", h->chip);
+
   char names[MOST_NAMES + 1];
   const int fd = open("/proc/device-tree/compatible", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return 0;  // no device tree: nothing is known
@@ -25,16 +30,12 @@ int rkj_check_chip(const rkj_header *h, itg_rk_error *error) {
     if (!names[i]) names[i] = ' ';
   const char *chip = strstr(names, "rockchip,r");
   if (!chip) return 0;
-  chip += strlen("rockchip,");
-  for (size_t i = 0; i < sizeof FAMILIES / sizeof *FAMILIES; i++) {
-    if (strncmp(h->chip, FAMILIES[i][0], sizeof h->chip)) continue;
-    for (int k = 1; k < 3; k++) {
-      char wanted[32] = "rockchip,";
-      strcat(wanted, FAMILIES[i][k]);
-      if (strstr(names, wanted)) return 0;
-    }
-    return rk_error(error, "rkjob: it is for %.15s, this board has %.*s; compile with --target",
-                    h->chip, (int)strcspn(chip, " "), chip);
+  for (int k = 1; k < 3; k++) {
+    char wanted[32] = "rockchip,";
+    strcat(wanted, family[k]);
+    if (strstr(names, wanted)) return 0;
   }
-  return rk_error(error, "rkjob: the chip '%.15s' is not known", h->chip);
+  chip += strlen("rockchip,");
+  return rk_error(error, "rkjob: it is for %.15s, this board has %.*s; compile with --target",
+                  h->chip, (int)strcspn(chip, " "), chip);
 }

@@ -122,6 +122,12 @@ def test_a_job_for_another_chip_is_refused(board):
     assert log == "0 buffers left, 0 jobs\n"
     done, _ = board.run("rknpu", on="rk3588s")
     assert done.returncode == 0
+    other = bytearray((board.folder / "m.rkjob").read_bytes())
+    other[8:14] = b"rk9999"
+    (board.folder / "other.rkjob").write_bytes(other)
+    done, _ = board.run("rknpu", words=("run", board.folder / "other.rkjob"))
+    assert done.returncode == 2
+    assert done.stderr == "intaglio-rk: rkjob: the chip 'rk9999' is not known\n"
 
 
 @pytest.mark.parametrize("driver", DRIVERS)

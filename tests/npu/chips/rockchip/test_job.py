@@ -54,6 +54,8 @@ def test_damaged_files_are_refused(made):
         job.read(b"RKNN" + made.data[4:])
     with pytest.raises(BadFile, match="its checksum differs"):
         job.read(made.data[:-1])
+    with pytest.raises(BadFile, match="it is for the chip 'rk9999'"):
+        job.read(made.data.replace(b"rk3588", b"rk9999", 1))
     chance = np.random.default_rng(2)
     refused = 0
     for _ in range(200):

@@ -128,6 +128,20 @@ def test_tables_end_convolutions(entries, chip):
     assert wrong.max() <= 1 + 2 * (entries > 1025)  # thinner tables have numbers between entries
 
 
+@pytest.mark.parametrize("chip", ["rk3588", *SISTERS])
+def test_kernels_as_large_as_the_map_with_padding(chip):
+    """Two places of a kernel are a stride apart; a single one has none."""
+    net = Layers(4, (1, 16, 2, 3), "i8")
+    net.dtype = "i8"
+    w = constant(net.rng.integers(-127, 128, (8, 16, 2, 3)).astype(np.int8))
+    scale, zero = constant(np.full(8, 4e-3, np.float32)), constant(np.zeros(8, np.int8))
+    y = constant(np.float32(0.1)), constant(np.int8(0))
+    window = {"stride": (2, 3), "pad": (1, 2, 1, 1), "dilation": (1, 1)}
+    made = ops.qlinear_conv(net.input, *net.of(net.input), w, scale, zero, *y, None, **window)
+    assert made.shape[2:] == (2, 2)
+    jobs.check(compile_job(Graph([net.input], [made], ["y"]), chip))
+
+
 def test_negative_scales_of_weights():
     """Folded batch norms leave them; the unit multiplies by numbers above 0."""
     net = Layers(6, (1, 8, 9, 9), "i8")

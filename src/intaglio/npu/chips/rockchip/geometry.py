@@ -120,10 +120,11 @@ class Convolution:
 
     @property
     def steps(self) -> tuple[int, int]:
-        """Strides; 1 where the kernel is as large as the map."""
-        sizes = zip((self.height, self.width), self.reach, self.strides, strict=True)
-        sy, sx = (1 if size == reach else step for size, reach, step in sizes)
-        return sy, sx
+        """Strides; 1 where the kernel is as large as the map and has one place."""
+        sy, sx = self.strides
+        down = self.height == self.reach[0] and self.out_height == 1
+        across = self.width == self.reach[1] and self.out_width == 1
+        return 1 if down else sy, 1 if across else sx
 
     @property
     def out_height(self) -> int:
