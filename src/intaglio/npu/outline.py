@@ -17,6 +17,7 @@ from intaglio.errors import BadFile, BadInput
 from intaglio.ir import Array, Graph, Node, Type, Value
 from intaglio.npu.predict import vendor
 from intaglio.npu.predict.leaky import without_tables
+from intaglio.npu.predict.leftovers import Op, Others, others_of, pixels_of
 from intaglio.targets.chip import Chip
 from intaglio.targets.precision import name_of
 
@@ -26,8 +27,8 @@ def outline(graph: Graph, chip: Chip) -> dict[str, Any]:
     bodies = [without_tables(n.attrs["body"]) for n in graph.nodes() if n.op == "npu.program"]
     return {
         "bodies": [_body(b) for b in bodies],
-        "others": [asdict(o) for o in vendor.others_of(graph, chip)],
-        "pixels": vendor.pixels_of(graph),
+        "others": [asdict(o) for o in others_of(graph, chip)],
+        "pixels": pixels_of(graph),
     }
 
 
@@ -41,7 +42,7 @@ def part(
     try:
         bodies = [_graph(b) for b in plain["bodies"]]
         others = tuple(
-            vendor.Others(o["after"], o["moved"], tuple(vendor.Op(**op) for op in o["ops"]))
+            Others(o["after"], o["moved"], tuple(Op(**op) for op in o["ops"]))
             for o in plain["others"]
         )
         pixels = int(plain["pixels"])
