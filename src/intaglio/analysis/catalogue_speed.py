@@ -15,7 +15,7 @@ from intaglio.quant import calibrate
 def predicted(
     name: str, chips: Sequence[str], done: int, whole: int
 ) -> Iterator[tuple[str, Performance | None]]:
-    """The performance of a network by chip, as `perf --as-vendor` predicts it.
+    """The performance of a network by chip, as the vendor's compiler would run it.
 
     The network is quantised with random weights. None where a chip cannot run it. `done` of
     `whole` predictions were made before.
