@@ -46,8 +46,10 @@ class Figure:
         if not self.atoms:
             one = {"i8": 1}
             conv = replace(conv, in_atom=one, out_atom=one)
+        full = {name: 1.0 for name in c.timing if name.startswith("use.")}  # no unit waits
         timing = {
             **c.timing,
+            **full,
             "efficiency": 1.0,
             "write": self.write,
             "steps": self.steps,
