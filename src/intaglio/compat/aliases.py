@@ -10,6 +10,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from intaglio.compat import distributions
 from intaglio.errors import BadInput
 
 ALIASES = (  # packages of vendors; each is intaglio.compat.NAME
@@ -92,10 +93,12 @@ def install() -> None:
             )
     sys.meta_path.insert(0, _FINDER)
     sys.meta_path.append(_LAST)
+    distributions.announce()
 
 
 def uninstall() -> None:
     """Undo `install`; modules that were imported stay in use where they are."""
+    distributions.withdraw()
     for finder in (_FINDER, _LAST):
         if finder in sys.meta_path:
             sys.meta_path.remove(finder)
