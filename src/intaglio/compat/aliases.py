@@ -26,6 +26,10 @@ ALIASES = (  # packages of vendors; each is intaglio.compat.NAME
 MISSING = {
     "onnxsim": "intaglio.compat.missing.onnxsim",
     "onnx.mapping": "intaglio.compat.missing.onnx_mapping",
+    "tools": "intaglio.compat.missing.tools",
+    "tools.model_runner": "intaglio.compat.missing.model_runner",
+    "utils": "intaglio.compat.missing.tools",
+    "utils.preprocess": "intaglio.compat.missing.pixel_formats",
 }
 OLD_ONNX = ("nncase",)  # packages whose examples use `onnx.mapping` as an attribute
 
@@ -71,7 +75,10 @@ class MissingFinder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         real = MISSING.get(fullname)
-        return None if real is None else ModuleSpec(fullname, AliasLoader(real))
+        if real is None:
+            return None
+        package = any(n.startswith(f"{fullname}.") for n in MISSING)
+        return ModuleSpec(fullname, AliasLoader(real), is_package=package)
 
 
 _FINDER, _LAST = AliasFinder(), MissingFinder()
