@@ -70,16 +70,26 @@ def analyse(model: Quantized, sample: Sample, folder: Path, runtime: bool = Fals
 
 
 def analyse_float(
-    graph: Graph, sample: Sample, keywords: dict[str, Any], folder: Path, runtime: bool = False
+    graph: Graph,
+    built: Graph,
+    sample: Sample,
+    keywords: dict[str, Any],
+    folder: Path,
+    runtime: bool = False,
 ) -> str:
-    """The same of a model in float16: all layers become outputs of a package for the chip."""
+    """The same of a model in float16: all layers become outputs of a package for the chip.
+
+    `built` is the graph whose weights the chip has, `graph` the golden one.
+    """
     golden = intaglio.optimize(graph, level=FLOAT_LEVEL)
-    tensors = [v for v in _tensors(golden) if _activation(v) is None]
+    other = golden if built is graph else intaglio.optimize(built, level=FLOAT_LEVEL)
+    theirs = {v.name: v for v in _tensors(other)}
+    tensors = [v for v in _tensors(golden) if _activation(v) is None and v.name in theirs]
     names = [f"layer{i}" for i in range(len(tensors))]
     rows, values = [], {}
     with Probe(golden, tensors, images_last=False) as probe:
         x = {v: a.copy() for v, a in probe.run(sample).items()}
-    whole = Graph(golden.inputs, tensors, names)
+    whole = Graph(other.inputs, [theirs[v.name] for v in tensors], names)
     with intaglio.open(intaglio.compile(whole, **keywords)) as session:
         y = session.run(sample)
     for v, name in zip(tensors, names, strict=True):

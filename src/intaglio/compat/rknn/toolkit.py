@@ -98,9 +98,8 @@ class RKNN(Converter):
             text = accuracy.analyse(self._built.quantized, sample, folder, target is not None)
         else:
             keywords = {k: v for k, v in self._built.compile.items() if k != "batch"}
-            text = accuracy.analyse_float(
-                self._loaded.graph, sample, keywords, folder, target is not None
-            )
+            graphs = self._loaded.graph, self._built.rounded or self._loaded.graph
+            text = accuracy.analyse_float(*graphs, sample, keywords, folder, target is not None)
         print(text)
         return 0
 
