@@ -123,3 +123,53 @@ def test_a_script_in_a_process_of_its_own(tmp_path: Path):
     assert "beside ['a', '-b'] __main__" in done.stdout
     assert done.stderr.startswith("E load_rknn: there is no file 'nope.rknn'")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("names")
+def test_pip_and_metadata_know_the_packages():
+    import importlib.metadata
+
+    import nncase
+
+    assert importlib.metadata.version("nncase") == nncase.__version__
+    code = (
+        "import importlib.metadata as m\n"
+        "print(*map(m.version, ('rknn-toolkit2', 'rknn-toolkit-lite2', 'nncase-kpu')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["2.3.2", "2.3.2", "2.11.0"]
+    shown = subprocess.run(
+        [sys.executable, "-m", "pip", "show", "nncase"], capture_output=True, text=True
+    )
+    assert "Location: " in shown.stdout
+    folder = Path(shown.stdout.split("Location: ")[1].split("\n")[0])
+    assert folder.is_dir()
+    aliases.uninstall()
+    assert not folder.exists()
+    with pytest.raises(importlib.metadata.PackageNotFoundError):
+        importlib.metadata.version("nncase")
+
+
+BOARD_SCRIPT = """\
+import platform
+from rknnlite.api import RKNNLite
+with open("/proc/device-tree/compatible") as f:
+    print(platform.machine(), "rk3576" in f.read())
+"""
+
+
+def test_scripts_for_boards_see_a_board(tmp_path: Path):
+    (tmp_path / "lite.py").write_text(BOARD_SCRIPT)
+    base = [sys.executable, "-m", "intaglio.compat"]
+    lite = str(tmp_path / "lite.py")
+    for given in (["--board", "rk3576"], ["--board=RK3576"]):
+        done = subprocess.run([*base, *given, lite], capture_output=True, text=True)
+        assert done.stdout.split() == ["aarch64", "True"], done.stderr
+    for given, words in (
+        (["--board", "rk9999", lite], "--board is 'rk9999'; known are rk3566"),
+        (["--board", "rk3588"], "--board needs a chip and a script"),
+    ):
+        done = subprocess.run([*base, *given], capture_output=True, text=True)
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr

@@ -229,3 +229,27 @@ def test_verbose_goes_to_a_file(folder: Path, capsys):
     assert "input 'x' f32 [1, 3, 16, 16]" in log
     assert "Network Layer Information Table" in capsys.readouterr().out
     assert RKNN(verbose="loud").log.verbose is False
+
+
+@pytest.mark.parametrize("method", ["channel", "group32"])
+def test_weights_of_four_bits(method: str, folder: Path, capsys: pytest.CaptureFixture[str]):
+    rknn = RKNN()
+    config = {"quantized_dtype": "w4a16", "quantized_method": method, "target_platform": "rk3576"}
+    assert rknn.config(mean_values=[[128] * 3], std_values=[[128] * 3], **config) == 0
+    assert rknn.load_onnx("mobilenet.onnx") == 0
+    assert rknn.build(do_quantization=True) == -1  # samples are needed, as for all types
+    assert rknn.build(do_quantization=True, dataset="dataset.txt") == 0
+    assert rknn.export_rknn("four.rknn") == 0
+    assert rknn.init_runtime() == 0
+    picture = np.full((1, 16, 16, 3), 200, np.uint8)
+    (found,) = rknn.inference([picture])
+    x = ((picture - np.float32(128)) / 128).transpose(0, 3, 1, 2).astype(np.float32)
+    wanted = intaglio.interpret(intaglio.load("mobilenet.onnx"), {"x": x})["y"]
+    off = np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+    assert 1e-3 < off < 0.3
+    assert rknn.accuracy_analysis(["images/0.png"]) == 0
+    rows = [r.split() for r in Path("snapshot/error_analysis.txt").read_text().splitlines()]
+    cosines = [float(r[2]) for r in rows if r and r[0].startswith("[")]
+    assert 0.9 < min(cosines) < 0.9999
+    assert rknn.hybrid_quantization_step1("dataset.txt") == -1
+    assert "hybrid quantisation is for integer activations" in capsys.readouterr().err

@@ -29,7 +29,8 @@ def test_accuracy_analysis_writes_what_the_manual_names(folder: Path, int8: RKNN
         line.split("\t") for line in Path("snapshot/map_name_to_file.txt").read_text().splitlines()
     )
     assert {"x", "r0", "r1", "y"} <= set(names)
-    golden, other = (np.loadtxt(f"snapshot/{p}/{names['r0']}") for p in ("golden", "simulator"))
+    assert names["r0"] == "r0.txt"  # scripts of the manual open tensors by name
+    golden, other = (np.loadtxt(f"snapshot/{p}/r0.txt") for p in ("golden", "simulator"))
     assert golden.size == 8 * 16 * 16
     cosine = golden @ other / np.linalg.norm(golden) / np.linalg.norm(other)
     distance = np.linalg.norm(golden - other)
@@ -40,17 +41,32 @@ def test_accuracy_analysis_writes_what_the_manual_names(folder: Path, int8: RKNN
 def test_accuracy_analysis_refuses(folder: Path, int8: RKNN, capsys):
     assert int8.accuracy_analysis(inputs=["nope.png"]) == -1
     assert int8.accuracy_analysis(inputs=["images/0.png"] * 2) == -1
-    assert int8.accuracy_analysis(inputs="images/0.png", output_dir="o", target="rk3588") == 0
+    assert int8.accuracy_analysis(inputs=["images/0.png"], target="rk3566") == -1
     rknn = RKNN()
     assert rknn.accuracy_analysis(inputs=["images/0.png"]) == -1
     said = capsys.readouterr().err
     for words in (
         "there is no file 'nope.png'",
         "2 files for 1 inputs",
-        "runtime_error is left out",
+        "target is 'rk3566', but the model was built for rk3588",
         "there is no built model; call build first",
     ):
         assert words in said
+
+
+def test_accuracy_analysis_with_a_target(folder: Path, int8: RKNN, capsys):
+    assert int8.accuracy_analysis(inputs="images/0.png", output_dir="o", target="rk3588") == 0
+    assert "runtime_error is that of the chip's simulator" in capsys.readouterr().err
+    text = Path("o/error_analysis.txt").read_text()
+    assert "runtime_error" in text
+    assert "single_sim" in text
+    row = next(r for r in text.splitlines() if r.startswith("[ConvRelu] r0"))
+    figures = row.replace("|", " ").split()[2:]
+    assert len(figures) == 8
+    assert figures[4:6] == figures[:2]
+    assert Path("o/runtime/r0.txt").read_bytes() == Path("o/simulator/r0.txt").read_bytes()
+    assert int8.accuracy_analysis(inputs="images/0.png", output_dir="o") == 0
+    assert not Path("o/runtime").exists()  # of the run before
 
 
 def test_accuracy_of_float16(folder: Path, capsys):

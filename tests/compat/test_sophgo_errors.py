@@ -59,8 +59,8 @@ def test_5_int8_without_a_table_says_how_to_make_one(module: Path, capsys):
 def test_6_floats_name_the_remedy(module: Path, capsys):
     assert run(f"{DEPLOY} --quantize F16") == 0
     cv = DEPLOY.replace("bm1684x", "cv181x").replace(".bmodel", ".cvimodel")
-    words = refused(f"{DEPLOY} --quantize W4F16", capsys)
-    assert "files for bm1684x are written in INT8, F16, BF16 and F32" in words
+    words = refused(f"{DEPLOY} --quantize INT4", capsys)
+    assert "files for bm1684x are written in INT8, F16, BF16, F32 and W8F16" in words
     words = refused(f"{cv} --quantize F16", capsys)
     assert "--quantize INT8" in words
     assert "--model NAME.itg" in words

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from intaglio.compat import commands
 from intaglio.compat.aliases import ALIASES, install, real_name
-from intaglio.errors import did_you_mean
+from intaglio.errors import BadInput, IntaglioError, did_you_mean
 
 USAGE = """\
-usage: python -m intaglio.compat SCRIPT [ARGS]
+usage: python -m intaglio.compat [--board CHIP] SCRIPT [ARGS]
        python -m intaglio.compat -m MODULE [ARGS]
        python -m intaglio.compat COMMAND [ARGS]
 
@@ -25,7 +25,8 @@ def usage() -> str:
     """The help text, in 80 columns."""
     packages = f"Runs a program in which these packages are Intaglio's own: {', '.join(ALIASES)}."
     names = f"Commands of vendors' tools: {', '.join(commands.COMMANDS)}."
-    return USAGE + "\n".join(textwrap.fill(text, 78) for text in (packages, names))
+    board = "--board rk3588: scripts for a board see that board, and run in its simulator."
+    return USAGE + "\n".join(textwrap.fill(text, 78) for text in (packages, names, board))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,6 +36,12 @@ def main(arguments: Sequence[str]) -> int:
         return 0 if arguments else 2
     if commands.find(arguments[0]) and not os.path.isfile(arguments[0]):
         return commands.run(arguments[0], arguments[1:])
+    if arguments[0] == "--board" or arguments[0].startswith("--board="):
+        try:
+            arguments = _on_board(list(arguments))
+        except IntaglioError as e:
+            print(f"intaglio.compat: {' '.join(str(e).split())}", file=sys.stderr)
+            return 2
     install()
     if arguments[0] == "-m":
         return _run_module(arguments[1:])
@@ -50,6 +57,18 @@ def main(arguments: Sequence[str]) -> int:
     sys.path[0] = os.path.dirname(os.path.abspath(script))  # as `python script.py` has it
     runpy.run_path(script, run_name="__main__")
     return 0
+
+
+def _on_board(arguments: list[str]) -> list[str]:
+    """The arguments after `--board CHIP`; the process then seems to run on such a board."""
+    from intaglio.compat.board import pretend
+
+    flag, equals, chip = arguments.pop(0).partition("=")
+    chip = chip if equals else arguments.pop(0) if arguments else ""
+    if not arguments:
+        raise BadInput(f"{flag} needs a chip and a script: {flag} rk3588 script.py")
+    pretend(chip)
+    return arguments
 
 
 def _run_module(arguments: Sequence[str]) -> int:

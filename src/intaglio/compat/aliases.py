@@ -10,6 +10,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from intaglio.compat import distributions
 from intaglio.errors import BadInput
 
 ALIASES = (  # packages of vendors; each is intaglio.compat.NAME
@@ -25,6 +26,10 @@ ALIASES = (  # packages of vendors; each is intaglio.compat.NAME
 MISSING = {
     "onnxsim": "intaglio.compat.missing.onnxsim",
     "onnx.mapping": "intaglio.compat.missing.onnx_mapping",
+    "tools": "intaglio.compat.missing.tools",
+    "tools.model_runner": "intaglio.compat.missing.model_runner",
+    "utils": "intaglio.compat.missing.tools",
+    "utils.preprocess": "intaglio.compat.missing.pixel_formats",
 }
 OLD_ONNX = ("nncase",)  # packages whose examples use `onnx.mapping` as an attribute
 
@@ -70,7 +75,10 @@ class MissingFinder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         real = MISSING.get(fullname)
-        return None if real is None else ModuleSpec(fullname, AliasLoader(real))
+        if real is None:
+            return None
+        package = any(n.startswith(f"{fullname}.") for n in MISSING)
+        return ModuleSpec(fullname, AliasLoader(real), is_package=package)
 
 
 _FINDER, _LAST = AliasFinder(), MissingFinder()
@@ -92,10 +100,12 @@ def install() -> None:
             )
     sys.meta_path.insert(0, _FINDER)
     sys.meta_path.append(_LAST)
+    distributions.announce()
 
 
 def uninstall() -> None:
     """Undo `install`; modules that were imported stay in use where they are."""
+    distributions.withdraw()
     for finder in (_FINDER, _LAST):
         if finder in sys.meta_path:
             sys.meta_path.remove(finder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from intaglio.compat.distributions import NNCASE
 from intaglio.compat.nncase.compiler import Compiler as Compiler
 from intaglio.compat.nncase.compiler import IRModule as IRModule
 from intaglio.compat.nncase.evaluator import GraphEvaluator as GraphEvaluator
@@ -16,7 +17,7 @@ from intaglio.compat.nncase.settings import TARGETS
 from intaglio.compat.nncase.simulator import Interpreter as Interpreter
 from intaglio.compat.nncase.simulator import Simulator as Simulator
 
-__version__ = "2.11.0"
+__version__ = NNCASE
 TensorDesc = MemoryRange
 
 

@@ -1,7 +1,8 @@
 """`accuracy_analysis`: every layer against the float model, as text files and a table.
 
 golden: the float model. simulator: the quantised model, in the arithmetic of the chip's integers.
-"entire" compares a layer in the whole model, "single" a layer alone on golden inputs.
+"entire" compares a layer in the whole model, "single" a layer alone on golden inputs. With a
+target there is also runtime: what the simulator of that chip computes, as it stands for the board.
 """
 
 from __future__ import annotations
@@ -28,6 +29,13 @@ from intaglio.quant.search.output_error import Match
 
 REPORT, NAMES = "error_analysis.txt", "map_name_to_file.txt"
 FLOAT_LEVEL = 2  # of the optimiser: layers keep their meaning in floats
+LONGEST = 200  # characters of a file's name
+RUNTIME = """\
+# runtime_error: error of each layer of the runtime, which is the simulator of the target.
+#      entire: in the whole model, against the float model.
+#      single_sim: of the layer alone, against the simulator: the same arithmetic.
+"""
+SAME = (1.0, 0.0)  # cosine and distance of equal tensors
 HEAD = """\
 # simulator_error: error of each layer of the simulator, against the float model ('golden').
 #      entire: in the whole model; errors of the layers before it are included.
@@ -53,31 +61,43 @@ class Row:
 Values = dict[str, tuple[Array, Array]]  # by tensor: golden and simulator
 
 
-def analyse(model: Quantized, sample: Sample, folder: Path) -> list[Row]:
-    """Compare all layers on one normalised sample; write the files into `folder`."""
+def analyse(model: Quantized, sample: Sample, folder: Path, runtime: bool = False) -> str:
+    """Compare all layers on one normalised sample; write the files into `folder`: the table."""
     rows, values = compare(model, sample)
-    _write(folder, sample, values, report(rows))
-    return rows
+    text = report(rows, runtime)
+    _write(folder, sample, values, text, runtime)
+    return text
 
 
 def analyse_float(
-    graph: Graph, sample: Sample, keywords: dict[str, Any], folder: Path
-) -> list[Row]:
-    """The same of a model in float16: all layers become outputs of a package for the chip."""
+    graph: Graph,
+    built: Graph,
+    sample: Sample,
+    keywords: dict[str, Any],
+    folder: Path,
+    runtime: bool = False,
+) -> str:
+    """The same of a model in float16: all layers become outputs of a package for the chip.
+
+    `built` is the graph whose weights the chip has, `graph` the golden one.
+    """
     golden = intaglio.optimize(graph, level=FLOAT_LEVEL)
-    tensors = [v for v in _tensors(golden) if _activation(v) is None]
+    other = golden if built is graph else intaglio.optimize(built, level=FLOAT_LEVEL)
+    theirs = {v.name: v for v in _tensors(other)}
+    tensors = [v for v in _tensors(golden) if _activation(v) is None and v.name in theirs]
     names = [f"layer{i}" for i in range(len(tensors))]
     rows, values = [], {}
     with Probe(golden, tensors, images_last=False) as probe:
         x = {v: a.copy() for v, a in probe.run(sample).items()}
-    whole = Graph(golden.inputs, tensors, names)
+    whole = Graph(other.inputs, [theirs[v.name] for v in tensors], names)
     with intaglio.open(intaglio.compile(whole, **keywords)) as session:
         y = session.run(sample)
     for v, name in zip(tensors, names, strict=True):
         rows.append(Row(_op(v), v.name, _figures(x[v], y[name]), None))
         values[v.name] = (x[v], y[name])
-    _write(folder, sample, values, report(rows))
-    return rows
+    text = report(rows, runtime)
+    _write(folder, sample, values, text, runtime)
+    return text
 
 
 def compare(model: Quantized, sample: Sample) -> tuple[list[Row], Values]:
@@ -146,37 +166,56 @@ def _figures(golden: Array, other: Array) -> tuple[float, float]:
     return found.cosine, float(np.sqrt(found.off))
 
 
-def report(rows: list[Row]) -> str:
-    """The table of `error_analysis.txt`."""
+def report(rows: list[Row], runtime: bool = False) -> str:
+    """The table of `error_analysis.txt`; with columns of the runtime if there is a target."""
     width = max(len(r.title) for r in rows) + 2
+    pair, parts = "cos      euc", ["entire", "single"]
+    above = "simulator_error".ljust(44)
+    if runtime:
+        parts += ["entire", "single_sim"]
+        above += "runtime_error"
     lines = [
-        "layer_name".ljust(width) + "simulator_error",
-        " " * width + "entire".ljust(22) + "single",
-        " " * width + "cos      euc".ljust(22) + "cos      euc",
-        "-" * (width + 44),
+        "layer_name".ljust(width) + above,
+        " " * width + "".join(p.ljust(22) for p in parts),
+        " " * width + "".join(pair.ljust(22) for _ in parts),
+        "-" * (width + 22 * len(parts)),
     ]
     for r in rows:
-        single = "" if r.single is None else _pair(r.single)
-        lines.append(f"{r.title.ljust(width)}{_pair(r.entire).ljust(22)}{single}".rstrip())
-    return HEAD + "\n" + "\n".join(lines) + "\n"
+        figures = [_pair(r.entire), "" if r.single is None else _pair(r.single)]
+        figures += [_pair(r.entire), _pair(SAME)] if runtime else []
+        lines.append(r.title.ljust(width) + "".join(f.ljust(22) for f in figures))
+    return HEAD + RUNTIME * runtime + "\n" + "\n".join(x.rstrip() for x in lines) + "\n"
 
 
 def _pair(found: tuple[float, float]) -> str:
     return f"{found[0]:.5f} | {found[1]:.5g}"
 
 
-def _write(folder: Path, sample: Sample, values: Values, text: str) -> None:
+def _write(folder: Path, sample: Sample, values: Values, text: str, runtime: bool) -> None:
     """The table, all tensors as text (one value a line), and which file holds which tensor."""
-    for part in ("golden", "simulator"):
+    parts = ("golden", "simulator", "runtime")
+    for part in parts:
         if (folder / part).is_dir():
             shutil.rmtree(folder / part)
-        (folder / part).mkdir(parents=True)
-    names = []
+    names, taken = [], set[str]()
     pairs = {**{n: (x, x) for n, x in sample.items()}, **values}
-    for i, (name, both) in enumerate(pairs.items()):
-        file = f"{re.sub(r'[^A-Za-z0-9_.-]', '_', name)[:80]}_{i}.txt"
+    for part in parts[: 2 + runtime]:
+        (folder / part).mkdir(parents=True)
+    for name, (golden, other) in pairs.items():
+        file = _file_name(name, taken)
         names.append(f"{name}\t{file}\n")
-        for part, array in zip(("golden", "simulator"), both, strict=True):
+        for part, array in zip(parts[: 2 + runtime], (golden, other, other), strict=False):
             (folder / part / file).write_bytes(number_lines(np.asarray(array, np.float32)))
     (folder / NAMES).write_text("".join(names))
     (folder / REPORT).write_text(text)
+
+
+def _file_name(name: str, taken: set[str]) -> str:
+    """NAME.txt, as scripts read it; other characters than those of names become '_'."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:LONGEST]
+    found, count = plain, 0
+    while found in taken:
+        count += 1
+        found = f"{plain}_{count}"
+    taken.add(found)
+    return f"{found}.txt"

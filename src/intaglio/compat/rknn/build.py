@@ -17,6 +17,7 @@ from intaglio.compat.rknn.dataset import Samples, read_list
 from intaglio.compat.rknn.inputs import PICTURE_CHANNELS, InputInfo, inputs_of, write_inputs
 from intaglio.compat.rknn.platforms import chip_of
 from intaglio.compat.rknn.source import Source
+from intaglio.compat.rknn.weight_bits import as_float, in_four_bits
 from intaglio.compat.rknn.yuv import formats, take_planes
 from intaglio.errors import BadInput, IntaglioError
 from intaglio.frontends.preprocess import preprocess
@@ -41,6 +42,7 @@ class Built:
     compile: dict[str, Any] = field(default_factory=dict)  # keywords
     samples: Samples | None = None  # normalised, of the dataset
     pictures: list[InputInfo] = field(default_factory=list)  # inputs of samples: before YUV
+    rounded: Graph | None = None  # a float model with weights of 4 bits, for its analysis
 
     def with_cores(self, cores: int) -> Package:
         """The package for this number of NPU cores; the graphs are compiled again."""
@@ -109,8 +111,14 @@ def float_type(config: Config) -> str | None:
     return "f16" if "f16" in chip_of(config.target_platform).types else None
 
 
-def build_float(model: Loaded, config: Config, batch: int | None, log: Log) -> Built:
-    """The model with its preprocessing, in float16."""
+def build_float(
+    model: Loaded,
+    config: Config,
+    batch: int | None,
+    log: Log,
+    change: Callable[[Graph], Graph] = Graph.copy,
+) -> Built:
+    """The model with its preprocessing, in float16; `change` gives the graph that is built."""
     if float_type(config) is None:
         log.warning(
             f"build: {config.target_platform} computes integers only; float layers run on its CPU; "
@@ -121,7 +129,7 @@ def build_float(model: Loaded, config: Config, batch: int | None, log: Log) -> B
     graphs: list[Graph] = []
     infos: list[InputInfo] = []  # of the largest shapes
     for one in (model, *model.others(config)):
-        graph = one.graph.copy()
+        graph = change(one.graph)
         _embed(graph, [i for i in one.infos(config) if i.normalizes])
         taken = take_planes(graph, one.infos(config), config)
         write_inputs(graph, taken, config)
@@ -130,6 +138,23 @@ def build_float(model: Loaded, config: Config, batch: int | None, log: Log) -> B
     keywords = compile_keywords(config, batch, config.optimization_level, log)
     pictures = model.infos(config)
     return Built(compiled(graphs, keywords), infos, graphs, None, keywords, None, pictures)
+
+
+def _build_four_bits(
+    model: Loaded, config: Config, samples: Samples, batch: int | None, log: Log
+) -> Built:
+    """The model in float16 with weights of 4 bits."""
+
+    first = in_four_bits(model.graph, config, samples, log.warning)
+
+    def rounded(graph: Graph) -> Graph:
+        if graph is model.graph:
+            return first.copy()
+        return in_four_bits(graph, config, samples, log.warning)
+
+    built = build_float(model, as_float(config), batch, log, rounded)
+    built.rounded = first
+    return built
 
 
 def _embed(graph: Graph, infos: Sequence[InputInfo]) -> None:
@@ -167,6 +192,8 @@ def build_quantized(
     """The model in integers, calibrated with the samples of a dataset."""
     infos = model.infos(config)
     samples = Samples(read_list(dataset, len(infos)), infos, config)
+    if config.four_bits:
+        return _build_four_bits(model, config, samples, batch, log)
     accuracy = config.auto_hybrid_cos_thresh if auto else None
     try:
         result = quantize(

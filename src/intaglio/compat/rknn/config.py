@@ -21,15 +21,18 @@ DTYPES = {  # quantized_dtype -> types of activations and weights
 METHODS = {"normal": "minmax", "mmse": "mse", "kl_divergence": "kl", "gdq": "minmax"}
 TARGETS = ("cpu", "npu", "gpu", "auto")  # of op_target
 GROUP = re.compile(r"group(\d+)")
+GROUPS = range(32, 257, 32)  # weights that share a scale
+FOUR_BITS = "w4a16"
 
 # What each argument does. "ignored" and "refused" begin the words of arguments that have no effect.
 EFFECTS = {
     "mean_values": "subtracted from the inputs, inside of the model",
     "std_values": "divides the inputs, inside of the model; 0 is refused",
-    "quantized_dtype": "types of activations and weights; w4a16 is refused",
+    "quantized_dtype": "types of activations and weights; w4a16 rounds weights to 4 bits, which "
+    "the NPU multiplies in float16 (files keep them as float16)",
     "quantized_algorithm": "range method: normal is minmax, mmse mse, kl_divergence kl; gdq rounds "
     "weights by the samples",
-    "quantized_method": "scales of weights: layer or channel; group is refused",
+    "quantized_method": "scales of weights: layer or channel; group32 to group256 with w4a16",
     "quantized_hybrid_level": "ignored: auto_hybrid and hybrid_quantization choose layers",
     "target_platform": "the chip that the model is compiled and simulated for",
     "quant_img_RGB2BGR": "swaps red and blue of the pictures of a dataset",
@@ -129,16 +132,20 @@ class Config:
         return result
 
     def __post_init__(self) -> None:
-        _choice("quantized_dtype", self.quantized_dtype, (*DTYPES, "w4a16"))
+        _choice("quantized_dtype", self.quantized_dtype, (*DTYPES, FOUR_BITS))
         _choice("quantized_algorithm", self.quantized_algorithm, METHODS)
         if not GROUP.fullmatch(str(self.quantized_method)):
             _choice("quantized_method", self.quantized_method, ("layer", "channel", "group32"))
-        if self.quantized_dtype == "w4a16" or GROUP.fullmatch(str(self.quantized_method)):
+        elif self.group not in GROUPS:
             raise BadInput(
-                f"quantized_dtype is '{self.quantized_dtype}', quantized_method "
-                f"'{self.quantized_method}'; weights of 4 bits and groups are not supported on "
-                "this chip yet; use quantized_dtype='w8a8' or 'w8a16' and quantized_method="
-                "'channel'"
+                f"quantized_method is '{self.quantized_method}'; groups are of 32, 64, ... 256 "
+                "weights: 'group32'"
+            )
+        elif not self.four_bits:
+            raise BadInput(
+                f"quantized_method is '{self.quantized_method}' and quantized_dtype "
+                f"'{self.quantized_dtype}'; groups are for quantized_dtype='w4a16'; use "
+                "quantized_method='channel'"
             )
         _choice("float_dtype", self.float_dtype, ("float16",))
         yuv = self.inputs_yuv_fmt
@@ -162,6 +169,17 @@ class Config:
         if any(x == 0 for one in self.std_values or () for x in one or ()):
             raise BadInput("std_values has a 0; inputs are divided by them; use 1 for no change")
         object.__setattr__(self, "dynamic_input", _shape_sets(self.dynamic_input))
+
+    @property
+    def four_bits(self) -> bool:
+        """Whether weights have 4 bits and activations are float16."""
+        return self.quantized_dtype == FOUR_BITS
+
+    @property
+    def group(self) -> int:
+        """How many weights share a scale; 0 is all of a channel."""
+        found = GROUP.fullmatch(str(self.quantized_method))
+        return int(found[1]) if found else 0
 
     @property
     def types(self) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import Any
 
 import intaglio
+from intaglio.compat.distributions import RKNN as API_VERSION
 from intaglio.compat.guard import guarded
 from intaglio.compat.log import Log
 from intaglio.compat.rknn import model_file
@@ -16,7 +17,6 @@ from intaglio.errors import BadInput
 from intaglio.ir import Array
 from intaglio.package import Package
 
-API_VERSION = "2.3.2"  # of RKNN-Toolkit2 whose methods these are
 STARS = "*" * 25
 
 
@@ -59,11 +59,7 @@ class Device:
             raise BadInput(f"there is no model; call {method} first")
         chip = str(self.package.meta.get("target"))
         if target is not None:
-            if platform(target, "target") not in model_file.platforms_of(self.package):
-                raise BadInput(
-                    f"target is '{target}', but the model was built for {chip}; build it with "
-                    f"config(target_platform='{target}')"
-                )
+            self._check_target(target)
             board = f" {device_id}" if device_id is not None else ""
             self.log.warning(
                 f"init_runtime: boards are not reached from here; the simulator of {chip} runs the "
@@ -76,6 +72,16 @@ class Device:
         self.runtime = Runtime(self.package, self.infos)
         self.log.detail(f"init_runtime: simulator of {chip}, {cores} NPU core{'s' * (cores > 1)}")
         return 0
+
+    def _check_target(self, target: Any) -> None:
+        """BadInput if the model was not built for this chip."""
+        assert self.package is not None
+        if platform(target, "target") not in model_file.platforms_of(self.package):
+            raise BadInput(
+                f"target is '{target}', but the model was built for "
+                f"{self.package.meta.get('target')}; build it with "
+                f"config(target_platform='{target}')"
+            )
 
     def _use_cores(self, cores: int) -> None:
         """A loaded file was compiled for its number of cores."""

@@ -32,6 +32,7 @@ from intaglio.compat.rknn.build import (
 from intaglio.compat.rknn.config import Config
 from intaglio.compat.rknn.dataset import Sample, Samples, read_list
 from intaglio.compat.rknn.inputs import InputInfo, input_from_json, refuse_other_inputs
+from intaglio.compat.rknn.weight_bits import refuse_hybrid
 from intaglio.errors import BadFile, BadInput, did_you_mean
 from intaglio.files import write_atomically
 from intaglio.ir import Graph, Node
@@ -55,6 +56,7 @@ def step1(
     """Quantise and write the three files; `proposal` samples propose layers for float16."""
     if config.dynamic_input is not None:
         raise BadInput("hybrid quantisation takes fixed shapes; leave dynamic_input out of config")
+    refuse_hybrid(config)
     infos = model.infos(config)
     samples = Samples(read_list(dataset, len(infos)), infos, config)
     result = quantize(model.graph, samples, infos, config, warn)

@@ -76,9 +76,8 @@ class RKNN(Converter):
     ) -> int:
         """Compare every layer with the float model; print the table and write all tensors.
 
-        Deviation: of a float16 model the column single is empty.
-
-        Missing: runtime_error, which needs a board.
+        Deviation: of a float16 model the column single is empty; runtime_error, with `target`, is
+        of the simulator of the chip.
         """
         if self._built is None or self._loaded is None:
             raise BadInput(
@@ -86,17 +85,22 @@ class RKNN(Converter):
                 "compare with)"
             )
         if target is not None:
-            self.log.warning("accuracy_analysis: boards are not reached; runtime_error is left out")
+            self._check_target(target)
+            self.log.warning(
+                "accuracy_analysis: boards are not reached from here; runtime_error is that of "
+                "the chip's simulator"
+            )
         files = [inputs] if isinstance(inputs, str) else list(inputs)
         config = self._configured()
         sample = next(iter(Samples([[Path(f) for f in files]], self._built.pictures, config)))
         folder = Path(output_dir or "./snapshot")
         if self._built.quantized is not None:
-            rows = accuracy.analyse(self._built.quantized, sample, folder)
+            text = accuracy.analyse(self._built.quantized, sample, folder, target is not None)
         else:
             keywords = {k: v for k, v in self._built.compile.items() if k != "batch"}
-            rows = accuracy.analyse_float(self._loaded.graph, sample, keywords, folder)
-        print(accuracy.report(rows))
+            graphs = self._loaded.graph, self._built.rounded or self._loaded.graph
+            text = accuracy.analyse_float(*graphs, sample, keywords, folder, target is not None)
+        print(text)
         return 0
 
     @guarded(None)

@@ -19,7 +19,18 @@ from intaglio.targets.chip import Chip
 
 PASSIVE = ("reshape", "dequantize_linear", "identity")  # ops that leave bytes where they are
 TO_NCHW = (0, 3, 1, 2)
-FLOATS = {"F32": "f32", "F16": "f16", "BF16": "bf16"}  # types of layers, by --quantize
+WEIGHTS = {  # --quantize with rounded weights -> their type, and that of the layers
+    "W8F16": ("i8", "f16"),
+    "W8BF16": ("i8", "bf16"),
+    "W4F16": ("u4", "f16"),
+    "W4BF16": ("u4", "bf16"),
+}
+FLOATS = {  # types of layers, by --quantize
+    "F32": "f32",
+    "F16": "f16",
+    "BF16": "bf16",
+    **{name: dtype for name, (_, dtype) in WEIGHTS.items()},
+}
 NAMED = 3  # ops that an error names
 
 
@@ -255,5 +266,5 @@ def refuse_type(quantize: str, chip: str, file: str) -> None:
         remedy += " in floats"
     else:
         remedy = "give --quantize INT8 with --calibration_table"
-    types = "INT8, F16, BF16 and F32" if file == "bmodel" else "INT8"
+    types = "INT8, F16, BF16, F32 and W8F16 to W4BF16" if file == "bmodel" else "INT8"
     raise BadInput(f"--quantize is {quantize}; files for {chip} are written in {types}; {remedy}")

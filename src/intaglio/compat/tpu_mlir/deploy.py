@@ -13,6 +13,7 @@ from intaglio.compat.log import Log
 from intaglio.compat.tpu_mlir import evaluate, fused_pixels, module_file, runner
 from intaglio.compat.tpu_mlir.chip_file import (
     FLOATS,
+    WEIGHTS,
     ChipFile,
     UnsupportedEnd,
     compile_file,
@@ -30,6 +31,7 @@ from intaglio.compat.tpu_mlir.tables import CalibrationTable, read_qtable
 from intaglio.errors import BadInput
 from intaglio.files import refuse_unwritable, write_atomically
 from intaglio.ir import Array, Graph
+from intaglio.quant.weight_only.rounded import rounded_weights
 from intaglio.targets.chip import Chip
 
 TOLERANCES = {"INT8": "0.90,0.80", "F16": "0.99,0.90", "BF16": "0.99,0.90", "F32": "0.99,0.99"}
@@ -154,7 +156,8 @@ def _network(
     if given.quantize in FLOATS:
         if layers:
             raise BadInput(f"--quantize_table is for INT8, --quantize is {given.quantize}")
-        return fused.embedded(module.graph) if fused else module.graph.copy()
+        graph = _with_rounded_weights(module.graph, given)
+        return fused.embedded(graph) if fused else graph.copy()
     if given.quantize not in ("INT8", "QDQ"):
         raise BadInput(f"--quantize {given.quantize} is not supported; use INT8, F16, BF16 or F32")
     if is_quantised(module.graph) and not given.calibration_table:
@@ -178,6 +181,20 @@ def _network(
     if given.quant_output or given.quant_output_int8:
         round_outputs(found, table)
     return fused.embedded(found) if fused else found
+
+
+def _with_rounded_weights(graph: Graph, given: argparse.Namespace) -> Graph:
+    """The graph whose matrices are on the grid of W8F16 and its relatives; W4 is by groups."""
+    if given.quantize not in WEIGHTS:
+        return graph
+    dtype, _ = WEIGHTS[given.quantize]
+    if dtype == "i8":
+        return rounded_weights(graph, dtype, convolutions=False)
+    if given.q_symmetric:
+        dtype = "i4"
+    return rounded_weights(
+        graph, dtype, given.q_group_size, symmetric=given.q_symmetric, convolutions=False
+    )
 
 
 def _prefix(module: Module, given: argparse.Namespace) -> str:

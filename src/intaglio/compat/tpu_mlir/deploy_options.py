@@ -16,7 +16,6 @@ QUANTIZE = (
 )
 TILING = "ignored: the tiling search of Intaglio decides"
 VENDOR = "ignored: it is for the vendor's compiler"
-LARGE = "ignored: it is for large language models"
 PORTS = "ignored: --quant_input and --quant_output hold for all inputs and outputs"
 
 DEPLOY = Command(
@@ -33,7 +32,8 @@ DEPLOY = Command(
         ),
         option(
             "--quantize",
-            "INT8, QDQ for a quantised model, or F16, BF16, F32; a .cvimodel is INT8",
+            "INT8, QDQ for a quantised model, F16, BF16, F32, or W8F16, W4F16 and the like: "
+            "weights of matrices are rounded, and kept as floats; a .cvimodel is INT8",
             upper,
             default="F32",
             choices=QUANTIZE,
@@ -46,8 +46,8 @@ DEPLOY = Command(
         ),
         option("--quantize_table", "the table of layers that are not INT8"),
         flag("--asymmetric", "inputs and outputs have zero points; inner tensors always may"),
-        option("--q_group_size", LARGE, int, default=64),
-        flag("--q_symmetric", LARGE),
+        option("--q_group_size", "weights of W4F16 that share a scale", int, default=64),
+        flag("--q_symmetric", "weights of W4F16 have no zero points"),
         flag("--quant_input", "inputs are bytes; they always are in a file for a chip"),
         flag("--quant_output", "outputs are bytes instead of floats"),
         flag("--quant_output_bf16", "refused: outputs are f32 or bytes; leave it out"),

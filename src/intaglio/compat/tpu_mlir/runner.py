@@ -39,11 +39,11 @@ def main(arguments: Sequence[str], log: Log) -> int:
     if kind and given.dump_all_tensors:
         log.warning(f"--dump_all_tensors is ignored: a {kind} has its outputs only")
     if kind == "package":
-        outputs = _run_package(path, arrays, given.input)
+        outputs = run_package(path, arrays, given.input)
     elif kind:
         outputs = run_file(path, arrays, given.out_fixed)
     else:
-        outputs = _run_model(path, arrays, given)
+        outputs = run_model(path, arrays, given.weight, given.input, given.dump_all_tensors)
     write_npz(given.output, outputs)
     for name, a in outputs.items():
         log.info(f"{name} {a.dtype}{list(a.shape)}")
@@ -104,7 +104,8 @@ def _fed(port: Port, arrays: Mapping[str, Array], path: Path) -> Array:
     return port.stored(array)
 
 
-def _run_package(path: Path, arrays: Mapping[str, Array], where: str) -> dict[str, Array]:
+def run_package(path: Path, arrays: Mapping[str, Array], where: str) -> dict[str, Array]:
+    """The outputs of a package; `where` names the arrays in messages."""
     with intaglio.open(path) as session:
         names = list(session.inputs)
         if len(arrays) == 1 == len(names):
@@ -114,15 +115,17 @@ def _run_package(path: Path, arrays: Mapping[str, Array], where: str) -> dict[st
         return dict(session.run({n: arrays[n] for n in names}))
 
 
-def _run_model(path: Path, arrays: Mapping[str, Array], given: Any) -> dict[str, Array]:
+def run_model(
+    path: Path, arrays: Mapping[str, Array], weight: str, where: str, all_tensors: bool
+) -> dict[str, Array]:
     """A model of a framework, or an .mlir, on this machine's CPU."""
     if path.suffix == ".mlir" or module_file.is_module(path):
         graph = module_file.read(path).graph
     else:
-        graph = intaglio.load(path, shapes=_shapes(path, arrays), weights=given.weight or None)
+        graph = intaglio.load(path, shapes=_shapes(path, arrays), weights=weight or None)
         rename(graph, vendor_names(path))
-    sample: Sample = from_arrays(arrays, inputs_of(graph), given.input)
-    if not given.dump_all_tensors:
+    sample: Sample = from_arrays(arrays, inputs_of(graph), where)
+    if not all_tensors:
         return evaluate.run(graph, sample)
     return evaluate.run_all(graph, sample)
 
