@@ -27,8 +27,8 @@ from intaglio.serve.settings import ServeSettings
 from intaglio.serve.shadow import Shadow
 from intaglio.serve.traces import Traces
 
-EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "statistics"]
-EXTENSIONS += ["schedule_policy", "sequence"]
+EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "model_repository"]
+EXTENSIONS += ["schedule_policy", "sequence", "statistics"]
 BACKLOG = 1024
 POLL_S = 0.02  # while connections end
 LAST_S = 0.2  # in which open connections may send one more request, which is answered
