@@ -59,6 +59,13 @@ def test_tritonclient(server, kind):
     assert not client.is_model_ready("m")
     client.load_model("m")
     assert client.is_model_ready("m")
+    client.load_model("m", config='{"instance_group": [{"count": 2}]}')
+    config = client.get_model_config("m", **as_json)
+    assert config.get("config", config)["instance_group"][0]["count"] == 2
+    client.load_model("m")
+    for call in (client.load_model, client.get_model_metadata):
+        with pytest.raises(Exception, match=r"failed to load|Request for unknown model"):
+            call("none")
 
 
 @pytest.mark.parametrize("kind", ["http", "grpc"])
@@ -161,7 +168,7 @@ def test_grpc_streams_and_typed_contents(server):
     client.async_stream_infer("none", given(module, rows(1)))
     client.stop_stream()
     assert np.array_equal(answers[0][0].as_numpy("y"), rows(3))
-    assert "no model" in str(answers[1][1])
+    assert "unknown model" in str(answers[1][1])
     request = grpc_schema.CLASSES["ModelInferRequest"](model_name="m")
     tensor = request.inputs.add(name="x", datatype="FP32", shape=[1, 3])
     tensor.contents.fp32_contents.extend([1, 2, 3])

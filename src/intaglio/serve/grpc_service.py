@@ -101,7 +101,7 @@ class GrpcService:
         return {"models": [r for r in rows if not request.ready or r["state"] == "READY"]}
 
     async def repository_model_load(self, request: Any) -> dict[str, Any]:
-        await self._server.control("load", request.model_name, bool(request.parameters))
+        await self._server.control("load", request.model_name, parameters_of(request.parameters))
         return {}
 
     async def repository_model_unload(self, request: Any) -> dict[str, Any]:
