@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import json
 
 import numpy as np
 import pytest
+from tests.frontends.onnx_text import model
 from tests.serve.models import rows, rows_model
 from tests.serve.running import running
 from tests.test_state import counting
 
 import intaglio
 from intaglio.serve import grpc_schema
+from intaglio.serve.publish import publish
 
 pytest.importorskip("tritonclient", reason="pip install tritonclient[http,grpc]")
 
@@ -56,6 +59,13 @@ def test_tritonclient(server, kind):
     assert not client.is_model_ready("m")
     client.load_model("m")
     assert client.is_model_ready("m")
+    client.load_model("m", config='{"instance_group": [{"count": 2}]}')
+    config = client.get_model_config("m", **as_json)
+    assert config.get("config", config)["instance_group"][0]["count"] == 2
+    client.load_model("m")
+    for call in (client.load_model, client.get_model_metadata):
+        with pytest.raises(Exception, match=r"failed to load|Request for unknown model"):
+            call("none")
 
 
 @pytest.mark.parametrize("kind", ["http", "grpc"])
@@ -90,11 +100,64 @@ def test_extensions_that_are_not_here_are_named(server, kind):
             call()
     shared = module.InferInput("x", [1, 3], "FP32")
     shared.set_shared_memory("a", 12)
-    classes = module.InferRequestedOutput("y", class_count=2)
-    for inputs, outputs in (([shared], None), (given(module, rows(1)), [classes])):
-        with pytest.raises(Exception, match="this server does not have that extension"):
-            client.infer("m", inputs, outputs=outputs)
+    with pytest.raises(Exception, match="this server does not have that extension"):
+        client.infer("m", [shared])
     assert client.infer("m", given(module, rows(1))).as_numpy("y")[0, 0] == 3
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_classes(tmp_path, kind):
+    """The best classes of each row, with the model's labels."""
+    rows_model().save(tmp_path / "m.itg")
+    publish(tmp_path / "m.itg", tmp_path / "repo", "m")
+    (tmp_path / "repo/m/labels.txt").write_text("cat\nbig dog\n")
+    x = np.array([[1, 3, 2], [5, 5, np.nan]], np.float32)
+    with running(tmp_path / "repo", grpc_port=0) as server:
+        module, client = client_of(server, kind)
+
+        def found(count, **more):
+            asked = module.InferRequestedOutput("y", class_count=count, **more)
+            return client.infer("m", given(module, x), outputs=[asked]).as_numpy("y")
+
+        best = [
+            [b"7.000000:1:big dog", b"5.000000:2"],
+            [b"11.000000:0:cat", b"11.000000:1:big dog"],
+        ]
+        assert found(2).tolist() == best
+        if kind == "http":
+            assert found(2, binary_data=False).tolist() == [[w.decode() for w in r] for r in best]
+        assert found(9).shape == (2, 3)
+        assert found(0).dtype == np.float32
+        with pytest.raises(Exception, match="give a number of classes"):
+            found(-1)
+
+
+def test_bytes_of_bools_are_true_unless_0():
+    """perf_analyzer sends random ones."""
+    proto = model("(bool[3] x) => (bool[3] y) { y = Not(x) }")
+    head = {"name": "x", "datatype": "BOOL", "shape": [3], "parameters": {"binary_data_size": 3}}
+    body = json.dumps({"inputs": [head]}).encode()
+    sized = {"Inference-Header-Content-Length": str(len(body))}
+    with running(intaglio.compile(proto)) as server:
+        sent = body + b"\x00\x01\xff"
+        status, answer, _ = server.request("POST", "/v2/models/m/infer", sent, sized)
+    assert (status, answer["outputs"][0]["data"]) == (200, [True, False, False])
+
+
+def test_the_health_service_of_grpc(server):
+    import grpc
+
+    with grpc.insecure_channel(server.grpc) as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert check(b"") == b"\x08\x01"
+        named = grpc_schema.CLASSES["HealthCheckRequest"](service=grpc_schema.SERVICE)
+        assert check(named.SerializeToString()) == b"\x08\x01"
+        server.server.ready = False
+        assert check(b"") == b"\x08\x02"
+        server.server.ready = True
+        for message, code in ((b"\x0a\x01x", "NOT_FOUND"), (b"\xff", "INVALID_ARGUMENT")):
+            with pytest.raises(grpc.RpcError, match=code):
+                check(message)
 
 
 def test_grpc_streams_and_typed_contents(server):
@@ -105,7 +168,7 @@ def test_grpc_streams_and_typed_contents(server):
     client.async_stream_infer("none", given(module, rows(1)))
     client.stop_stream()
     assert np.array_equal(answers[0][0].as_numpy("y"), rows(3))
-    assert "no model" in str(answers[1][1])
+    assert "unknown model" in str(answers[1][1])
     request = grpc_schema.CLASSES["ModelInferRequest"](model_name="m")
     tensor = request.inputs.add(name="x", datatype="FP32", shape=[1, 3])
     tensor.contents.fp32_contents.extend([1, 2, 3])
@@ -133,7 +196,10 @@ def test_our_messages_have_the_numbers_of_the_clients():
             continue  # one that theirs has inside of another message
         known = fields(theirs.DESCRIPTOR)
         for field, (number, kind) in fields(made.DESCRIPTOR).items():
-            enum_as_number = (name, field) == ("ModelInstanceGroup", "kind")
+            enum_as_number = (name, field) in (
+                ("ModelInstanceGroup", "kind"),
+                ("ModelInput", "format"),
+            )
             assert known[field][0] == number, (name, field)
             assert enum_as_number or known[field][1] == kind, (name, field)
 

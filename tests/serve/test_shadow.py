@@ -55,15 +55,19 @@ def test_answers_are_compared(weights, result):
             body, headers = binary()
             for _ in range(5):
                 assert ask("POST", INFER, body, headers)[0] == 200
-            assert counted(ask, 10)[result] == 10
+            for given in ({}, {"binary_data": True}):
+                asked = {"name": "y", "parameters": {"classification": 2} | given}
+                wanted = json.loads(REQUEST) | {"outputs": [asked]}
+                assert ask("POST", INFER, wanted)[0] == 200
+            assert counted(ask, 12)[result] == 12
             assert ask("POST", "/v2/models/m/versions/1/infer", REQUEST)[0] == 200
             assert ask("POST", INFER, {"inputs": []})[0] == 400  # neither is copied
             assert ask("POST", SHARE, {"percent": 0})[1]["percent"] == 0
             for _ in range(5):
                 ask("POST", INFER, REQUEST)
-            assert counted(ask, 10)[result] == 10
+            assert counted(ask, 12)[result] == 12
             _, text, _ = ask("GET", "/metrics")
-            line = f'intaglio_shadow_total{{model="m",result="{result}"}} 10.0'
+            line = f'intaglio_shadow_total{{model="m",result="{result}"}} 12.0'
             assert line.encode() in text
             for wrong in ("x", True, 101, -1):
                 assert ask("POST", SHARE, {"percent": wrong})[0] == 400

@@ -22,8 +22,10 @@ from intaglio.serve.triton_config import CONFIG, write_config
 pytestmark = [pytest.mark.slow, needs_triton]
 
 
-def served(repository, name, package, **settings):
-    repository.parent.mkdir(exist_ok=True)
+def served(repository, name, package, labels="", **settings):
+    (repository / name).mkdir(parents=True, exist_ok=True)
+    if labels:
+        (repository / name / "labels.txt").write_text(labels)
     source = repository.parent / f"{name}.itg"
     package.save(source)
     path = publish(source, repository, name)
@@ -36,7 +38,7 @@ def served(repository, name, package, **settings):
 def server(tmp_path_factory):
     work = tmp_path_factory.mktemp("triton")
     repository = work / "repo"
-    served(repository, "rows", rows_model((1, 2, 4)), instances=2)
+    served(repository, "rows", rows_model((1, 2, 4)), "cat\nbig dog\nowl\n", instances=2)
     open_model = model("(int64[N,M] x) => (int64[N,M] y, float[2] z) <float[2] k = {1, 2}> "
                        "{ y = Add(x, x)  z = Relu(k) }")  # fmt: skip
     served(repository, "open", intaglio.compile(open_model, dims={"N": "1..4", "M": "1..8"}))
@@ -160,6 +162,10 @@ def test_the_same_requests_give_the_same_answers_as_our_server(server):
     bodies.append({"inputs": [{**tensor, "data": x.ravel().tolist()}]})
     bodies.append({"inputs": [{**tensor, "data": x.ravel().tolist()}], "outputs": [{"name": "y"}]})
     bodies.append({"id": "7", "inputs": [{**tensor, "data": x.ravel().tolist()}]})
+    for given in ({}, {"binary_data": False}):
+        asked = {"name": "y", "parameters": {"classification": 2} | given}
+        falling = [[3, 2, 1], [-1, 5, 0]]
+        bodies.append({"inputs": [{**tensor, "data": falling}], "outputs": [asked]})
     wrong = [
         {"inputs": [{**tensor, "shape": [2, 4], "data": [0] * 8}]},
         {"inputs": [{**tensor, "data": [1]}]},

@@ -55,6 +55,9 @@ def test_command_keeps_what_the_user_wrote(tmp_path):
         assert "config.pbtxt: configuration for Triton's server" in done.output
     path = tmp_path / "repo/m/config.pbtxt"
     assert path.read_text().startswith(MARK)
+    (path.parent / "labels.txt").write_text("a\nb\nc\n")
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    assert 'dims: [3] label_filename: "labels.txt" } ]' in path.read_text()
     path.write_text("# mine\n")
     assert "is not ours and was kept" in CliRunner().invoke(cli, arguments).output
     assert path.read_text() == "# mine\n"

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from intaglio.ir import Array
+from intaglio.serve.classification import DATATYPE, class_numbers, strings_of
 
 CLOSE = 0.05  # of the output's range: numbers that are no scores of classes may differ that much
 MAX_CLASSES = 1 << 17
@@ -42,7 +43,10 @@ def outputs_of(body: bytes, json_size: int | None) -> dict[str, Array]:
     for tensor in head["outputs"]:
         datatype, shape = tensor["datatype"], tensor["shape"]
         size = tensor.get("parameters", {}).get("binary_data_size")
-        if size is None:
+        if datatype == DATATYPE:  # the best class of each row
+            words = tensor["data"] if size is None else strings_of(bytes(body[at : at + size]))
+            a, shape = class_numbers(words).reshape(shape)[..., :1], [*shape[:-1], -1]
+        elif size is None:
             a = np.array(tensor["data"])
         elif datatype == "BF16":
             wide = np.frombuffer(body, "<u2", size // 2, at).astype(np.uint32) << 16

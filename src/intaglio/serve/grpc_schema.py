@@ -17,6 +17,7 @@ METHODS = (
     "ModelStatistics", "ModelInfer", "RepositoryIndex", "RepositoryModelLoad",
     "RepositoryModelUnload",
 )  # fmt: skip
+HEALTH = "grpc.health.v1.Health"  # the service that gRPC's own probes ask
 MISSING = {  # methods of Triton's other extensions
     f"{kind}SharedMemory{action}": "shared memory"
     for kind in ("System", "Cuda")
@@ -65,8 +66,9 @@ Latest: uint32 num_versions 1
 All
 Specific: repeated int64 versions 1
 ModelVersionPolicy: oneof Latest latest 1; oneof All all 2; oneof Specific specific 3
-ModelInput: string name 1; DataType data_type 2; repeated int64 dims 4
-ModelOutput: string name 1; DataType data_type 2; repeated int64 dims 3
+ModelInput: string name 1; DataType data_type 2; int32 format 3; repeated int64 dims 4
+ModelOutput: string name 1; DataType data_type 2; repeated int64 dims 3;
+  string label_filename 4
 ModelInstanceGroup: string name 1; int32 count 2; int32 kind 4
 ModelDynamicBatching: repeated int32 preferred_batch_size 1;
   uint64 max_queue_delay_microseconds 2
@@ -100,6 +102,8 @@ RepositoryModelLoadResponse
 RepositoryModelUnloadRequest: string repository_name 1; string model_name 2;
   map ModelRepositoryParameter parameters 3
 RepositoryModelUnloadResponse
+HealthCheckRequest: string service 1
+HealthCheckResponse: int32 status 1
 """
 Field = descriptor_pb2.FieldDescriptorProto
 

@@ -14,7 +14,8 @@ from google.protobuf.message import DecodeError
 from intaglio.errors import BadInput
 from intaglio.ir import Array
 from intaglio.serve import model_metadata
-from intaglio.serve.grpc_schema import CLASSES, METHODS, MISSING, SERVICE
+from intaglio.serve.classification import DATATYPE, as_bytes, best_classes
+from intaglio.serve.grpc_schema import CLASSES, HEALTH, METHODS, MISSING, SERVICE
 from intaglio.serve.http_app import check_token
 from intaglio.serve.infer_messages import (
     MAX_TENSORS,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 OPEN_METHODS = ("ServerLive", "ServerReady")  # without the token
 KIND_CPU = 2
+SERVING, NOT_SERVING = 1, 2  # of gRPC's health service
+FORMATS = ("FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW")
 CONTENTS = {  # the list of typed contents for each data type
     "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
     "INT32": "int_contents", "INT64": "int64_contents", "UINT8": "uint_contents",
@@ -75,6 +78,8 @@ class GrpcService:
         found = model_metadata.config(self._server.repository.find(request.name, request.version))
         for group in found["instance_group"]:
             group["kind"] = KIND_CPU
+        for tensor in found["input"]:
+            tensor["format"] = FORMATS.index(tensor["format"])
         return {"config": found}
 
     async def model_statistics(self, request: Any) -> dict[str, Any]:
@@ -96,7 +101,7 @@ class GrpcService:
         return {"models": [r for r in rows if not request.ready or r["state"] == "READY"]}
 
     async def repository_model_load(self, request: Any) -> dict[str, Any]:
-        await self._server.control("load", request.model_name, bool(request.parameters))
+        await self._server.control("load", request.model_name, parameters_of(request.parameters))
         return {}
 
     async def repository_model_unload(self, request: Any) -> dict[str, Any]:
@@ -109,7 +114,7 @@ class GrpcService:
         specs = model.signature.outputs
         try:
             inputs = inputs_of(request, model.signature)
-            names = _outputs(request, specs)
+            asked = _outputs(request, specs)
         except Refused as e:
             model.statistics.failed(e.reason)
             raise
@@ -120,22 +125,29 @@ class GrpcService:
         made = CLASSES["ModelInferResponse"](
             model_name=model.name, model_version=model.version, id=request.id
         )
-        for name in names:
+        for name, classes in asked:
             a = outputs[name]
+            if classes:
+                shape, words = best_classes(a, classes, bool(model.signature.plans), model.labels)
+                made.outputs.add(name=name, datatype=DATATYPE, shape=shape)
+                made.raw_output_contents.append(as_bytes(words))
+                continue
             made.outputs.add(name=name, datatype=specs[name].datatype, shape=a.shape)
             made.raw_output_contents.append(a.tobytes())
         return made
 
 
-def _outputs(request: Any, specs: Mapping[str, TensorSpec]) -> list[str]:
+def _outputs(request: Any, specs: Mapping[str, TensorSpec]) -> list[tuple[str, int]]:
+    """The outputs that a request asks for, and how many classes of them; 0: the tensor."""
     if not request.outputs:
-        return list(specs)
-    for output in request.outputs:
-        check_output(output.name, parameters_of(output.parameters), dict(specs))
-    names = [output.name for output in request.outputs]
-    if len(set(names)) < len(names):
+        return [(name, 0) for name in specs]
+    asked = [
+        (o.name, check_output(o.name, parameters_of(o.parameters), dict(specs)))
+        for o in request.outputs
+    ]
+    if len({name for name, _ in asked}) < len(asked):
         raise bad_request("an output is requested twice")
-    return names
+    return asked
 
 
 def inputs_of(request: Any, signature: Signature) -> Arrays:
@@ -267,6 +279,23 @@ def _stream_handler(server: Server, service: GrpcService) -> Any:
     )
 
 
+def _health_handler(server: Server) -> Any:
+    """`Check` of gRPC's health service, for probes such as Kubernetes'; without the token."""
+
+    async def check(message: bytes, context: Any) -> Any:
+        try:
+            asked = decoded(message, CLASSES["HealthCheckRequest"]).service
+        except Refused as e:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(e))
+        if asked not in ("", SERVICE):
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"this server has no {asked[:64]!r}")
+        return CLASSES["HealthCheckResponse"](status=SERVING if server.is_ready() else NOT_SERVING)
+
+    return grpc.unary_unary_rpc_method_handler(
+        check, response_serializer=CLASSES["HealthCheckResponse"].SerializeToString
+    )
+
+
 def _missing_handler(extension: str) -> Any:
     async def refuse(_: bytes, context: Any) -> Any:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, lacks(extension))
@@ -289,7 +318,13 @@ async def start_grpc(server: Server) -> tuple[Any, int]:
     handlers = {method: _handler(server, service, method) for method in METHODS}
     handlers |= {method: _missing_handler(words) for method, words in MISSING.items()}
     handlers["ModelStreamInfer"] = _stream_handler(server, service)
-    made.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    health = {"Check": _health_handler(server)}
+    made.add_generic_rpc_handlers(
+        (
+            grpc.method_handlers_generic_handler(SERVICE, handlers),
+            grpc.method_handlers_generic_handler(HEALTH, health),
+        )
+    )
     address = f"{settings.host}:{settings.grpc_port}"
     try:
         if settings.certificate is None:

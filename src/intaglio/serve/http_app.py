@@ -299,7 +299,8 @@ def decompressed(body: bytes, encoding: bytes, limit: int) -> bytes:
     if encoding.lower() not in kinds:
         if encoding.lower() == b"identity":
             return body
-        raise Refused(415, f"content encoding {encoding[:20]!r} is not known; gzip and deflate are")
+        shown = encoding[:20].decode("latin-1")
+        raise Refused(415, f"content encoding '{shown}' is not known; gzip and deflate are")
     stream = zlib.decompressobj(kinds[encoding.lower()])
     try:
         made = stream.decompress(body, limit + 1)

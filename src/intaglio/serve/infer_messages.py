@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from intaglio.ir import Array
+from intaglio.serve.classification import DATATYPE, as_bytes, best_classes, classes_wanted
 from intaglio.serve.jobs import Arrays
 from intaglio.serve.refusals import bad_request
 from intaglio.serve.served_model import ServedModel
@@ -166,11 +167,18 @@ def answer(
     all_binary = request.parameters.get("binary_data_output") is True
     binary: list[bytes] = []
     tensors = []
-    for name, wants_binary in requested(request, specs, all_binary):
+    for name, wants_binary, classes in requested(request, specs, all_binary):
         a, datatype = outputs[name], specs[name].datatype
         tensor = OutputTensorAnswer(name, datatype, list(a.shape))
+        if classes:
+            shape, words = best_classes(a, classes, bool(model.signature.plans), model.labels)
+            tensor = OutputTensorAnswer(name, DATATYPE, shape)
+            if not wants_binary:
+                tensor.data = [w.decode() for w in words]
+                tensors.append(tensor)
+                continue
         if wants_binary:
-            raw = a.tobytes()
+            raw = as_bytes(words) if classes else a.tobytes()
             tensor.parameters = {"binary_data_size": len(raw)}
             binary.append(raw)
         else:
@@ -182,34 +190,37 @@ def answer(
 
 def requested(
     request: InferRequest, specs: dict[str, TensorSpec], all_binary: bool = False
-) -> list[tuple[str, bool]]:
-    """The outputs that a request asks for, and whether as bytes; Refused if there is no such."""
+) -> list[tuple[str, bool, int]]:
+    """The outputs that a request asks for, whether as bytes, and how many classes of them (0: the
+    tensor); Refused if there is no such."""
     if not request.outputs:
-        return [(n, all_binary) for n in specs]
+        return [(n, all_binary, 0) for n in specs]
     if len(request.outputs) > MAX_TENSORS:
         raise bad_request(f"the request has {len(request.outputs)} outputs; at most {MAX_TENSORS}")
     found = []
     for output in request.outputs:
-        check_output(output.name, output.parameters, specs)
-        found.append((output.name, output.parameters.get("binary_data", all_binary) is True))
-    if len({n for n, _ in found}) < len(found):
+        classes = check_output(output.name, output.parameters, specs)
+        binary = output.parameters.get("binary_data", all_binary) is True
+        found.append((output.name, binary, classes))
+    if len({n for n, *_ in found}) < len(found):
         raise bad_request("an output is requested twice")
     return found
 
 
-def check_output(name: str, parameters: Mapping[str, Any], specs: dict[str, TensorSpec]) -> None:
-    """Refuse an output that the model does not have, and extensions that the server does not."""
+def check_output(name: str, parameters: Mapping[str, Any], specs: dict[str, TensorSpec]) -> int:
+    """How many classes are asked for; 0: the tensor. Refuses outputs and extensions that are not
+    here."""
     if name not in specs:
         known = ", ".join(f"'{n}'" for n in specs)
         raise bad_request(f"the model has no output '{name[:64]}'; its outputs are {known}")
     refuse_extensions(name, parameters)
+    return classes_wanted(name, parameters)
 
 
 def refuse_extensions(name: str, parameters: Mapping[str, Any]) -> None:
     """Refuse parameters of extensions that would change the answer, and are not here."""
-    for extension in ("classification", "shared_memory_region"):
-        if parameters.get(extension):
-            raise bad_request(
-                f"tensor '{name[:64]}' has the parameter {extension}; this server does not have "
-                "that extension; leave it out"
-            )
+    if parameters.get("shared_memory_region"):
+        raise bad_request(
+            f"tensor '{name[:64]}' has the parameter shared_memory_region; this server does not "
+            "have that extension; leave it out"
+        )

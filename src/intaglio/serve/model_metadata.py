@@ -6,9 +6,11 @@ from typing import Any
 
 from intaglio.serve.repository import PACKAGE, Entry
 from intaglio.serve.served_model import PLATFORM, ServedModel
+from intaglio.serve.settings import LABELS_FILE
 from intaglio.serve.tensors import TensorSpec
 
 BACKEND = "intaglio"
+CHANNELS = (1, 3, 4)  # of pictures
 
 
 def metadata(model: ServedModel, entry: Entry) -> dict[str, Any]:
@@ -37,8 +39,14 @@ def config(model: ServedModel) -> dict[str, Any]:
         "backend": BACKEND,
         "version_policy": _policy(settings.versions),
         "max_batch_size": signature.max_batch,
-        "input": [_described(model, t) for t in signature.inputs.values()],
-        "output": [_described(model, t) for t in signature.outputs.values()],
+        "input": [
+            made | {"format": _layout(made["dims"])}
+            for made in (_described(model, t) for t in signature.inputs.values())
+        ],
+        "output": [
+            _described(model, t) | {"label_filename": LABELS_FILE if settings.labels else ""}
+            for t in signature.outputs.values()
+        ],
         "instance_group": [{"name": f"{model.name}_0", "kind": "KIND_CPU", "count": _count(model)}],
         "default_model_filename": PACKAGE,
     }
@@ -56,6 +64,13 @@ def config(model: ServedModel) -> dict[str, Any]:
 def _described(model: ServedModel, t: TensorSpec) -> dict[str, Any]:
     dims = list(t.shape[1:]) if model.signature.plans else list(t.shape)
     return {"name": t.name, "data_type": f"TYPE_{t.datatype}", "dims": dims}
+
+
+def _layout(dims: list[int]) -> str:
+    """Where a picture has its channels, as Triton's clients of pictures ask."""
+    if len(dims) != 3 or (dims[0] in CHANNELS) == (dims[2] in CHANNELS):
+        return "FORMAT_NONE"
+    return "FORMAT_NCHW" if dims[0] in CHANNELS else "FORMAT_NHWC"
 
 
 def _count(model: ServedModel) -> int:

@@ -25,6 +25,7 @@ CANDIDATE = ".candidate"  # of the folder of a version that only servers for can
 MAX_VERSION_DIGITS = 18
 MAX_MODELS = 4096  # of a repository
 MAX_STAND_INS = 8  # older versions that are tried instead of ones that cannot be loaded
+Override = Callable[[ModelSettings], ModelSettings]
 Sources = dict[int, Path | Package | str]  # of the versions; words say why one is not served
 
 
@@ -59,8 +60,7 @@ class Repository:
         """The model that answers a request; the newest version unless one is named."""
         entry = self.entries.get(name)
         if entry is None:
-            shown = name[:128].encode("ascii", "replace").decode()
-            raise Refused(404, f"no model is called '{shown}'; /v2/repository/index lists them")
+            raise unknown_model(name)
         if not version:
             if (found := entry.newest) is None:
                 raise Refused(503, f"model '{name}' is not loaded")
@@ -110,16 +110,17 @@ class Repository:
                     raise BadInput(str(e)) from None
                 log.error("model is not served", model=name, reason=str(e))
 
-    async def load(self, name: str) -> None:
+    async def load(self, name: str, override: Override | None = None) -> None:
         """Serve the versions that the model's policy chooses. Refused if one cannot be loaded;
         the others are served."""
         if name not in self._singles and not self.has(name):
-            shown = name[:128].encode("ascii", "replace").decode()
-            raise Refused(404, f"the repository has no model '{shown}'")
+            raise Refused(404, f"the repository has no model '{shown_name(name)}'")
         entry = self.entries.setdefault(name, Entry(name))
         async with entry.lock:
             try:
                 sources, settings = await asyncio.to_thread(self._sources, name)
+                if override is not None:
+                    settings = override(settings)
                 await self._serve(entry, sources, settings)
             except (IntaglioError, OSError) as e:
                 entry.reason = str(e)
@@ -175,7 +176,7 @@ class Repository:
         """Stop serving a model after the requests that wait."""
         entry = self.entries.get(name)
         if entry is None:
-            raise Refused(404, f"no model is called '{name[:128]}'")
+            raise unknown_model(name)
         async with entry.lock:
             old, entry.serving, entry.files, entry.failed = entry.serving, {}, {}, {}
             entry.reason = "unloaded"
@@ -241,6 +242,20 @@ class Repository:
 async def _closed(model: ServedModel) -> None:
     await model.close()
     await asyncio.to_thread(give_back_freed_memory)
+
+
+def shown_name(name: str) -> str:
+    """A model's name from a request, for a message."""
+    return name[:128].encode("ascii", "replace").decode()
+
+
+def unknown_model(name: str) -> Refused:
+    """The error for a name that no model has, in the words that Triton's clients know."""
+    shown = shown_name(name)
+    return Refused(
+        404,
+        f"Request for unknown model: '{shown}' is not here; POST /v2/repository/index lists all",
+    )
 
 
 def version_number(text: str) -> int | None:

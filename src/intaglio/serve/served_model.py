@@ -33,7 +33,7 @@ class ServedModel:
         self, name: str, version: str, settings: ModelSettings, opened: Opened | IsolatedPackage
     ):
         self.name, self.version, self.settings = name, version, settings
-        self.signature = opened.signature
+        self.signature, self.labels = opened.signature, settings.labels
         self.times = opened.times
         self.statistics = Statistics()
         self._first = opened.first

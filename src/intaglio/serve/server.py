@@ -16,19 +16,21 @@ from uvicorn.server import ServerState
 
 import intaglio
 from intaglio.errors import BadInput
+from intaglio.serve import model_metadata
+from intaglio.serve.config_override import Config, overridden, override_of
 from intaglio.serve.freed_memory import keep_freed_memory
 from intaglio.serve.http_app import HttpApp
 from intaglio.serve.http_protocol import connections
 from intaglio.serve.metrics import Metrics
-from intaglio.serve.refusals import Refused, bad_request
-from intaglio.serve.repository import Repository
+from intaglio.serve.refusals import Refused
+from intaglio.serve.repository import Override, Repository, shown_name
 from intaglio.serve.request_log import log
 from intaglio.serve.settings import ServeSettings
 from intaglio.serve.shadow import Shadow
 from intaglio.serve.traces import Traces
 
-EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "statistics"]
-EXTENSIONS += ["schedule_policy", "sequence"]
+EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "model_repository"]
+EXTENSIONS += ["schedule_policy", "sequence", "statistics"]
 BACKLOG = 1024
 POLL_S = 0.02  # while connections end
 LAST_S = 0.2  # in which open connections may send one more request, which is answered
@@ -64,12 +66,23 @@ class Server:
     async def control(self, action: str, name: str, parameters: Any = None) -> None:
         """Load or unload a model, where requests may."""
         self.require_control()
-        if action == "load" and parameters:
-            raise bad_request(
-                "a load request takes no parameters here: files and settings come from the "
-                "repository; publish the model first"
-            )
-        await (self.repository.load(name) if action == "load" else self.repository.unload(name))
+        if action == "unload":
+            await self.repository.unload(name)
+            return
+        try:
+            await self.repository.load(name, self._override(name, override_of(parameters)))
+        except Refused as e:
+            words = f"failed to load '{shown_name(name)}': {e}"
+            raise Refused(e.status, words, e.retry_after) from None
+
+    def _override(self, name: str, given: Config | None) -> Override | None:
+        """What changes the settings of a model, as a load request asks."""
+        if given is None:
+            return None
+        entry = self.repository.entries.get(name)
+        served = entry.newest if entry is not None else None
+        current = None if served is None else model_metadata.config(served)
+        return lambda settings: overridden(settings, given, current)
 
     def require_control(self) -> None:
         """Refuse requests that change what is served, unless the server was started for them."""

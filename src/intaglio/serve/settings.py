@@ -15,7 +15,8 @@ from intaglio.files import read_regular
 
 MODEL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")  # no hidden folders
 MODEL_FILE = "serve.toml"  # in a model's folder
-MAX_MODEL_FILE = 64 << 10
+LABELS_FILE = "labels.txt"  # beside it: a line for each class
+MAX_MODEL_FILE, MAX_LABELS_FILE = 64 << 10, 16 << 20
 LATEST = re.compile(r"latest(?::([1-9][0-9]{0,3}))?\Z")
 
 
@@ -33,6 +34,7 @@ class ModelSettings:
     deadline_ms: int = 0  # time that a request may wait in the queue; 0: no limit
     sequence_idle_s: int = 60  # after which the state of a sequence is dropped
     max_sequences: int = 256
+    labels: Sequence[str] = ()  # names of the classes, in answers with classes
 
     def __post_init__(self) -> None:
         limits = {"instances": 64, "threads": 256, "max_queue": 1 << 20, "max_sequences": 1 << 16}
@@ -44,6 +46,10 @@ class ModelSettings:
             raise BadInput(f"preferred is {self.preferred!r}; give a list of batch sizes")
         for n in self.preferred:
             whole_number("preferred", n, 1)
+        if not isinstance(self.labels, list | tuple) or any(
+            type(n) is not str for n in self.labels
+        ):
+            raise BadInput("labels are no list of names; give one for each class")
         chosen_versions(self.versions, [])
 
     def but(self, changed: Mapping[str, Any], where: str) -> ModelSettings:
@@ -60,12 +66,20 @@ class ModelSettings:
 
     def of_folder(self, folder: Path) -> ModelSettings:
         """These settings, or those of the model's own file."""
+        path, found = folder / LABELS_FILE, self
+        try:
+            names = read_regular(path, MAX_LABELS_FILE).decode().splitlines()
+            found = replace(self, labels=tuple(names))
+        except FileNotFoundError:
+            pass
+        except (OSError, UnicodeDecodeError) as e:
+            raise BadFile(f"{path}: {e}") from None
         path = folder / MODEL_FILE
         try:
             text = read_regular(path, MAX_MODEL_FILE).decode()
-            return self.but(tomllib.loads(text), str(path))
+            return found.but(tomllib.loads(text), str(path))
         except FileNotFoundError:
-            return self
+            return found
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
             raise BadFile(f"{path}: {e}") from None
 

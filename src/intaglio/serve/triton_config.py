@@ -12,6 +12,7 @@ import intaglio
 from intaglio.errors import BadInput, Unsupported
 from intaglio.files import write_atomically
 from intaglio.serve.publish import INCOMING
+from intaglio.serve.settings import LABELS_FILE
 from intaglio.serve.signature import Signature
 from intaglio.serve.tensors import TensorSpec
 
@@ -19,7 +20,9 @@ CONFIG = "config.pbtxt"
 MARK = "# Written by `intaglio publish --triton`. Without this line the file is kept as it is.\n"
 
 
-def config(package: str | Path, name: str, *, instances: int = 1, threads: int = 1) -> str:
+def config(
+    package: str | Path, name: str, *, instances: int = 1, threads: int = 1, labels: str = ""
+) -> str:
     """The configuration of a package: batches, inputs, outputs, and a warm-up of every batch."""
     with intaglio.open(package, 1) as session:
         signature = Signature.of(session)
@@ -37,8 +40,8 @@ def config(package: str | Path, name: str, *, instances: int = 1, threads: int =
         f"name: {_text(name)}",
         'backend: "intaglio"',
         f"max_batch_size: {sizes[-1] if sizes else 0}",
-        *_tensors("input", signature.inputs.values(), skip),
-        *_tensors("output", signature.outputs.values(), skip),
+        *_tensors("input", signature.inputs.values(), skip, ""),
+        *_tensors("output", signature.outputs.values(), skip, labels),
         f"instance_group [ {{ kind: KIND_CPU count: {instances} }} ]",
         f'parameters {{ key: "threads" value: {{ string_value: "{threads}" }} }}',
     ]
@@ -54,7 +57,8 @@ def write_config(package: str | Path, model: Path, *, instances: int, threads: i
     path = model / CONFIG
     with suppress(OSError):  # Triton takes every folder for a model
         os.rmdir(model.parent / INCOMING)
-    text = config(package, model.name, instances=instances, threads=threads)
+    labels = LABELS_FILE if (model / LABELS_FILE).is_file() else ""
+    text = config(package, model.name, instances=instances, threads=threads, labels=labels)
     try:
         if path.exists() and not path.read_text(errors="replace").startswith(MARK):
             return False
@@ -64,10 +68,11 @@ def write_config(package: str | Path, model: Path, *, instances: int, threads: i
     return True
 
 
-def _tensors(key: str, specs: Iterable[TensorSpec], skip: int) -> list[str]:
+def _tensors(key: str, specs: Iterable[TensorSpec], skip: int, labels: str) -> list[str]:
+    more = f"label_filename: {_text(labels)} " if labels else ""
     return [
         f"{key} [ {{ name: {_text(t.name)} data_type: TYPE_{t.datatype} "
-        f"dims: {_dims(t.shape[skip:])} }} ]"
+        f"dims: {_dims(t.shape[skip:])} {more}}} ]"
         for t in specs
     ]
 
