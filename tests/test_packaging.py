@@ -48,6 +48,12 @@ def test_the_runtime_library_has_nothing_that_only_the_compiler_calls():
     assert [n for n in names if n.encode() not in compiler] == []
 
 
+def test_perf_shows_kernels_by_name():
+    """Their functions are static: the symbol table has to stay, in wheels too."""
+    assert b"\0.symtab\0" in Path(native.library()._name).read_bytes()
+    assert "\ninstall.strip = false" in (ROOT / "pyproject.toml").read_text()
+
+
 def test_the_version_stands_in_one_place():
     version = native.library().itg_version
     version.restype = ctypes.c_char_p

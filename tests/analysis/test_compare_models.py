@@ -13,7 +13,7 @@ from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.ops.activation import relu
 from intaglio.ops.conv import conv
-from intaglio.ops.elementwise import mul
+from intaglio.ops.elementwise import add, mul
 from intaglio.ops.normalize import batch_norm
 from intaglio.ops.shape import transpose
 from intaglio.quant import Options, calibrate
@@ -61,6 +61,49 @@ def test_a_layer_with_a_wrong_scale_is_named(made, layer, where):
     assert f"'{layer}'" in found.verdict
     assert ("times as wide as its values" in found.verdict) == (len(where) == 2)
     assert [r.name for r in found.outputs] == ["d"]
+
+
+def test_a_wrong_scale_of_the_input_is_named(made):
+    graph = made.graph.copy()
+    (quantize,) = next(v for v in graph.inputs if v.name == "x").uses
+    (dequantize,) = quantize.outputs[0].uses
+    for node in (quantize, dequantize):
+        graph.set_input(node, 1, constant(node.inputs[1].data * np.float32(8)))
+    data = [made.dataset[i] for i in range(2)]
+    found = intaglio.compare(made.float_graph, graph, data)
+    assert found.by_single()[0].name == "x"
+    assert found.guilty.op == "input"
+    assert intaglio.compare(made.float_graph, made.graph, data).guilty is None
+
+
+def test_a_wrong_scale_is_told_from_a_tensor_that_is_hard_to_round():
+    rng = np.random.default_rng(3)
+    graph = network()
+    samples = [{"x": rng.standard_normal((1, 8, 8, 8)).astype(np.float32)} for _ in range(4)]
+    for s in samples:
+        s["x"][0, 0, 0, 0] = 150.0  # its outlier makes the rounding of the input coarse
+    made = calibrate(graph, samples, options=Options(method="minmax", accuracy=None))
+    healthy = intaglio.compare(made.float_graph, made.graph, samples[:2])
+    assert healthy.by_single()[0].name == "x"
+    found = intaglio.compare(made.float_graph, broken(made.graph, "c"), samples[:2])
+    wrong, hard = (next(r for r in found.rows if r.name == n) for n in ("c", "x"))
+    assert wrong.single.relative < 2 * hard.single.relative
+    assert found.guilty is wrong
+    assert "'c'" in found.verdict
+
+
+def test_every_sample_of_a_model_with_state_starts_anew():
+    x, state = Value(Type("f32", (1, 4)), "x"), Value(Type("f32", (1, 4)), "sum")
+    total = add(x, state)
+    y = mul(total, constant(np.float32(0.5)))
+    y.name = "y"
+    graph = Graph([x, state], [y, total], ["y", "sum"], state={"sum": None})
+    found = intaglio.compare(graph, samples=3)
+    assert found.samples == 3
+    assert found.worst_output > 0.999999
+    package = intaglio.compare(graph, intaglio.compile(graph.copy()), samples=3)
+    assert package.worst_output > 0.999999
+    assert intaglio.compare(graph, graph.copy(), samples=3).by_single()
 
 
 def test_a_good_model_has_no_guilty_layer(made):

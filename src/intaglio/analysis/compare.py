@@ -21,7 +21,7 @@ from intaglio.analysis.snapshot import Snapshot
 from intaglio.analysis.step_names import short
 from intaglio.analysis.tensor_error import TensorError
 from intaglio.errors import BadInput, did_you_mean, option
-from intaglio.interpret import interpret
+from intaglio.interpret import initial_state, interpret
 from intaglio.ir import Array, Graph, Value, detach
 from intaglio.package import Package
 from intaglio.quant.prepare import name_tensors
@@ -163,7 +163,8 @@ def _samples(
     if count is not None and count < 1:
         raise BadInput(f"{option('samples', count)}: at least one sample is needed")
     if data is None:
-        return [usable_inputs(golden, seed + i)[0] for i in range(count or RANDOM)]
+        every = [usable_inputs(golden, seed + i)[0] for i in range(count or RANDOM)]
+        return [{n: a for n, a in each.items() if n not in golden.state} for each in every]
     types = [(v.name, v.type) for v in golden.inputs if v.name not in golden.state]
     found = read_samples(data, types, limit=count or 8, seed=seed, warn=lambda w: None, **reading)
     return [dict(found[i]) for i in range(len(found))]
@@ -224,6 +225,7 @@ class _Compiled:
         self.tensors = list(dict.fromkeys(tensors))
         names = [f"t{i}" for i in range(len(self.tensors))]
         whole = Graph(graph.inputs, self.tensors, names, graph.name)
+        self.states = first_states(graph)
         try:
             code = (
                 {"npu_code": "own"} if target not in (None, "cpu") else {}
@@ -234,7 +236,8 @@ class _Compiled:
             detach(whole.result)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[Value, Array]:
-        results = self.session.run({n: feeds[n] for n in self.session.inputs})
+        given = {**self.states, **feeds}
+        results = self.session.run({n: given[n] for n in self.session.inputs})
         return {v: results[f"t{i}"] for i, v in enumerate(self.tensors)}
 
 
@@ -279,7 +282,9 @@ def _compare_graphs(
                         saved.add(n, column, v.name, result)
             mine = [v for v in group if v.name in single]
             if alone is not None and mine:
-                both = {**sample, **{f"{OTHER}{n}": a for n, a in feeds.items()}}
+                given = {**first_states(other), **feeds}
+                both = {**first_states(golden), **sample}
+                both |= {f"{OTHER}{n}": a for n, a in given.items()}
                 both = {v.name: both[v.name] for v in alone.inputs}
                 found = values_of(alone, [single[v.name] for v in mine], both)
                 for v in mine:
@@ -290,6 +295,12 @@ def _compare_graphs(
                 rows[v].range.add(exact[v], joined.factors.get(v))
                 if saved:
                     saved.add(n, "golden", v.name, exact[v])
+
+
+def first_states(graph: Graph) -> dict[str, Array]:
+    """The first values of the states of a graph: every sample starts with them."""
+    types = {v.name: v.type for v in graph.inputs}
+    return {n: initial_state(types[n], a) for n, a in graph.state.items()}
 
 
 def _inputs(golden: Graph, other: Graph) -> dict[Value, str]:

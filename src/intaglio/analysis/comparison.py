@@ -17,6 +17,8 @@ STANDS_OUT = 3.0  # times the median relative error of a layer alone
 TOO_WIDE = 3.0  # times the span of the golden values
 COARSE = 0.6  # share of a layer's error that the rounding of its input explains
 NOTABLE = 0.01  # least relative error of a layer that a verdict blames (40 dB)
+NEAR = 0.5  # share of the largest error above which layers are told apart by their ranges
+WASTEFUL = 6.0  # times the span of the golden values: a range that is mentioned in any case
 
 
 @dataclass
@@ -87,7 +89,11 @@ class Comparison:
         errors = [r.single.relative for r in own]  # type: ignore[union-attr]
         median, first = errors[len(errors) // 2], errors[0]
         stands_out = first > STANDS_OUT * median or len(own) < 3
-        return self._source(own[0]) if first > NOTABLE and stands_out else None
+        if first <= NOTABLE or not stands_out:
+            return None
+        least = max(NEAR * first, NOTABLE, STANDS_OUT * median if len(own) > 2 else 0.0)
+        near = [r for r, e in zip(own, errors, strict=True) if e >= least]
+        return self._source(max(near, key=_excess) if near and math.isfinite(first) else own[0])
 
     def _source(self, row: Row) -> Row:
         """The row, or in a package the one whose rounding it reads: the inputs of its layer are
@@ -109,9 +115,16 @@ class Comparison:
                 seen.add(name)
                 if above is None:
                     todo.append(name)
-                elif above.single.relative > COARSE * row.single.relative:  # type: ignore[union-attr]
+                elif _explains(above, row):
                     found = above
         return found if found is row else self._source(found)
+
+    @property
+    def widest(self) -> Row | None:
+        """The layer with the widest range beside its values, if most of it is wasted."""
+        own = [r for r in self.rows if r.range.width > WASTEFUL and r.single is not None]
+        notable = [r for r in own if r.single.relative > NOTABLE]  # type: ignore[union-attr]
+        return max(notable, key=lambda r: r.range.width, default=None)
 
     @property
     def verdict(self) -> str:
@@ -120,7 +133,11 @@ class Comparison:
         how = "no output could be joined" if math.isnan(cosine) else f"outputs: cosine {cosine:.5f}"
         overflow = [short(r.name) for r in self.rows if r.range.f16_overflow]
         tail = f"; '{overflow[0]}' is too large for f16" if overflow else ""
-        if bad := self.guilty:
+        bad, wide = self.guilty, self.widest
+        if wide is not None and wide is not bad:
+            width = f"{wide.range.width:.0f} times as wide as its values"
+            tail = f"; the range of '{short(wide.name)}' is {width}{tail}"
+        if bad:
             assert bad.single is not None
             cut = f", {bad.range.saturation:.1%} of its values saturate"
             if (unused := bad.range.width) > TOO_WIDE:
@@ -169,6 +186,24 @@ class Comparison:
         from intaglio.analysis.comparison_text import html_table
 
         return html_table(self)
+
+
+def _explains(above: Row, row: Row) -> bool:
+    """Whether the rounding of one tensor explains most of the error of the next: a range that is
+    much too wide does so more often."""
+    assert above.single is not None
+    assert row.single is not None
+    wide = above.range.width > max(TOO_WIDE, 2 * row.range.width)
+    share = COARSE / 2 if wide else COARSE
+    return above.single.relative > share * row.single.relative
+
+
+def _excess(row: Row) -> float:
+    """The error of a layer alone, relative to that of 8-bit integers with a range that fits: a
+    wrong scale is many times that, a tensor that is hard to round is near to it."""
+    assert row.single is not None
+    rounding = row.range.step / math.sqrt(12.0) * math.sqrt(row.range.values)
+    return row.single.euclidean / rounding if rounding else math.inf
 
 
 def _db(sqnr: float) -> str:

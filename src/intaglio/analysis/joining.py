@@ -25,7 +25,7 @@ class Joined:
     """The tensors of two graphs that hold the same thing."""
 
     pairs: dict[Value, Value]  # of the golden graph, of the other
-    how: dict[Value, str]  # by golden tensor: "name", "node", "structure" or "output"
+    how: dict[Value, str]  # by golden tensor: "name", "node", "structure", "order" or "output"
     golden_only: list[str] = field(default_factory=list)
     other_only: list[str] = field(default_factory=list)
     shapes_differ: list[str] = field(default_factory=list)  # same name, another shape
@@ -79,6 +79,7 @@ def join(golden: Graph, other: Graph) -> Joined:
                 add(v, other_v, "name")
             else:
                 result.shapes_differ.append(v.name)
+    _inputs(golden, other, add)
     result.factors = by_channel(ours, named, add)
     products = [n for n in golden.nodes() if REGISTRY[n.op].macs(n)]
     joined = sum(any(v in result.pairs for v in _layer(n)) for n in products)
@@ -94,9 +95,20 @@ def join(golden: Graph, other: Graph) -> Joined:
             left.remove(fits[0])
     result.golden_only = [v.name for v in ours if v.name and v not in result.pairs]
     result.other_only = [v.name for v in theirs if v.name and rounded(v) not in taken]
-    order = {v: i for i, v in enumerate(ours)}
+    order = {v: i for i, v in enumerate([*golden.inputs, *ours])}
     result.pairs = dict(sorted(result.pairs.items(), key=lambda p: order.get(p[0], 0)))
     return result
+
+
+def _inputs(golden: Graph, other: Graph, add: Add) -> None:
+    """Join float inputs with what the other model's rounded inputs stand for."""
+    ours, theirs = ([v for v in g.inputs if v.name not in g.state] for g in (golden, other))
+    names = {v.name: v for v in theirs}
+    for i, v in enumerate(ours):
+        given = names.get(v.name) or (theirs[i] if len(theirs) == len(ours) else None)
+        real = None if given is None else rounded(given)
+        if real is not None and real is not given and _comparable(v, real):
+            add(v, real, "name" if given is names.get(v.name) else "order")
 
 
 def tensors(graph: Graph) -> Iterator[Value]:

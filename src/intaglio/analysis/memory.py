@@ -68,6 +68,29 @@ class Report:
         )
 
 
+def overall(report: Report) -> list[str]:
+    """What takes the most memory of all programs, and what would lower it."""
+    modules = report.modules
+    if not modules:
+        return []
+    k = max(range(len(modules)), key=lambda i: (modules[i].internal, modules[i].weights))
+    found = advice(modules[k], report.lives[k])
+    if len(modules) == 1:
+        return [f"npu0: {w}" for w in found]
+    moved = sum(m.inputs + m.outputs for m in modules)
+    weights = sum(m.weights for m in modules)
+    if moved >= max(weights, report.cpu_arena):
+        lines = [
+            f"inputs and outputs of the {len(modules)} programs take the most ({moved:,} bytes): "
+            "with fewer ops on the CPU between them there are fewer"
+        ]
+    elif weights >= report.cpu_arena:
+        lines = [f"weights take the most ({weights:,} bytes): fewer channels would lower it"]
+    else:
+        lines = [f"the CPU's arena takes the most ({report.cpu_arena:,} bytes)"]
+    return lines + [f"npu{k}: {w}" for w in found if not w.startswith("weights take")]
+
+
 def advice(m: Memory, spans: list[Span]) -> list[str]:
     """What takes the most memory, what is live at the peak, and what would lower it."""
     lines = []

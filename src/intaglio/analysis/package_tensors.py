@@ -94,6 +94,8 @@ class PackageTensors:
         A fused step stands for the nearest tensor of its layer. Integers whose scale the package
         does not hold are scaled and shifted to fit the first sample best.
         """
+        if self.plan.states:
+            self.session.reset()
         results = self.session.run(dict(feeds))
         if not self.readings:
             for name, places in self.places.items():

@@ -12,6 +12,7 @@ from intaglio.ir import Array
 from intaglio.quant.ranges.observe import F16_MOST, Observation
 
 BLOCK = 8192  # values of a tensor that are summed at a time
+LEVELS = 255  # steps of 8-bit integers
 
 
 @dataclass
@@ -103,6 +104,7 @@ class Range:
     low: float = math.inf
     high: float = -math.inf
     limits: tuple[float, float] | None = None  # the real values that the integers reach
+    held: tuple[float, float] = (math.inf, -math.inf)  # of the values, times factors of channels
     values: int = 0
     saturated: int = 0  # values outside of the limits
     observed: Observation | None = None  # the histogram, if it is wanted
@@ -116,11 +118,14 @@ class Range:
             self.low = min(self.low, float(finite.min()))
             self.high = max(self.high, float(finite.max()))
         self.values += golden.size
-        if self.observed is not None and finite.size:
-            self.observed.add(finite.astype(np.float32))
+        held = finite if factors is None else golden * factors
+        if held.size:
+            ends = float(held.min()), float(held.max())
+            self.held = min(self.held[0], ends[0]), max(self.held[1], ends[1])
+            if self.observed is not None:
+                self.observed.add(held.astype(np.float32))
         if self.limits is not None:
             lo, hi = self.limits
-            held = finite if factors is None else golden * factors
             self.saturated += int(((held < lo) | (held > hi)).sum())
 
     @property
@@ -131,10 +136,16 @@ class Range:
     @property
     def width(self) -> float:
         """The range of the integers relative to that of the values; 0 if it is not known."""
-        span = self.high - self.low
+        span = self.held[1] - self.held[0]
         if self.limits is None or not 0 < span < math.inf:
             return 0.0
         return (self.limits[1] - self.limits[0]) / span
+
+    @property
+    def step(self) -> float:
+        """The step of 8-bit integers whose range fits the golden values exactly."""
+        span = self.high - self.low
+        return span / LEVELS if 0 < span < math.inf else 0.0
 
     @property
     def f16_overflow(self) -> bool:

@@ -148,7 +148,7 @@ svg.addEventListener('keydown', e => {
 const go = i => { if (i >= 0) choose(i); };
 
 // ---- search: dims other nodes and hides other rows ----
-const haystack = nodes.map(n => `${n.name} ${n.op} ${n.facts.result ?? ''} ${n.unit} ${n.facts.tensor ?? ''} ${n.facts.name ?? ''}`.toLowerCase());
+const haystack = nodes.map(n => `${n.name} ${n.op} ${n.facts.result ?? ''} ${n.unit} ${n.facts.tensor ?? ''} ${n.facts.name ?? ''} ${n.also.join(' ')}`.toLowerCase());
 const table = $('rows'), rowOf = table ? [...table.tBodies[0].rows] : [];
 let hits = [];
 function freeze() {  // columns keep their widths, so that rows are hidden without a new layout of all
@@ -184,6 +184,8 @@ inputs.forEach(input => {
 document.addEventListener('keydown', e => {
   if (e.key === '/' && !/INPUT|SELECT|TEXTAREA/.test(document.activeElement.tagName)) { e.preventDefault(); $('search').focus(); }
 });
+document.querySelectorAll('.find .link').forEach(b => {
+  b.onclick = () => { choose(+b.dataset.i); stage.scrollIntoView({block: 'nearest'}); }; });
 rowOf.forEach(r => r.addEventListener('click', e => {
   if (!e.target.closest('button')) return;
   choose(+r.dataset.i); stage.scrollIntoView({block: 'nearest'});

@@ -100,11 +100,9 @@ class ModelReport:
             return self.memory.advice()
         if self.memory is None:
             return []
-        from intaglio.analysis.memory import advice
+        from intaglio.analysis.memory import overall
 
-        modules = self.memory.modules  # the largest says what matters
-        k = max(range(len(modules)), key=lambda i: modules[i].total, default=-1)
-        return [] if k < 0 else [f"npu{k}: {w}" for w in advice(modules[k], self.memory.lives[k])]
+        return overall(self.memory)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON data."""

@@ -111,6 +111,7 @@ class ReportNode:
             "live": self.live,
             "error": self.error,
             "facts": self.facts(),
+            "also": sorted({x for r in self.rows for x in (r.name, r.other, r.origin) if x}),
         }
         row = self.worst
         if row is not None and (shown := histogram(row)):
@@ -135,6 +136,9 @@ def _accuracy(row: Row, of: str) -> dict[str, str]:
         facts[f"{run}{of}"] = f"cosine {e.cosine:.5f}, max error {e.max_error:.4g}"
     if row.range.values:
         facts[f"range{of}"] = f"{row.range.low:.4g} to {row.range.high:.4g}"
+        if row.range.held != (row.range.low, row.range.high):
+            low, high = row.range.held
+            facts[f"by channel{of}"] = f"{low:.4g} to {high:.4g}, times factors of the channels"
     if row.range.limits is not None:
         low, high = row.range.limits
         cut = f", {row.range.saturation:.2%} cut off"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.resources
 import json
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -16,10 +17,12 @@ from intaglio.analysis.report.layered_layout import layered
 from intaglio.analysis.report.model_report import ModelReport
 from intaglio.analysis.report.report_node import ReportNode
 from intaglio.analysis.report.speed_charts import roofline, timeline
-from intaglio.analysis.step_names import short
+from intaglio.analysis.step_names import short, tensor_name
 from intaglio.analysis.web_page import Markup, cards, document, table
 
 LETTER, NARROW, WIDE = 6.6, 90.0, 210.0  # pixels of a letter; least and most width of a node
+QUOTED = re.compile(r"'([^']+)'")
+VISIBLE = 1e-3  # least relative error that is worth a colour
 
 
 Section = tuple[str, str, str]  # id, title, HTML
@@ -125,8 +128,29 @@ def _sections(r: ModelReport) -> Iterable[Section]:
 
 
 def _findings(r: ModelReport) -> str:
-    rows = "".join(f"<li><b>{escape(a)}</b>: {escape(w)}</li>" for a, w in r.findings())
+    places = _places(r)
+    rows = "".join(f"<li><b>{escape(a)}</b>: {_linked(w, places)}</li>" for a, w in r.findings())
     return f'<ul class="find">{rows}</ul>'
+
+
+def _places(r: ModelReport) -> dict[str, int]:
+    """The numbers of nodes by the names that findings have for them and for their tensors."""
+    places: dict[str, int] = {}
+    for i, n in enumerate(r.nodes):
+        if n.unit:
+            for name in (n.name, tensor_name(n.tensor), *(row.name for row in n.rows)):
+                places.setdefault(short(name), i)
+    return places
+
+
+def _linked(words: str, places: Mapping[str, int]) -> str:
+    """Words as HTML, in which quoted names of nodes are buttons that choose them."""
+    parts = QUOTED.split(words)
+    for k in range(1, len(parts), 2):
+        place, name = places.get(parts[k]), escape(parts[k])
+        button = f'<button class="link" data-i="{place}">{name}</button>'
+        parts[k] = f"&#x27;{name}&#x27;" if place is None else button
+    return "".join(p if k % 2 else escape(p) for k, p in enumerate(parts))
 
 
 def _graph(r: ModelReport) -> str:
@@ -137,7 +161,8 @@ def _graph(r: ModelReport) -> str:
         "memory": any(n.live for n in r.nodes),
         "work": r.macs > 0,
     }
-    first = next((k for k in ("error", "time") if known[k]), "kind")
+    wrong = max((n.error or 0.0 for n in r.nodes), default=0.0) > VISIBLE
+    first = "error" if wrong else "time" if known["time"] else "kind"
     options = "".join(
         f"<option{' selected' * (k == first)}>{k}</option>" for k, there in known.items() if there
     )
@@ -163,6 +188,24 @@ LAYER_TITLES = (
     "name", "op", "unit", "result", "*MMACs", "*kB moved", "*µs", "*share", "*of peak", "bound by",
     "*live kB", "*cosine alone", "*cosine", "*max error", "*low", "*high", "*cut off",
 )  # fmt: skip
+MEANING = {
+    "op": "what runs; separable, conv+lut and the like are several layers of the model in one",
+    "unit": "where it runs",
+    "result": "type and shape of its result",
+    "MMACs": "millions of multiply-accumulates",
+    "kB moved": "inputs, weights and results",
+    "µs": "time of the step",
+    "share": "of the time of all steps",
+    "of peak": "speed relative to what the processor could reach at this layer",
+    "bound by": "what limits the speed: multiply-adds (compute), memory, cache, ...",
+    "live kB": "internal memory in use while the step runs",
+    "cosine alone": "similarity to the golden result if only this layer is not exact; 1 is equal",
+    "cosine": "the same in the whole model, where errors of earlier layers add up",
+    "max error": "largest difference in the whole model",
+    "low": "least golden value",
+    "high": "largest golden value",
+    "cut off": "share of golden values outside of the range that the integers keep",
+}
 
 
 def _layers(r: ModelReport) -> str:
@@ -176,6 +219,14 @@ def _layers(r: ModelReport) -> str:
         'aria-label="Filter layers by name, op or type"><span id="rowcount" class="soft" '
         'aria-live="polite"></span></div>'
         f'<div class="wide tall" tabindex="0" role="region" aria-label="Layers">{shown}</div>'
+        f"<details><summary>What the columns mean</summary><dl>{_meaning(filled)}</dl></details>"
+    )
+
+
+def _meaning(columns: Iterable[int]) -> str:
+    titles = [LAYER_TITLES[k].lstrip("*") for k in columns]
+    return "".join(
+        f"<dt>{escape(t)}</dt><dd>{escape(MEANING[t])}</dd>" for t in titles if t in MEANING
     )
 
 
@@ -265,7 +316,8 @@ def _speed(r: ModelReport) -> str:
 def _memory(r: ModelReport) -> str:
     if r.memory is None:
         return ""
-    advice = "".join(f"<li>{escape(w)}</li>" for w in r.memory_advice())
+    places = _places(r)
+    advice = "".join(f"<li>{_linked(w, places)}</li>" for w in r.memory_advice())
     if isinstance(r.memory, CpuMemory):
         rows: Any = [(k, (n, int(n.replace(",", "")))) for k, n in r.memory.rows()]
         picture = r.memory.svg()
@@ -273,11 +325,16 @@ def _memory(r: ModelReport) -> str:
         m = r.memory
         rows = [("file", _count(m.file)), ("CPU weights", _count(m.cpu_weights))]
         rows += [("CPU arena", _count(m.cpu_arena))]
-        for k, one in enumerate(m.modules):
-            kinds = ("weights", "internal", "inputs", "outputs", "commands", "peak")
-            rows += [(f"npu{k} {x}", _count(getattr(one, x))) for x in kinds]
         picture = npu_memory.picture(m)
     shown = table(("memory", "*bytes"), rows, "sort kinds")
+    if not isinstance(r.memory, CpuMemory):
+        kinds = ("weights", "internal", "inputs", "outputs", "commands", "peak")
+        lines = [
+            ((f"npu{k}", k), *(_count(getattr(one, x)) for x in kinds))
+            for k, one in enumerate(r.memory.modules)
+        ]
+        titles = ("program, bytes of", *(f"*{x}" for x in kinds))
+        shown += f'<div class="wide tall">{table(titles, lines, "sort")}</div>'
     return f'<ul class="find">{advice}</ul><div class="wide">{picture}</div>{shown}'
 
 
