@@ -80,7 +80,7 @@ def signs_as_bits(
         channels_last(source),
         constant(packed_signs(positive, a["dilation"])),
         constant(wrapped(bias)),
-        constant(sums_scale(xs, ws, ys, len(taps))),
+        sums_scale(xs, ws, ys, len(taps)),
         None if r is None else channels_last(r),
         None,
         padding,
