@@ -107,6 +107,12 @@ INLINE vq xnor_add(vq a, vq b) {
 INLINE vq xnor_widen(vq v) { return vpaddlq_u16(vpaddlq_u8(vreinterpretq_u8_u32(v))); }
 #endif
 
+#if defined(ISA_avx512)
+#define xnor_masked(a, b, mask) _mm512_ternarylogic_epi32(a, b, mask, 0x28)
+#else
+#define xnor_masked(a, b, mask) vq_and(vq_xor(a, b), mask)
+#endif
+
 INLINE void count_words(const int M, const int V, const int MASKED, const itg_signs *s,
                         const uint32_t *w, const itg_qrow *rows, vq (*sum)[VECTORS]) {
   const uint8_t *x[ITG_XNOR_ROWS];
@@ -129,8 +135,7 @@ INLINE void count_words(const int M, const int V, const int MASKED, const itg_si
       FOR_UNROLLED (16, int m = 0; m < M; m++) {
         const vq in = vq_set((int32_t)word_at(x[m] + at));
         FOR_UNROLLED (16, int v = 0; v < V; v++) {
-          vq differ = vq_xor(in, y[v]);
-          if (MASKED) differ = vq_and(differ, mask);
+          const vq differ = MASKED ? xnor_masked(in, y[v], mask) : vq_xor(in, y[v]);
           few[m][v] = xnor_add(few[m][v], xnor_count(differ));
         }
       }

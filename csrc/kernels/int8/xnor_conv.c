@@ -189,25 +189,46 @@ static void multiply(const task *t, const pixels *all) {
 #endif
 
 // ---- the work -----------------------------------------------------------------------------------
+// Adds a pixel; what came before is computed first if there is no room for one more.
+INLINE void add_pixel(task *t, pixels *all, const uint8_t *x, int64_t out, const int32_t *start) {
+  if (all->n == PIXELS) {
+    multiply(t, all);
+    all->n = 0;
+  }
+  all->rows[all->n].x = x;
+  all->rows[all->n].out = out;
+  all->start[all->n++] = start;
+}
+
 // Computes output lines [oy, oy + rows) of an image, whose input lines are packed.
 static void run_lines(task *t, int64_t batch, int64_t oy, int64_t rows) {
   const itg_xnor *c = t->c;
   const itg_window *w = &c->w;
-  const int64_t wide = w->out[2];
+  const int64_t wide = w->out[2], step = w->stride[2] * c->pixel;
+  // Windows of columns [inner, outer) lie inside the image.
+  const int64_t reach = (w->kernel[2] - 1) * w->dilation[2] + 1, room = w->in[2] + w->before[2] - reach;
+  int64_t inner = (w->before[2] + w->stride[2] - 1) / w->stride[2];
+  int64_t outer = room < 0 ? 0 : room / w->stride[2] + 1;
+  outer = outer < wide ? outer : wide;
+  inner = inner < outer ? inner : outer;
   pixels all = {.n = 0};
   for (int64_t line = 0; line < rows; line++) {
-    int64_t y[2], x[2];
+    const int64_t whole[2] = {0, w->kernel[2]};
+    int64_t y[2], inside[2];
+    if (t->n_classes + w->kernel[2] * (w->kernel[2] + 1) / 2 > ITG_XNOR_CLASSES) {
+      if (all.n) multiply(t, &all);
+      all.n = t->n_classes = 0;
+    }
     itg_taps_inside(w, 1, (oy + line) * w->stride[1] - w->before[1], &y[0], &y[1]);
-    for (int64_t ox = 0; ox < wide; ox++) {
-      if (all.n == PIXELS || t->n_classes == ITG_XNOR_CLASSES) {  // a pixel needs one class at most
-        multiply(t, &all);
-        all.n = 0;
-        if (t->n_classes == ITG_XNOR_CLASSES) t->n_classes = 0;
-      }
-      itg_taps_inside(w, 2, ox * w->stride[2] - w->before[2], &x[0], &x[1]);
-      all.rows[all.n].x = t->image + line * w->stride[1] * c->line + ox * w->stride[2] * c->pixel;
-      all.rows[all.n].out = ((batch * w->out[1] + oy + line) * wide + ox) * c->channels;
-      all.start[all.n++] = start_of(t, y, x);
+    const int32_t *start = start_of(t, y, whole);
+    const uint8_t *x = t->image + line * w->stride[1] * c->line;
+    int64_t out = ((batch * w->out[1] + oy + line) * wide) * c->channels;
+    for (int64_t ox = 0; ox < wide; ox++, x += step, out += c->channels) {
+      if (ox == inner)
+        for (; ox < outer; ox++, x += step, out += c->channels) add_pixel(t, &all, x, out, start);
+      if (ox == wide) break;
+      itg_taps_inside(w, 2, ox * w->stride[2] - w->before[2], &inside[0], &inside[1]);
+      add_pixel(t, &all, x, out, start_of(t, y, inside));
     }
   }
   if (all.n) multiply(t, &all);

@@ -30,7 +30,6 @@ from intaglio.targets.cpu.qpool import qlinear_avg_pool_channels_last
 from intaglio.targets.cpu.qrecurrent import QRECURRENT
 from intaglio.targets.cpu.recurrent import RECURRENT
 from intaglio.targets.cpu.wgemm import WGEMM
-from intaglio.targets.cpu.xnor_choice import BINARY
 
 x, w, a, b, c = P["x w a b c?"]
 
@@ -188,7 +187,6 @@ LOWER: list[Rule] = [
     matmul_packed,
     gemm_packed,
     *CHANNEL_SHUFFLE_LOWER,
-    *BINARY,
     *INT8,
     qlinear_avg_pool_channels_last,
     *QGEMM,
