@@ -27,7 +27,9 @@ static uint32_t cpu_isa(void) {
       bits |= ITG_ISA_avx512;
       if (__builtin_cpu_supports("avx512vnni")) bits |= ITG_ISA_avx512vnni;
       if (__builtin_cpu_supports("avx512bf16")) bits |= ITG_ISA_avx512bf16;
-      if (__builtin_cpu_supports("avx512vbmi") && bits & ITG_ISA_avx512vnni)
+      // Every CPU with VBMI and VNNI also counts bits (VPOPCNTDQ).
+      if (__builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vpopcntdq") &&
+          bits & ITG_ISA_avx512vnni)
         bits |= ITG_ISA_avx512vbmi;
     }
   }

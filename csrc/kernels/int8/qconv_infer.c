@@ -38,8 +38,9 @@ itg_words itg_qconv_endings(const itg_call *call, const itg_attrs_qconv *a, uint
                    *second = itg_input(call, ITG_QCONV_SECOND);
   const int64_t channels = a->channels, dtype = a->dtype;
   REFUSE((x->dtype != ITG_U8 && x->dtype != ITG_I8) || w->dtype != weights,
-         weights == ITG_I8 ? "takes an 8-bit image and weights of i8"
-                           : "takes an 8-bit image and weights of i16");
+         weights == ITG_I8    ? "takes an 8-bit image and weights of i8"
+         : weights == ITG_I16 ? "takes an 8-bit image and weights of i16"
+                              : "takes an 8-bit image and packed signs of u32");
   REFUSE(channels < 0 || channels > INT64_C(1) << 40, "the number of channels is not sane");
   REFUSE(bias->dtype != ITG_I32 || !itg_has_shape(bias, 1, &channels),
          "the bias must be one i32 per output channel");

@@ -11,6 +11,7 @@ enum { QL = 4, QBYTES = 16, VQ_LESS = 128 };
 #define vq_store(p, v) vst1q_u8((uint8_t *)(p), vreinterpretq_u8_u32(v))
 #define vq_set(x) vdupq_n_u32((uint32_t)(x))
 #define vq_xor veorq_u32
+#define vq_and vandq_u32
 #define vq_add vaddq_u32
 #define vq_mul vmulq_u32
 #define vq_signed vreinterpretq_s32_u32

@@ -2,6 +2,7 @@
 
 from tests.passes.cases import (
     attention,
+    binary,
     canonical,
     channel_norms,
     code_motion,
@@ -24,6 +25,7 @@ from tests.passes.cases.build import CASES, graph_of
 __all__ = [
     "CASES",
     "attention",
+    "binary",
     "canonical",
     "channel_norms",
     "code_motion",

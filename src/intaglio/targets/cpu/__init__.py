@@ -28,6 +28,7 @@ from intaglio.targets.cpu.qlinear import CHOOSE_INT8, FUSE_INT8, PIECEWISE_TABLE
 from intaglio.targets.cpu.recurrent import RECURRENT_FUSE
 from intaglio.targets.cpu.separable_choice import SEPARABLE
 from intaglio.targets.cpu.winograd_choice import conv_as_winograd, conv_as_winograd_or_bf16
+from intaglio.targets.cpu.xnor_choice import BINARY, BINARY_AVX2
 from intaglio.targets.precision import Precision, Stored, floats
 
 CACHE_INT8 = 2 << 20  # of activations that stay in the L2 and a share of the L3 cache
@@ -102,6 +103,7 @@ DYNAMIC = ("matmul", "gemm", "lstm", "gru")
 
 # ---- the target ----------------------------------------------------------------------------------
 VNNI, BF16_PRODUCTS, VBMI = map(bits_of, ("avx512-vnni", "avx512-bf16", "avx512-vbmi"))
+AVX2 = bits_of("avx2")
 NEON = bits_of("neon") | bits_of("armv7")
 
 
@@ -125,11 +127,12 @@ def target(isa: str | int | None = None, precision: str = "f32") -> Target:
     if bits & NEON:
         tiles = ()  # products of bytes take fewer instructions than those of 16 bits
     dynamic = () if ~bits & VNNI else DYNAMIC_CONVOLUTIONS
+    signs = BINARY_AVX2 if bits == AVX2 else BINARY
     block = (*tiles, *(SEPARABLE if precision == "f32" else ()))
     return Target(
         "cpu",
         partial(native.why_not, isa=bits),
-        (*pairs, *LOWER),
+        (*pairs, *signs, *LOWER),
         fuse,
         block,
         (*CHAIN, *halves),

@@ -30,7 +30,7 @@ def _data(v: Value) -> Array:
     return v.data
 
 
-def _number(v: Value) -> int:
+def number(v: Value) -> int:
     return int(_data(v).reshape(-1)[0])
 
 
@@ -40,7 +40,9 @@ def _wide(*values: Value | None) -> str | None:
     return f"a tensor is {wide[0]}, not 8 bits wide" if wide else None
 
 
-def _why_not(xs: Value, xz: Value, ws: Value, ys: Value | None, rs: Value | None) -> str | None:
+def why_not_scales(
+    xs: Value, xz: Value, ws: Value, ys: Value | None, rs: Value | None
+) -> str | None:
     """Why the int8 kernels do not support these scales, or None."""
     scales = [v for v in (xs, ws, ys, rs) if v is not None]
     if not all(np.isfinite(_data(v)).all() and _data(v).all() for v in scales):
@@ -58,8 +60,17 @@ def _differences(w: Value, wz: Value | None) -> Array:
 def _bias(x: Value, xz: Value | None, w: Array, b: Value | None) -> Value:
     """The bias with all terms that do not depend on the image."""
     sums = sum(signed_sums(w)) if w.dtype == np.int8 else w.reshape(len(w), -1).sum(1, np.int64)
-    whole = np.asarray(-shifted_zero(0 if xz is None else _number(xz), x.dtype) * sums)
+    whole = np.asarray(-shifted_zero(0 if xz is None else number(xz), x.dtype) * sums)
     return constant(wrapped(whole if b is None else whole + _data(b)))
+
+
+def sums_scale(xs: Value, ws: Value, ys: Value | None, channels: int) -> Value:
+    """The factor of the sums of each output channel."""
+    one = np.float32(1)
+    scale = (one * _data(xs).reshape(-1)) * (one * _data(ws).reshape(-1))
+    scale = scale if ys is None else scale / (one * _data(ys).reshape(-1))
+    scale = np.broadcast_to(scale.astype(np.float32), (channels,))
+    return constant(np.ascontiguousarray(scale))
 
 
 def _operands(
@@ -74,26 +85,22 @@ def _operands(
 ) -> tuple[Array, Value, Value]:
     """Weights, bias and scales of the int8 op."""
     weights = _differences(w, wz)
-    one = np.float32(1)
-    scale = (one * _data(xs).reshape(-1)) * (one * _data(ws).reshape(-1))
-    scale = scale if ys is None else scale / (one * _data(ys).reshape(-1))
-    scale = np.broadcast_to(scale.astype(np.float32), (w.shape[0],))
-    return weights, _bias(x, xz, weights, b), constant(np.ascontiguousarray(scale))
+    return weights, _bias(x, xz, weights, b), sums_scale(xs, ws, ys, w.shape[0])
 
 
-def _requantization(
+def requantization(
     ys: Value | None, yz: Value | None, rs: Value | None, rz: Value | None
 ) -> dict[str, Any]:
     """The requantisation attributes of the int8 op."""
     if ys is None or yz is None:
         return {"dtype": "f32"}
     lo, hi = dtypes.limits(yz.dtype)
-    attrs = {"y_zero": _number(yz), "lo": lo, "hi": hi, "dtype": yz.dtype}
+    attrs = {"y_zero": number(yz), "lo": lo, "hi": hi, "dtype": yz.dtype}
     if rs is None or rz is None:
         return attrs
     one = np.float32(1)
     factor = (one * _data(rs).reshape(())) / (one * _data(ys).reshape(()))
-    return {**attrs, "r_zero": _number(rz), "r_scale": float(factor)}
+    return {**attrs, "r_zero": number(rz), "r_scale": float(factor)}
 
 
 def _is_depthwise(node: Node, x: Value, w: Value) -> bool:
@@ -119,12 +126,12 @@ def _packed(
     **changes: Any,
 ) -> Value | No:
     """A qlinear_conv as an int8 op between transposes."""
-    if why := _wide(x, w, rz) or _why_not(xs, xz, ws, ys, rs):
+    if why := _wide(x, w, rz) or why_not_scales(xs, xz, ws, ys, rs):
         return no(why)
     if x.type.rank > 5:
         return no(f"{x.type.rank - 2} spatial axes; the kernels support one to three")
     weights, bias, scale = _operands(x, xs, xz, w, ws, wz, ys, b)
-    attrs = {"x_zero": _number(xz), **_requantization(ys, yz, rs, rz), **changes, **node.attrs}
+    attrs = {"x_zero": number(xz), **requantization(ys, yz, rs, rz), **changes, **node.attrs}
     if _is_depthwise(node, x, w):
         if r is not None or table is not None or attrs["dtype"] == "f32":
             return no("the depthwise kernel needs an 8-bit result and has no residual")
@@ -238,7 +245,7 @@ def qlinear_matmul_packed(
     yz: Value | None,
 ) -> Value | No:
     """Lower qlinear_matmul with constant weights to cpu.qconv on an image of one line."""
-    if why := _wide(x, w, yz) or _why_not(xs, xz, ws, ys, None):
+    if why := _wide(x, w, yz) or why_not_scales(xs, xz, ws, ys, None):
         return no(why)
     if w.type.rank != 2 or x.type.dynamic or x.type.size == 0:
         return no(f"{x.type} @ {w.type} is not one matmul of static size")
@@ -248,7 +255,7 @@ def qlinear_matmul_packed(
     columns = constant(np.ascontiguousarray(_data(w).T))
     weights, bias, scale = _operands(x, xs, xz, columns, ws, wz, ys, None)
     result = _as_line(
-        x, weights, bias, scale, x_zero=_number(xz), **_requantization(ys, yz, None, None)
+        x, weights, bias, scale, x_zero=number(xz), **requantization(ys, yz, None, None)
     )
     out: Value = reshape(result, shape=node.outputs[0].shape)
     return out
@@ -277,7 +284,7 @@ def conv_integer_packed(
         _bias(x, iz, weights, None),
         None,
         dtype="i32",
-        x_zero=0 if iz is None else _number(iz),
+        x_zero=0 if iz is None else number(iz),
         **node.attrs,
     )
     return channels_first(result)
@@ -302,7 +309,7 @@ def matmul_integer_packed(
     columns = constant(np.ascontiguousarray(_data(w).T))
     weights = _differences(columns, jz)
     bias = _bias(x, iz, weights, None)
-    result = _as_line(x, weights, bias, None, x_zero=0 if iz is None else _number(iz), dtype="i32")
+    result = _as_line(x, weights, bias, None, x_zero=0 if iz is None else number(iz), dtype="i32")
     out: Value = reshape(result, shape=node.outputs[0].shape)
     return out
 
@@ -317,7 +324,7 @@ INT8: tuple[Rule, ...] = (
 
 
 # ---- fusions -------------------------------------------------------------------------------------
-BEFORE = P.any("cpu.qconv", "cpu.qwinograd") @ "before"
+BEFORE = P.any("cpu.qconv", "cpu.qwinograd", "cpu.xnor_conv") @ "before"
 
 
 def _rebuilt(before: Node, table: Value | None = None, **changes: Any) -> Value:
@@ -357,7 +364,7 @@ def table_into_qconv(before: Node, t: Value) -> Value | No | None:
     return _rebuilt(before, table, dtype=t.dtype)
 
 
-@rule(P.any("cpu.qconv", "cpu.qwinograd"))
+@rule(P.any("cpu.qconv", "cpu.qwinograd", "cpu.xnor_conv"))
 def table_as_piecewise_lines(node: Node) -> Value | No | None:
     """Store a convolution's large table as straight lines with the same entries."""
     table = node.inputs[5]
