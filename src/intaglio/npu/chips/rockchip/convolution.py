@@ -34,6 +34,7 @@ LAYOUTS = {
 INPUT, OUTPUT = 0x1070, 0x4020
 CBUF_CON0, DATA_REUSE = 0x1040, 1 << 12
 SHIFTS = 0x5024  # of an RK3576: where the bits behind the point of multipliers lie
+TABLE_SCALE = 0x5030  # and the scale before a table
 ADDRESSES = {"rk3576": {INPUT: 0x1088, OUTPUT: 0x4018}}  # registers elsewhere
 
 
@@ -145,6 +146,8 @@ def _task(conv: Convolution, rows: Rows, banks: int, reuse: bool, first_channel:
     }
     if design.registers == "rk3576":
         addresses[SHIFTS] = ("shifts", 0)
+        if conv.table:
+            addresses[TABLE_SCALE] = ("table_scale", 0)
     for usual, other in ADDRESSES.get(design.registers, {}).items():
         addresses[other] = addresses.pop(usual)
     if conv.added:
