@@ -194,7 +194,7 @@ static void load_taps(const rk_chip *chip, rk_layer *l, const int8_t *packed, in
   const int64_t taps = l->kernel_y * l->kernel_x;
   if (l->depthwise) {
     const int64_t held = l->kernel_bytes / taps, together = 2 * chip->outputs;
-    const int pairs = chip->pairs;  // before as many zero points
+    const int pairs = l->kernels > 1 ? chip->pairs : 0;  // before as many zero points
     for (int64_t o = 0; o < count; o++) {
       const int64_t c = first + o, start = c / together * together;
       const int64_t many = held - start < together ? held - start : together;
