@@ -267,8 +267,8 @@ static int compute(rk_machine *m, rk_layer *l, const rk_output *out) {
   const int64_t each =
       (l->use & RK_BIAS ? 4 : 0) + (l->use & RK_ZERO ? 2 : 0) + (l->use & RK_MULTIPLIER ? 2 : 0);
   const uint64_t rows = (uint64_t)(rk_round_up(l->outputs, m->chip->group) * each);
-  const uint8_t *table = m->memory(m->context, l->table, rows);
-  if (!table)
+  const uint8_t *table = l->use ? m->memory(m->context, l->table, rows) : NULL;
+  if (l->use && !table)
     return rk_fail(m, RK_BAD, "the numbers of %d channels at %#llx are not in the memory",
                    (int)l->outputs, (unsigned long long)l->table);
   for (int64_t first = 0; first < l->outputs; first += atom) {
@@ -276,7 +276,7 @@ static int compute(rk_machine *m, rk_layer *l, const rk_output *out) {
     int32_t bias[RK_ATOM], zeros[RK_ATOM];
     int16_t factor[RK_ATOM] = {0};
     for (int64_t o = 0; o < count; o++) {
-      const uint8_t *group = table + (first + o) / together * together * each;
+      const uint8_t *group = l->use ? table + (first + o) / together * together * each : NULL;
       const int64_t at = (first + o) % together;
       bias[o] = 0;
       if (l->use & RK_BIAS) memcpy(&bias[o], group + 4 * at, 4), group += 4 * together;

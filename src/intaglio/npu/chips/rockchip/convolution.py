@@ -14,6 +14,7 @@ from intaglio.npu.chips.rockchip import settings, settings_rk356x, settings_rk35
 from intaglio.npu.chips.rockchip.geometry import (
     CHANNEL_BYTES,
     RK356X,
+    RK3576,
     RK3588,
     Convolution,
     Rows,
@@ -104,7 +105,7 @@ def _by_rows(conv: Convolution) -> list[Task]:
     parts = split(conv)
     needed, stay = weight_banks(conv)
     banks = conv.design.banks - needed
-    if len(parts) == 1 and max(conv.apart) == 1:
+    if len(parts) == 1 and (max(conv.apart) == 1 or conv.design is RK3576):
         banks = data_banks(conv, parts[0].count)
     return [_task(conv, rows, banks, stay and number > 0, 0) for number, rows in enumerate(parts)]
 
