@@ -378,7 +378,10 @@ def of_operator(operator, tensors, task, design=RK3588):
     y = tensors[operator.outputs[0]]
     numbers = {w.register: w.value for w in task.words}
     window = operator.window
-    scale, shift = numbers[0x4084], numbers[0x4088]
+    newer = design is RK3576
+    scale, shift = (numbers[r] for r in ((0x40B0, 0x40B4) if newer else (0x4084, 0x4088)))
+    limit = numbers[0x4070 if newer else 0x406C]
+    scale &= 0xFFFF  # above stands whether a map is read
     added = None
     if operator.kind in ("ConvAdd", "ConvAddRelu"):
         other = tensors[operator.inputs[3]]
@@ -395,7 +398,7 @@ def of_operator(operator, tensors, task, design=RK3588):
         zero_out=y.zero,
         scale=scale,
         shift=shift,
-        limit=numbers[0x406C],
+        limit=0 if newer and limit == 0x7FFFFFFF else limit,
         relu=operator.kind == "ConvRelu",
         relu_after=operator.kind == "ConvAddRelu",
         added=added,

@@ -70,6 +70,8 @@ class Encoder:
     # ---- places ----------------------------------------------------------------------------------
     def _at(self, v: Value | None, more: int = 0) -> Address:
         assert v is not None
+        if v.data is not None:
+            return Address(WEIGHTS, self._constant(_blocks(v.data, self._size(v))) + more)
         return Address(INTERNAL, self.memory.places[v].start + more)
 
     def _size(self, v: Value) -> MapSize:
@@ -139,7 +141,7 @@ class Encoder:
         assert x is not None
         assert w is not None
         a = node.attrs
-        picture = self.memory.places[x].picture
+        picture = x in self.memory.places and self.memory.places[x].picture
         made = Table(0, ())
         if table is not None:
             assert table.data is not None
@@ -251,6 +253,14 @@ class Encoder:
                 to = self._at(y, at // size.atom * size.surface)
                 self._add(node, self.dpu.copy(size), {SOURCE: self._at(v), self.destination: to})
             at += v.shape[1]
+
+
+def _blocks(values: Array, size: MapSize) -> bytes:
+    """A constant map as it lies in memory."""
+    channels, pixels = round_up(size.channels, size.atom), size.height * size.width
+    padded = np.zeros((channels, size.pixels), np.int8)
+    padded[: size.channels, :pixels] = values.reshape(size.channels, pixels)
+    return padded.reshape(-1, size.atom, size.pixels).transpose(0, 2, 1).tobytes()
 
 
 def zero_points(weights: Array) -> Array:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from intaglio.npu.chips.rockchip.geometry import (
     ATOM,
-    SURFACE_PIXELS,
     Convolution,
     Rows,
     Table,
-    round_up,
     row_entries,
+    surface_pixels,
 )
 from intaglio.npu.chips.rockchip.settings import (
     CONVOLUTION_BLOCKS,
@@ -137,7 +136,7 @@ def _input(conv: Convolution, rows: Rows, banks: int, weights: int) -> Settings:
         ("CNA", 0x108C, 0xF000F),  # longest bursts
         ("CNA", 0x1090, 4 * conv.width),
         ("CNA", 0x1094, conv.in_surface or conv.height * conv.width),
-        ("CNA", 0x1098, round_up(read * conv.width, SURFACE_PIXELS)),
+        ("CNA", 0x1098, surface_pixels(read, conv.width)),
         *(("CNA", register, 0) for register in (0x109C, 0x1100, 0x1104, 0x1110, 0x1140, 0x1144)),
         ("CNA", 0x118C, (conv.width - 1) * 0x10001),
     ]
