@@ -5,27 +5,7 @@
 
 #include "machine.h"
 
-enum {
-  INPUTS = 32,  // of a block of weights
-  BIAS = 1,     // what the table of channels holds
-  ZERO = 2,
-  FACTOR = 4,
-};
-
-typedef struct layer {
-  int64_t channels, stored, rows, width, kernel_y, kernel_x, stride_y, stride_x, dilation_y;
-  int64_t dilation_x, top, left, outputs, height, columns, surface, kernels, kernel_bytes;
-  int64_t apart_y, apart_x;  // rows and columns from pixel to pixel; of a deconvolution above 1
-  uint64_t input, weights, table;
-  int depthwise, picture, pad, use;
-  int zero;            // of the weights of all outputs, where the table has none
-  int64_t row;         // bytes from row to row
-  int64_t high, wide;  // of the padded input
-  int16_t *planes;     // [channels][high][wide]
-  int16_t *taps;       // of 16 outputs: [16][inputs][kernel_y][kernel_x]
-  int32_t *sums;       // of one output
-  int64_t *numbers;    // of 16 outputs
-} layer;
+enum { INPUTS = 32 };  // of a block of weights
 
 static int pixel_bytes(int64_t channels) {
   return channels == 1 ? 4 : channels == 3 || channels == 4 ? 16 : 0;
@@ -36,23 +16,23 @@ static int64_t held_channels(const rk_chip *chip, int64_t channels) {  // of a p
   return (atoms + (chip->entry == 4 * chip->atom && atoms % 4 == 3)) * chip->atom;
 }
 
-static int64_t entries(const rk_chip *chip, const layer *l) {  // of a row in the buffer
+int64_t rk_entries(const rk_chip *chip, const rk_layer *l) {  // of a row in the buffer
   return (l->width * held_channels(chip, l->stored) + chip->entry - 1) / chip->entry;
 }
 
-static int64_t kernel_inputs(const rk_chip *chip, const layer *l) {
+static int64_t kernel_inputs(const rk_chip *chip, const rk_layer *l) {
   if (chip->family == RK_356X) return held_channels(chip, l->channels);
   return rk_round_up(l->channels, RK_ATOM);
 }
 
 // How rows lie in memory and in the buffer, what surrounds them, and the size that CORE computes.
-static int read_places(rk_machine *m, layer *l, uint32_t mode, uint32_t depth, uint32_t pads) {
+static int read_places(rk_machine *m, rk_layer *l, uint32_t mode, uint32_t depth, uint32_t pads) {
   int missing = 0;
 #define GET(address) rk_get(m, address, &missing)
   const int64_t line = GET(0x107C) & 0xFFFFFFF, surface = GET(0x1080) & 0xFFFFFFF;
   const uint32_t row = GET(0x1044);
   const int64_t real = (depth >> 16 & 0x3FFF) + 1;
-  uint32_t core, wanted = (uint32_t)entries(m->chip, l);
+  uint32_t core, wanted = (uint32_t)rk_entries(m->chip, l);
   l->top = pads & 15, l->left = pads >> 4 & 15;
   if (m->chip->family == RK_356X) {
     if (l->picture) return rk_fail(m, RK_UNSUPPORTED, "pictures are converted");
@@ -82,14 +62,14 @@ static int read_places(rk_machine *m, layer *l, uint32_t mode, uint32_t depth, u
   if (missing) return RK_BAD;
   if (!l->picture && row != wanted)
     return rk_fail(m, RK_BAD, "a row takes %d entries of the buffer; CBUF_CON1 is %#x, not %#x",
-                   (int)entries(m->chip, l), row, wanted);
+                   (int)rk_entries(m->chip, l), row, wanted);
   if (core != (uint32_t)((l->height - 1) << 16 | (l->columns - 1)))
     return rk_fail(m, RK_BAD, "the sizes of the output differ: %d x %d", (int)l->height,
                    (int)l->columns);
   return RK_DONE;
 }
 
-static int check_buffer(rk_machine *m, const layer *l, uint32_t buffer) {
+static int check_buffer(rk_machine *m, const rk_layer *l, uint32_t buffer) {
   const rk_chip *chip = m->chip;
   int missing = 0;
   int64_t data = buffer & 15, held = buffer >> 4 & 15;
@@ -100,7 +80,7 @@ static int check_buffer(rk_machine *m, const layer *l, uint32_t buffer) {
   }
   if (!data || !held || data + held > chip->banks)
     return rk_fail(m, RK_BAD, "%d and %d banks; there are %d", (int)data, (int)held, chip->banks);
-  int64_t needed = l->rows * entries(chip, l) * chip->entry;
+  int64_t needed = l->rows * rk_entries(chip, l) * chip->entry;
   if (l->picture) {
     if (!pixel_bytes(l->channels))
       return rk_fail(m, RK_UNSUPPORTED, "a picture of %d channels", (int)l->channels);
@@ -112,7 +92,7 @@ static int check_buffer(rk_machine *m, const layer *l, uint32_t buffer) {
   return RK_DONE;
 }
 
-static int check_weights(rk_machine *m, const layer *l, uint32_t bytes) {
+int rk_check_weights(rk_machine *m, const rk_layer *l, uint32_t bytes) {
   const int64_t taps = l->kernel_x * l->kernel_y, inputs = kernel_inputs(m->chip, l);
   if (l->depthwise) {
     if (l->kernel_bytes % taps || l->kernel_bytes / taps < l->outputs || l->channels < l->outputs)
@@ -128,7 +108,8 @@ static int check_weights(rk_machine *m, const layer *l, uint32_t bytes) {
   return RK_DONE;
 }
 
-static int read_settings(rk_machine *m, layer *l) {
+static int read_settings(rk_machine *m, rk_layer *l) {
+  if (m->chip->family == RK_3576) return rk3576_layer(m, l);
   int missing = 0, result;
 #define GET(address) rk_get(m, address, &missing)
   const uint32_t mode = GET(0x100C), steps = GET(0x1014), size = GET(0x1020), depth = GET(0x1024);
@@ -155,7 +136,7 @@ static int read_settings(rk_machine *m, layer *l) {
   if (missing) return RK_BAD;
   if (mode >> 4 & 0x3F) return rk_fail(m, RK_UNSUPPORTED, "only int8 convolutions are simulated");
   if ((mode & 15) && !l->depthwise) return rk_fail(m, RK_UNSUPPORTED, "CONV_MODE is %u", mode & 15);
-  if (!(l->use & BIAS) || l->use > (BIAS | ZERO | FACTOR))
+  if (!(l->use & RK_BIAS) || l->use > (RK_BIAS | RK_ZERO | RK_MULTIPLIER))
     return rk_fail(m, RK_UNSUPPORTED, "BRDMA_DATA_USE is %d", l->use);
   if ((result = read_places(m, l, mode, depth, pads))) return result;
   if (!l->stride_x || !l->stride_y || !l->kernel_x || !l->kernel_y || !l->width || !l->rows ||
@@ -165,17 +146,20 @@ static int read_settings(rk_machine *m, layer *l) {
     return rk_fail(m, RK_BAD, "the sizes of the output differ: %d x %d", (int)l->height,
                    (int)l->columns);
   if ((result = check_buffer(m, l, buffer))) return result;
-  return check_weights(m, l, bytes);
+  return rk_check_weights(m, l, bytes);
 }
 
 // Copies the input into padded planes; rows and columns that no register names are padding.
-static int load_input(rk_machine *m, layer *l) {
+static int load_input(rk_machine *m, rk_layer *l) {
   const int64_t span_y = (l->height - 1) * l->stride_y + (l->kernel_y - 1) * l->dilation_y + 1;
   const int64_t span_x = (l->columns - 1) * l->stride_x + (l->kernel_x - 1) * l->dilation_x + 1;
   const int64_t below = l->top + (l->rows - 1) * l->apart_y + 1;
   const int64_t right = l->left + (l->width - 1) * l->apart_x + 1;
   l->high = span_y > below ? span_y : below;
   l->wide = span_x > right ? span_x : right;
+  if (l->staged && (span_y > below + l->bottom || span_x > right + l->right))
+    return rk_fail(m, RK_BAD, "windows reach over %d x %d of %d x %d padded pixels", (int)span_y,
+                   (int)span_x, (int)(below + l->bottom), (int)(right + l->right));
   const int64_t plane = l->high * l->wide;
   l->planes = malloc((size_t)(l->channels * plane) * sizeof *l->planes);
   if (!l->planes)
@@ -188,7 +172,8 @@ static int load_input(rk_machine *m, layer *l) {
   for (int64_t first = 0; first < l->channels; first += atom) {
     const uint64_t base = l->input + (uint64_t)(first / atom * l->surface * m->chip->atom);
     const uint64_t size = (uint64_t)((l->rows - 1) * l->row + l->width * atom);
-    const uint8_t *from = m->memory(m->context, base, size);
+    const uint8_t *from =
+        l->staged ? l->staged + first / atom * l->rows * l->row : m->memory(m->context, base, size);
     if (!from)
       return rk_fail(m, RK_BAD, "%llu bytes of input at %#llx are not in the memory",
                      (unsigned long long)size, (unsigned long long)base);
@@ -204,20 +189,21 @@ static int load_input(rk_machine *m, layer *l) {
 }
 
 // The taps of `count` outputs from `first` on, as [output][input][y][x], without their zero point.
-static void load_taps(const rk_chip *chip, layer *l, const int8_t *packed, int64_t first,
+static void load_taps(const rk_chip *chip, rk_layer *l, const int8_t *packed, int64_t first,
                       int64_t count, const int32_t *zeros) {
   const int64_t taps = l->kernel_y * l->kernel_x;
   if (l->depthwise) {
     const int64_t held = l->kernel_bytes / taps, together = 2 * chip->outputs;
-    const int pairs = chip->family == RV_110X;  // beside each weight stands its zero point
+    const int pairs = l->kernels > 1 ? chip->pairs : 0;  // before as many zero points
     for (int64_t o = 0; o < count; o++) {
       const int64_t c = first + o, start = c / together * together;
       const int64_t many = held - start < together ? held - start : together;
-      const int8_t *block = packed + start * taps * (1 + pairs);
+      const int8_t *block = packed + start * taps * (pairs ? 2 : 1);
+      const int64_t in = c - start, place = pairs ? in / pairs * 2 * pairs + in % pairs : in;
       for (int64_t t = 0; t < taps; t++) {
-        const int8_t *at = block + (t * many + c - start) * (1 + pairs);
+        const int8_t *at = block + t * many * (pairs ? 2 : 1) + place;
         // -128 beside a weight is 128: no zero point is 128, and the vendor's means need it
-        const int zero = !pairs ? zeros[o] : at[1] == INT8_MIN ? 128 : at[1];
+        const int zero = !pairs ? zeros[o] : at[pairs] == INT8_MIN ? 128 : at[pairs];
         l->taps[o * taps + t] = (int16_t)(at[0] + zero);
       }
     }
@@ -248,7 +234,7 @@ static inline void add_row(int32_t *restrict sums, const int16_t *restrict row, 
     for (int64_t x = 0; x < count; x++) sums[x] += tap * row[step * x];
 }
 
-static void add_plane(const layer *l, const int16_t *plane, const int16_t *taps) {
+static void add_plane(const rk_layer *l, const int16_t *plane, const int16_t *taps) {
   const int whole = l->wide == l->columns && l->stride_x == 1 && l->stride_y == 1;
   for (int64_t ky = 0; ky < l->kernel_y; ky++)
     for (int64_t kx = 0; kx < l->kernel_x; kx++) {
@@ -265,7 +251,7 @@ static void add_plane(const layer *l, const int16_t *plane, const int16_t *taps)
     }
 }
 
-static int compute(rk_machine *m, layer *l, const rk_output *out) {
+static int compute(rk_machine *m, rk_layer *l, const rk_output *out) {
   const int64_t pixels = l->height * l->columns, plane = l->high * l->wide;
   const int64_t taps = l->kernel_y * l->kernel_x, inputs = l->depthwise ? 1 : l->channels;
   l->taps = malloc((size_t)(RK_ATOM * inputs * taps) * sizeof *l->taps);
@@ -278,10 +264,11 @@ static int compute(rk_machine *m, layer *l, const rk_output *out) {
   if (!packed)
     return rk_fail(m, RK_BAD, "%llu bytes of weights at %#llx are not in the memory",
                    (unsigned long long)all, (unsigned long long)l->weights);
-  const int64_t each = 4 + (l->use & ZERO ? 2 : 0) + (l->use & FACTOR ? 2 : 0);
+  const int64_t each =
+      (l->use & RK_BIAS ? 4 : 0) + (l->use & RK_ZERO ? 2 : 0) + (l->use & RK_MULTIPLIER ? 2 : 0);
   const uint64_t rows = (uint64_t)(rk_round_up(l->outputs, m->chip->group) * each);
-  const uint8_t *table = m->memory(m->context, l->table, rows);
-  if (!table)
+  const uint8_t *table = l->use ? m->memory(m->context, l->table, rows) : NULL;
+  if (l->use && !table)
     return rk_fail(m, RK_BAD, "the numbers of %d channels at %#llx are not in the memory",
                    (int)l->outputs, (unsigned long long)l->table);
   for (int64_t first = 0; first < l->outputs; first += atom) {
@@ -289,18 +276,18 @@ static int compute(rk_machine *m, layer *l, const rk_output *out) {
     int32_t bias[RK_ATOM], zeros[RK_ATOM];
     int16_t factor[RK_ATOM] = {0};
     for (int64_t o = 0; o < count; o++) {
-      const uint8_t *group = table + (first + o) / together * together * each;
+      const uint8_t *group = l->use ? table + (first + o) / together * together * each : NULL;
       const int64_t at = (first + o) % together;
-      memcpy(&bias[o], group + 4 * at, 4);
-      group += 4 * together;
+      bias[o] = 0;
+      if (l->use & RK_BIAS) memcpy(&bias[o], group + 4 * at, 4), group += 4 * together;
       zeros[o] = l->zero;
-      if (l->use & ZERO) {
+      if (l->use & RK_ZERO) {
         int16_t zero;
         memcpy(&zero, group + 2 * at, 2);
         zeros[o] = zero;
         group += 2 * together;
       }
-      if (l->use & FACTOR) memcpy(&factor[o], group + 2 * at, 2);
+      if (l->use & RK_MULTIPLIER) memcpy(&factor[o], group + 2 * at, 2);
     }
     load_taps(m->chip, l, packed, first, count, zeros);
     for (int64_t o = 0; o < count; o++) {
@@ -320,7 +307,7 @@ static int compute(rk_machine *m, layer *l, const rk_output *out) {
 }
 
 int rk_convolution(rk_machine *m) {
-  layer l = {0};
+  rk_layer l = {0};
   rk_output out = {0};
   int result = read_settings(m, &l);
   if (!result) result = rk_output_of(m, &out);
@@ -329,6 +316,6 @@ int rk_convolution(rk_machine *m) {
   if (!result) result = load_input(m, &l);
   if (!result) result = rk_fill_blocks(m, &out);
   if (!result) result = compute(m, &l, &out);
-  free(l.planes), free(l.taps), free(l.sums), free(l.numbers);
+  free(l.planes), free(l.taps), free(l.sums), free(l.numbers), free(l.staged);
   return result;
 }

@@ -7,12 +7,7 @@
 
 enum { FLYING = 1, UNPOOLING = 1 << 12, WIDE = 1 << 26 };
 
-typedef struct source {
-  int64_t width, height, line;  // in pixels; bytes from row to row
-  uint64_t base, surface;
-} source;
-
-static int check(rk_machine *m, const source *s, const uint8_t **from, uint64_t at) {
+static int check(rk_machine *m, const rk_source *s, const uint8_t **from, uint64_t at) {
   const uint64_t size = (uint64_t)((s->height - 1) * s->line + s->width * m->chip->atom);
   *from = m->memory(m->context, at, size);
   if (*from) return RK_DONE;
@@ -21,59 +16,66 @@ static int check(rk_machine *m, const source *s, const uint8_t **from, uint64_t 
 }
 
 // Every pixel is written `high` x `wide` times: its bytes do not change.
-static int unpool(rk_machine *m, const source *s, uint32_t window) {
-  int missing = 0;
-#define GET(address) rk_get(m, address, &missing)
+static int unpool(rk_machine *m, const rk_source *s) {
+  const uint32_t window = s->window;
   const int64_t wide = (window & 7) + 1, high = (window >> 3 & 7) + 1;
-  const int64_t columns = (GET(0x4030) & 0x1FFF) + 1, rows = (GET(0x4034) & 0x1FFF) + 1;
-  const uint32_t notch = GET(0x4038), bs = GET(0x4040), bn = GET(0x4060), ew = GET(0x4070);
-  const uint64_t base = GET(0x4020), phase = GET(0x4024);
-  const int64_t skipped = (int64_t)(notch & 0x1FFF) * m->chip->atom;
-#undef GET
-  if (missing) return RK_BAD;
-  if (!(bs & bn & ew & 1) || (window >> 6 & 7) + 1 != wide || (window >> 9 & 7) + 1 != high)
+  if (s->computes || (window >> 6 & 7) + 1 != wide || (window >> 9 & 7) + 1 != high)
     return rk_fail(m, RK_UNSUPPORTED, "unpooling with SRC_DMA_CFG %#x", window);
-  if (columns != s->width * wide || rows != s->height)
-    return rk_fail(m, RK_BAD, "%d columns of %d times %d", (int)columns, (int)s->width, (int)wide);
+  if (s->columns != s->width * wide || s->rows != s->height)
+    return rk_fail(m, RK_BAD, "%d columns of %d times %d", (int)s->columns, (int)s->width,
+                   (int)wide);
   const uint8_t *from;
   const int result = check(m, s, &from, s->base);
   if (result) return result;
   for (int64_t p = 0; p < high; p++)
-    for (int64_t y = 0; y < rows; y++) {
-      const uint64_t row = (uint64_t)(columns * m->chip->atom);
-      const uint64_t at = base + (uint64_t)p * phase + (uint64_t)y * (row + (uint64_t)skipped);
+    for (int64_t y = 0; y < s->rows; y++) {
+      const uint64_t row = (uint64_t)(s->columns * m->chip->atom);
+      const uint64_t at =
+          s->to + (uint64_t)p * s->phase + (uint64_t)y * (row + (uint64_t)s->skipped);
       uint8_t *to = m->memory(m->context, at, row);
       if (!to)
         return rk_fail(m, RK_BAD, "%llu bytes of output at %#llx are not in the memory",
                        (unsigned long long)row, (unsigned long long)at);
-      for (int64_t x = 0; x < columns; x++)
+      for (int64_t x = 0; x < s->columns; x++)
         memcpy(to + x * m->chip->atom, from + y * s->line + x / wide * m->chip->atom,
                m->chip->atom);
     }
   return RK_DONE;
 }
 
-int rk_elementwise(rk_machine *m) {
+static int read_source(rk_machine *m, rk_source *s) {
   int missing = 0;
 #define GET(address) rk_get(m, address, &missing)
-  const uint32_t mode = GET(0x400C), reads = GET(0x5044), window = GET(0x5048);
-  source s = {.width = (GET(0x500C) & 0x1FFF) + 1, .height = (GET(0x5010) & 0x1FFF) + 1};
-  s.base = GET(0x5018);
-  s.line = s.width * m->chip->atom + (int64_t)(window >> 19) * m->chip->atom;
-  s.surface = (uint64_t)((s.height - 1) * s.line + s.width * m->chip->atom) + GET(0x504C);
-  const uint32_t channels = (GET(0x5014) & 0x1FFF) + 1, format = GET(0x4010);
+  const uint32_t mode = GET(0x400C), reads = GET(0x5044), format = GET(0x4010);
+  s->window = GET(0x5048);
+  s->width = (GET(0x500C) & 0x1FFF) + 1, s->height = (GET(0x5010) & 0x1FFF) + 1;
+  s->base = GET(0x5018);
+  s->line = s->width * m->chip->atom + (int64_t)(s->window >> 19) * m->chip->atom;
+  s->surface = (uint64_t)((s->height - 1) * s->line + s->width * m->chip->atom) + GET(0x504C);
+  s->channels = (GET(0x5014) & 0x1FFF) + 1;
+  s->columns = (GET(0x4030) & 0x1FFF) + 1, s->rows = (GET(0x4034) & 0x1FFF) + 1;
+  s->skipped = (int64_t)(GET(0x4038) & 0x1FFF) * m->chip->atom;
+  s->computes = !(GET(0x4040) & GET(0x4060) & GET(0x4070) & 1);
+  s->to = GET(0x4020), s->phase = GET(0x4024);
 #undef GET
   if (missing) return RK_BAD;
   if (!(mode & FLYING) || !(reads & FLYING))
     return rk_fail(m, RK_UNSUPPORTED, "the DPU alone reads no map: FEATURE_MODE_CFG is %#x", mode);
-  if (window & UNPOOLING) return unpool(m, &s, window);
-  if (format & WIDE) return rk_fail(m, RK_UNSUPPORTED, "DATA_FORMAT is %#x", format);
-  rk_output out = {0};
-  int result = rk_output_of(m, &out);
+  if ((format & WIDE) && !(s->window & UNPOOLING))
+    return rk_fail(m, RK_UNSUPPORTED, "DATA_FORMAT is %#x", format);
+  return RK_DONE;
+}
+
+int rk_elementwise(rk_machine *m) {
+  rk_source s = {0};
+  int result = m->chip->family == RK_3576 ? rk3576_source(m, &s) : read_source(m, &s);
   if (result) return result;
+  if (s.window & UNPOOLING) return unpool(m, &s);
+  rk_output out = {0};
+  if ((result = rk_output_of(m, &out))) return result;
   if (out.bs.memory_addend || out.bs.memory_factor)
     return rk_fail(m, RK_UNSUPPORTED, "numbers of each channel for a map");
-  if (s.width != out.width || s.height != out.height || channels < out.channels)
+  if (s.width != out.width || s.height != out.height || s.channels < out.channels)
     return rk_fail(m, RK_BAD, "it reads %d x %d pixels and writes %d x %d", (int)s.height,
                    (int)s.width, (int)out.height, (int)out.width);
   const int64_t pixels = out.height * out.width;

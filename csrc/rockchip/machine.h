@@ -9,7 +9,8 @@ enum {
   RK_BLOCKS = 8,     // by the first digit of a register's address
   RK_TABLE = 513,    // entries of each of the two tables
   RK_MESSAGE = 256,  // bytes
-  RK_TAIL = 4,       // words that end a task: the next task, a barrier, start
+  RK_BUFFER = 8 * (64 << 10),
+  RK_TAIL = 4,  // words that end a task: the next task, a barrier, start
 };
 
 typedef enum rk_result {
@@ -18,7 +19,7 @@ typedef enum rk_result {
   RK_UNSUPPORTED = 2,  // settings that are not simulated
 } rk_result;
 
-typedef enum rk_family { RK_3588, RK_356X, RV_110X } rk_family;
+typedef enum rk_family { RK_3588, RK_356X, RV_110X, RK_3576 } rk_family;
 
 // What differs between the NPUs.
 typedef struct rk_chip {
@@ -29,6 +30,7 @@ typedef struct rk_chip {
   int entry;    // bytes to which a row in the buffer is rounded up
   int outputs;  // that are computed at a time; a depthwise convolution computes twice as many
   int group;    // channels that stand together in their table
+  int pairs;    // weights of a depthwise convolution, before as many zero points; 0: none
   uint32_t convolution;  // mask of the blocks that a convolution starts
 } rk_chip;
 
@@ -45,7 +47,8 @@ typedef struct rk_machine {
   uint8_t fixed[RK_BLOCKS];        // whether a block uses its first set alone
   int16_t table[2][RK_TABLE + 1];  // LE and LO
   uint32_t table_id, table_at, table_writes;
-  uint64_t macs;  // that were computed
+  uint64_t macs;            // that were computed
+  uint8_t rows[RK_BUFFER];  // what the buffer of an RK3576 holds, for the next task
   char message[RK_MESSAGE];
 } rk_machine;
 
@@ -84,7 +87,7 @@ static inline int64_t rk_round_up(int64_t v, int64_t to) { return (v + to - 1) /
 // A stage of the DPU: adds, multiplies and cuts off what is below 0.
 typedef struct rk_stage {
   int adds, multiplies, negative_only, relu, limited, multiplies_first;
-  int memory_addend, memory_factor;
+  int memory_addend, memory_factor;  // of each channel
   int64_t addend, factor, limit;
   int shift, shift_negative;
 } rk_stage;
@@ -109,6 +112,44 @@ typedef struct rk_output {
   int64_t scale, zero;
   int shift;
 } rk_output;
+
+// A convolution as its registers say, and what it needs of memory.
+typedef struct rk_layer {
+  int64_t channels, stored, rows, width, kernel_y, kernel_x, stride_y, stride_x, dilation_y;
+  int64_t dilation_x, top, left, outputs, height, columns, surface, kernels, kernel_bytes;
+  int64_t apart_y, apart_x;  // rows and columns from pixel to pixel; of a deconvolution above 1
+  uint64_t input, weights, table;
+  int depthwise, picture, pad, use;
+  int zero;               // of the weights of all outputs, where the table has none
+  int64_t row;            // bytes from row to row
+  int64_t high, wide;     // of the padded input
+  int16_t *planes;        // [channels][high][wide]
+  int16_t *taps;          // of 16 outputs: [16][inputs][kernel_y][kernel_x]
+  int32_t *sums;          // of one output
+  int64_t *numbers;       // of 16 outputs
+  uint8_t *staged;        // [blocks][rows][width][16]: rows that the buffer holds
+  int64_t bottom, right;  // padding, where registers name it
+} rk_layer;
+
+enum { RK_BIAS = 1, RK_ZERO = 2, RK_MULTIPLIER = 4 };  // what the table of channels holds
+
+// A map that the DPU reads alone.
+typedef struct rk_source {
+  int64_t width, height, line;  // in pixels; bytes from row to row
+  uint64_t base, surface;
+  uint32_t channels, window;
+  // of pixels that are repeated
+  int64_t columns, rows, skipped;  // that are written; bytes behind each row
+  uint64_t to, phase;              // bytes from one repetition of the first row to the next
+  int computes;                    // whether a stage changes numbers
+} rk_source;
+
+int64_t rk_entries(const rk_chip *chip, const rk_layer *l);  // of a row in the buffer
+int rk_check_weights(rk_machine *m, const rk_layer *l, uint32_t bytes);
+int rk3576_layer(rk_machine *m, rk_layer *l);
+int rk3576_output(rk_machine *m, rk_output *out);
+int rk3576_source(rk_machine *m, rk_source *s);
+int rk3576_look_up(rk_machine *m, int64_t *v, int64_t count);
 
 int rk_output_of(rk_machine *m, rk_output *out);
 // Writes the blocks behind the last channel, which have no meaning.

@@ -162,6 +162,7 @@ static int rv110x_stages(rk_machine *m, rk_output *out, uint32_t format) {
 }
 
 int rk_output_of(rk_machine *m, rk_output *out) {
+  if (m->chip->family == RK_3576) return rk3576_output(m, out);
   int missing = 0, result;
 #define GET(address) rk_get(m, address, &missing)
   const uint32_t cube = GET(0x403C), format = GET(0x4010), notch = GET(0x4038);
@@ -324,7 +325,11 @@ int rk_write_block(rk_machine *m, const rk_output *out, int64_t block, int64_t c
   }
   int result;
   if (out->has_second && (result = second_map(m, out, block, channels, numbers))) return result;
-  if (out->looks_up && (result = look_up(m, numbers, all))) return result;
+  if (out->looks_up) {
+    const int newer = m->chip->family == RK_3576;
+    result = newer ? rk3576_look_up(m, numbers, all) : look_up(m, numbers, all);
+    if (result) return result;
+  }
   run_stage(&out->after, numbers, all, 0, 0);
   const int atom = m->chip->atom;
   const int64_t row = out->width * atom + out->skipped;

@@ -289,8 +289,6 @@ def test_vendors_commands_in_our_simulator(compiled):
     """Within one step of the vendor's own simulator, which works on the graph."""
     from tests.vendors.test_rockchip_layers import executed
 
-    if compiled[0].conv.design is RK3576:
-        pytest.skip("the simulator does not decode registers of the RK3576")
     for made in compiled:
         if made.conv.design is not RK3588:
             mine, wanted = executed(made.folder / f"{made.name}.rknn")
@@ -380,7 +378,10 @@ def of_operator(operator, tensors, task, design=RK3588):
     y = tensors[operator.outputs[0]]
     numbers = {w.register: w.value for w in task.words}
     window = operator.window
-    scale, shift = numbers[0x4084], numbers[0x4088]
+    newer = design is RK3576
+    scale, shift = (numbers[r] for r in ((0x40B0, 0x40B4) if newer else (0x4084, 0x4088)))
+    limit = numbers[0x4070 if newer else 0x406C]
+    scale &= 0xFFFF  # above stands whether a map is read
     added = None
     if operator.kind in ("ConvAdd", "ConvAddRelu"):
         other = tensors[operator.inputs[3]]
@@ -397,7 +398,7 @@ def of_operator(operator, tensors, task, design=RK3588):
         zero_out=y.zero,
         scale=scale,
         shift=shift,
-        limit=numbers[0x406C],
+        limit=0 if newer and limit == 0x7FFFFFFF else limit,
         relu=operator.kind == "ConvRelu",
         relu_after=operator.kind == "ConvAddRelu",
         added=added,

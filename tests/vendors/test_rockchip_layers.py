@@ -12,6 +12,7 @@ import pytest
 from onnx import helper
 from tests.vendors import rockchip_layer_models as models
 from tests.vendors.test_rockchip import ADDRESSES as PLACES
+from tests.vendors.test_rockchip import ADDRESSES_RK3576 as CONVOLUTION_RK3576
 from tests.vendors.test_rockchip import BY_CHOICE as ROWS_AHEAD
 from tests.vendors.test_rockchip import (
     LOADS,
@@ -22,30 +23,43 @@ from tests.vendors.test_rockchip import (
     pytestmark,  # noqa: F401
 )
 
-from intaglio.npu.chips.rockchip import dpu_tasks, pool_task, rknn_file
+from intaglio.npu.chips.rockchip import dpu_tasks, dpu_tasks_rk3576, pool_task, rknn_file
 from intaglio.npu.chips.rockchip.arithmetic import Bounds, Pair
 from intaglio.npu.chips.rockchip.convolution import encode
 from intaglio.npu.chips.rockchip.dpu_tasks import MapSize
-from intaglio.npu.chips.rockchip.geometry import DESIGNS, Added, Convolution, Table, surface_pixels
+from intaglio.npu.chips.rockchip.geometry import (
+    DESIGNS,
+    RK3576,
+    Added,
+    Convolution,
+    Table,
+    surface_pixels,
+)
 from intaglio.npu.chips.rockchip.native_machine import Machine
 from intaglio.npu.chips.rockchip.scaling import mantissa
 
 EACH = 5  # models of a kind
 EMPTY = 64  # bytes of a tensor without data
 ADDRESSES = {0x4020, 0x5018, 0x5038, 0x6070, 0x701C}
-TARGETS = ("rk3588", "rk3566", "rv1106")
+ADDRESSES_RK3576 = {0x4018, 0x5018, 0x5024, 0x5038, 0x6070, 0x701C}
+TARGETS = ("rk3588", "rk3566", "rk3576", "rv1106")
 NOT_SIMULATED = {
     "rv1106": {
         "leaky": "the vendor multiplies numbers below 0; our encoder uses a table",
         "inputs_add": "the vendor turns inputs by a convolution of its own kind",
         "inputs_mul": "the same",
-    }
+    },
+    "rk3576": {"leaky": "the vendor multiplies numbers below 0; our encoder uses a table"},
 }
 BY_CHOICE = {
     0x403C: "ORIG_CHANNEL: the vendor counts the channels that fill up a block, sometimes",
     0x4048: "factor of the first map: the vendor rounds it in 32 bits, one apart",
     0x4078: "factor of the second map: the same",
     0x4084: "the last scale: the same",
+}
+BY_CHOICE_RK3576 = {
+    0x4084: "factor of the second map: the vendor rounds it in 32 bits, one apart",
+    0x40B0: "the last scale: the same",
 }
 
 
@@ -143,7 +157,8 @@ def test_vendors_commands_in_our_simulator(folder, kind):
     """Within one step on 99.9 % of the bytes, and nearly all of them equal.
 
     The vendor's simulator works on the graph: it rounds a mean once, and the factor of a fused
-    product to bytes. One step of a map that is added to a convolution can be two of the result.
+    product to bytes. On an RK3576 the DPU scales a part of a concatenation. One step of a map that
+    is added to a convolution can be two of the result.
     """
     target = rknn_file.read((folder / f"{kind}-0.rknn").read_bytes()).target
     if kind in NOT_SIMULATED.get(target, ()):
@@ -154,7 +169,8 @@ def test_vendors_commands_in_our_simulator(folder, kind):
         off = np.abs(mine - wanted)
         far, apart, total = far + (off > 1).sum(), apart + (off > 0).sum(), total + off.size
     assert far / total <= (0.01 if kind == "conv_add_relu" else 0.001), kind
-    assert apart / total < (0.2 if kind in ("mean", "conv_mul") else 0.02), kind
+    scaled = ("mean", "conv_mul", "concat") if target == "rk3576" else ("mean", "conv_mul")
+    assert apart / total < (0.2 if kind in scaled else 0.02), kind
 
 
 def ours(file, operator):
@@ -179,7 +195,8 @@ def ours(file, operator):
             scale, shift = mantissa(largest / y.scale / one)
             second, bounds = Added(z.zero, *factors[1]), Bounds(operator.kind == "AddRelu")
             numbers = Pair(False, x.zero, second, scale, shift, y.zero, bounds, *factors[0])
-        return dpu_tasks.pair(size, numbers, z.shape != x.shape)
+        made = dpu_tasks_rk3576 if size.design is RK3576 else dpu_tasks
+        return made.pair(size, numbers, z.shape != x.shape)
     return None
 
 
@@ -188,6 +205,9 @@ def test_our_registers_are_the_vendors(folder, capsys):
     compared, chosen, different = Counter(), Counter(), []
     for path in sorted(folder.glob("*.rknn")):
         file = rknn_file.read(path.read_bytes())
+        newer = file.target == "rk3576"
+        by_choice = BY_CHOICE_RK3576 if newer else BY_CHOICE
+        places = ADDRESSES_RK3576 if newer else ADDRESSES
         first = 0
         for operator in file.operators:
             count = operator.tasks[0] if operator.tasks else 0
@@ -206,18 +226,18 @@ def test_our_registers_are_the_vendors(folder, capsys):
             mine = {register: value for _, register, value in made}
             compared[operator.kind] += 1
             for word in tasks[-1].words:
-                if word.target == 0 or word.block == "PC" or word.register in ADDRESSES:
+                if word.target == 0 or word.block == "PC" or word.register in places:
                     continue
                 if mine[word.register] == word.value:
                     continue
-                if word.register in BY_CHOICE and near(word.register, mine, word.value):
+                if word.register in by_choice and near(word.register, mine, word.value):
                     chosen[word.register] += 1
                 else:
                     place = path.stem, word.block, f"{word.register:#x}"
                     different.append((*place, f"{mine[word.register]:#x}", f"{word.value:#x}"))
     with capsys.disabled():
         for register, count in chosen.items():
-            print(f"\n{register:#x} differs in {count} tasks; {BY_CHOICE[register]}", end="")
+            print(f"\n{register:#x} differs in {count} tasks; {by_choice[register]}", end="")
     assert not different, different[:10]
     assert set(compared) >= {"Add", "AddRelu", "Mul", "MaxPool"}, compared
 
@@ -234,6 +254,9 @@ def test_transposed_convolutions(folder):
         x, y = (tensors[names[0]] for names in (file.operators[number].inputs, ["y"]))
         theirs = [t for t in one_core(file) if t.operator == number]
         words = {w.register: w.value for w in theirs[0].words}
+        scale, shift, ahead, moved = 0x4084, 0x4088, ROWS_AHEAD, PLACES
+        if file.target == "rk3576":
+            scale, shift, ahead, moved = 0x40B0, 0x40B4, set(), CONVOLUTION_RK3576
         (taps, _), pad = a["kernel_shape"], a["pads"][0]
         conv = Convolution(
             *x.shape[1:],
@@ -243,8 +266,8 @@ def test_transposed_convolutions(folder):
             depthwise=a.get("group", 1) > 1,
             zero_in=x.zero,
             zero_out=y.zero,
-            scale=words[0x4084],
-            shift=words[0x4088],
+            scale=words[scale],
+            shift=words[shift],
             in_surface=0 if x.kind == "input" else surface_pixels(*x.shape[2:]),
             blocks=True,
             apart=tuple(a["strides"]),
@@ -259,8 +282,8 @@ def test_transposed_convolutions(folder):
             mine = {(w.block, w.register): w.value for w in task.words}
             for word in vendor.words:
                 place = word.block, word.register
-                known = word.target and word.block != "PC" and word.register not in PLACES
-                if known and place not in ROWS_AHEAD and mine[place] != word.value:
+                known = word.target and word.block != "PC" and word.register not in moved
+                if known and place not in ahead and mine[place] != word.value:
                     different.append((path.stem, place, mine[place], word.value))
     assert not different, different[:10]
     assert compared >= EACH
@@ -278,11 +301,12 @@ def test_ways_of_a_table(folder):
     """A table is loaded as the vendor does: by tasks of its own, all entries of both halves."""
     file = rknn_file.read((folder / "sigmoid-0.rknn").read_bytes())
     loads = [t for t in file.tasks if len(t.words) > LOADS]
-    mine = dpu_tasks.load_table(Table(0, tuple(range(100))), DESIGNS[file.target])
+    module = dpu_tasks_rk3576 if file.target == "rk3576" else dpu_tasks
+    mine = module.load_table(Table(0, tuple(range(100))), DESIGNS[file.target])
     tails = {0x10, 0x14, 0}
     for settings, load in zip(mine, loads, strict=False):
         assert len(settings) == len(load.words)
         fixed = [(r, v) for _, r, v in settings if r != 0x4104]
         theirs = [(w.register, w.value) for w in load.words if w.register != 0x4104]
         pairs = zip(fixed, theirs, strict=True)
-        assert all(a == b or a[0] in tails or a[0] in ADDRESSES for a, b in pairs)
+        assert all(a == b or a[0] in tails or a[0] in ADDRESSES | {0x4018} for a, b in pairs)

@@ -8,6 +8,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from tests.vendors.test_rockchip import (
+    ADDRESSES_RK3576,
     BY_CHOICE,
     LOADS,
     MORE_ADDRESSES,
@@ -39,6 +40,10 @@ CONVOLUTIONS = {
     ("rk3566", "mobilenet_v2"): 54,
     ("rk3566", "resnet18"): 22,
     ("rk3566", "googlenet"): 59,
+    ("rk3576", "mobilenet_v1"): 29,
+    ("rk3576", "mobilenet_v2"): 54,
+    ("rk3576", "resnet18"): 22,
+    ("rk3576", "googlenet"): 59,
 }
 SPLITS = {("rk3588", "mobilenet_v3_small"): 1}  # a depthwise layer that the vendor splits
 # The vendor's simulator rounds once, the chip twice: deeper networks than these add that up.
@@ -55,9 +60,12 @@ TEN = (
     "wide_resnet50_2",
 )
 PICTURE = {0x100C, 0x1018, 0x104C, 0x1050, 0x1054, 0x1058, 0x107C}  # the vendor converts pixels
+PICTURE_RK3576 = {0x100C, 0x1048, 0x104C, 0x1050, 0x1054, 0x1058, 0x105C, 0x1090}
 # A pointwise convolution with a stride: the vendor leaves out columns and rows that no kernel
 # touches, and so reads lines one by one; the buffer then has other sizes.
 STRIDED = {0x100C, 0x1020, 0x1040, 0x1044, 0x107C, 0x1080, 0x1084}
+STRIDED_RK3576 = {0x1018, 0x1028, 0x102C, 0x103C, 0x1040, 0x1044, 0x1078, 0x1090, 0x1094, 0x1098}
+STRIDED_RK3576 |= {0x100C, 0x1014, 0x1080, 0x118C}
 
 
 def randomised(path):
@@ -127,6 +135,10 @@ def registers(file):
     """How many convolutions were compared, what differs by choice, and what else differs."""
     tensors = {t.name: t for t in file.tensors}
     compared, chosen, different, listed = 0, Counter(), [], one_core(file)
+    newer = file.target == "rk3576"
+    places = ADDRESSES_RK3576 | {0x5030, 0x5038} if newer else MORE_ADDRESSES
+    chosen_words = set() if newer else BY_CHOICE
+    picture = PICTURE_RK3576 if newer else PICTURE
     for number, operator in enumerate(file.operators):
         theirs = [t for t in listed if t.operator == number and len(t.words) < LOADS]
         if not operator.window or operator.kind not in KINDS:
@@ -134,7 +146,8 @@ def registers(file):
         compared += 1
         ours = encode(of_operator(operator, tensors, theirs[0], DESIGNS[file.target]))
         if len(ours) != len(theirs):
-            chosen["split by rows"] += 1
+            first = tensors[operator.inputs[0]].kind == "input" and file.target == "rk3576"
+            chosen["pictures are split" if first else "split by rows"] += 1
             continue
         window = operator.window
         strided = window.kernel == (1, 1) and window.strides != (1, 1)
@@ -143,13 +156,13 @@ def registers(file):
             mine = {(w.block, w.register): w.value for w in task.words}
             for word in vendor.words:
                 place = word.block, word.register
-                if not word.target or word.block == "PC" or word.register in MORE_ADDRESSES:
+                if not word.target or word.block == "PC" or word.register in places:
                     continue
-                if place in BY_CHOICE or mine[place] == word.value:
+                if place in chosen_words or mine[place] == word.value:
                     continue
-                if strided and word.register in STRIDED:
+                if strided and word.register in (STRIDED_RK3576 if newer else STRIDED):
                     chosen["strided pointwise"] += 1
-                elif first and word.register in PICTURE:
+                elif first and word.register in picture:
                     chosen["pictures are converted"] += 1
                 else:
                     different.append((operator.name, word))

@@ -53,6 +53,8 @@ int rk_error(itg_rk_error *error, const char *form, ...) __attribute__((format(p
 uint64_t rkj_surface(const uint32_t shape[4]);
 // Whether its chip is an RK3566 or RK3568: blocks of 8 channels, and commands counted one by one.
 int rkj_is_rk356x(const rkj_header *header);
+// What the end of a task says of the next one's words: all but one, or pairs of them.
+uint32_t rkj_amount(const rkj_header *header, uint32_t words);
 uint32_t rkj_block(const rkj_header *header);  // channels of a block
 // -1 if the board's device tree names another chip.
 int rkj_check_chip(const rkj_header *header, itg_rk_error *error);

@@ -136,9 +136,9 @@ static void place_commands(itg_rk_network *n, const rkj_job *job) {
     uint64_t *tail = words + t->first + t->words - RKJ_TAIL;
     tail[0] = 0, tail[1] = word(0x101, 0, PC_AMOUNT);
     if (i + 1 == h->tasks) continue;
-    const uint32_t next = job->tasks[i + 1].words, amount = (next - RKJ_TAIL + 1) / 2;
+    const uint32_t next = job->tasks[i + 1].words;
     tail[0] = word(0x101, n->commands.address + 8 * (uint64_t)job->tasks[i + 1].first, PC_BASE);
-    tail[1] = word(0x101, rkj_is_rk356x(h) ? next - 1 : (amount + 1) / 2 * 2, PC_AMOUNT);
+    tail[1] = word(0x101, rkj_amount(h, next), PC_AMOUNT);
   }
 }
 

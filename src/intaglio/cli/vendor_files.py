@@ -53,7 +53,9 @@ FILES = {
             ".bmodel", "bm1684x, bm1688 or sg2260", "bmodel", b"\xee\xaa\x55\xff", "numbers", True
         ),
         VendorFile(".cvimodel", "cv181x or cv180x", "cvimodel", b"CviM", "bytes", True),
-        VendorFile(".rkjob", "rk3588, rk3566, rk3568, rv1103 or rv1106", "rkjob", b"RKJ1", "bytes"),
+        VendorFile(
+            ".rkjob", "rk3588, rk3566, rk3568, rk3576, rv1103 or rv1106", "rkjob", b"RKJ1", "bytes"
+        ),
     )
 }
 

@@ -36,18 +36,22 @@ ZEROS = {
 
 
 def shifted(graph: Graph, chosen: Set[Value], dtype: str) -> Graph:
-    """The same network with the chosen maps stored as `dtype`."""
+    """The same network with the chosen maps and constants stored as `dtype`."""
     offset = {"u8": 128, "i8": -128}[dtype]
     types = {v: replace(v.type, dtype=dtype) if v in chosen else v.type for v in graph.inputs}
     new: dict[Value, Value] = {v: Value(kind, v.name) for v, kind in types.items()}
+    for v in chosen:
+        if v.data is not None:
+            made = (v.data.astype(np.int32) + offset).astype(dtypes.numpy_of(dtype))
+            new[v] = constant(made)
     for node in graph.nodes():
         given = [None if v is None else new.get(v, v) for v in node.inputs]
         attrs, table = _attributes(node, chosen, offset, dtype)
         if table is not None:
             given[TABLE_INPUT[node.op.removeprefix("npu.")]] = constant(table)
-        made = REGISTRY[node.op].node(*given, origin=node.origin, **attrs)
-        new |= dict(zip(node.outputs, made.outputs, strict=True))
-        for old, now in zip(node.outputs, made.outputs, strict=True):
+        moved = REGISTRY[node.op].node(*given, origin=node.origin, **attrs)
+        new |= dict(zip(node.outputs, moved.outputs, strict=True))
+        for old, now in zip(node.outputs, moved.outputs, strict=True):
             now.name = old.name
     inputs, outputs = ([new[v] for v in ports] for ports in (graph.inputs, graph.outputs))
     return Graph(inputs, outputs, list(graph.output_names), graph.name)

@@ -14,6 +14,7 @@ from intaglio.npu.chips.rockchip import settings, settings_rk356x, settings_rk35
 from intaglio.npu.chips.rockchip.geometry import (
     CHANNEL_BYTES,
     RK356X,
+    RK3576,
     RK3588,
     Convolution,
     Rows,
@@ -34,6 +35,7 @@ LAYOUTS = {
 INPUT, OUTPUT = 0x1070, 0x4020
 CBUF_CON0, DATA_REUSE = 0x1040, 1 << 12
 SHIFTS = 0x5024  # of an RK3576: where the bits behind the point of multipliers lie
+TABLE_SCALE = 0x5030  # and the scale before a table
 ADDRESSES = {"rk3576": {INPUT: 0x1088, OUTPUT: 0x4018}}  # registers elsewhere
 
 
@@ -103,7 +105,7 @@ def _by_rows(conv: Convolution) -> list[Task]:
     parts = split(conv)
     needed, stay = weight_banks(conv)
     banks = conv.design.banks - needed
-    if len(parts) == 1 and max(conv.apart) == 1:
+    if len(parts) == 1 and (max(conv.apart) == 1 or conv.design is RK3576):
         banks = data_banks(conv, parts[0].count)
     return [_task(conv, rows, banks, stay and number > 0, 0) for number, rows in enumerate(parts)]
 
@@ -145,6 +147,8 @@ def _task(conv: Convolution, rows: Rows, banks: int, reuse: bool, first_channel:
     }
     if design.registers == "rk3576":
         addresses[SHIFTS] = ("shifts", 0)
+        if conv.table:
+            addresses[TABLE_SCALE] = ("table_scale", 0)
     for usual, other in ADDRESSES.get(design.registers, {}).items():
         addresses[other] = addresses.pop(usual)
     if conv.added:

@@ -116,9 +116,8 @@ def look_up(size: MapSize, table: Table) -> Settings:
 def load_table(table: Table, design: Design = RK3588) -> list[Settings]:
     """Both tables, on an RK356x in a task each; the map that a task copies is one of its own."""
     size = MapSize(design.atom, 1, 1, design)
-    entries = [*table.entries, *[table.entries[-1]] * (2 * TABLE_STEPS + 1 - len(table.entries))]
     parts: list[Settings] = []
-    for number, half in enumerate((entries[: TABLE_STEPS + 1], entries[TABLE_STEPS:])):
+    for number, half in enumerate(table_halves(table)):
         words: Settings = [("DPU", 0x4100, WRITES_TABLE | number << 16)]
         last = half[1:2] if design is RK356X else []  # the vendor writes it once more
         parts.append(words + [("DPU", 0x4104, e & 0xFFFFFFFF) for e in [*half, *last]])
@@ -129,6 +128,12 @@ def load_table(table: Table, design: Design = RK3588) -> list[Settings]:
         parts = [parts[0] + parts[1]]
     size_of_end = len(END) + 1
     return [[*whole[:-size_of_end], *words, *whole[-size_of_end:]] for words in parts]
+
+
+def table_halves(table: Table) -> tuple[list[int], list[int]]:
+    """The entries of both tables; the last one of the first is the first one of the second."""
+    entries = [*table.entries, *[table.entries[-1]] * (2 * TABLE_STEPS + 1 - len(table.entries))]
+    return entries[: TABLE_STEPS + 1], entries[TABLE_STEPS:]
 
 
 def repeat(size: MapSize, factor: tuple[int, int]) -> Settings:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from intaglio.ir import Array, Graph, Node, Value
-from intaglio.npu.chips.rockchip import convolution, dpu_tasks, packing, pool_task
+from intaglio.npu.chips.rockchip import (
+    convolution,
+    dpu_tasks,
+    dpu_tasks_rk3576,
+    packing,
+    pool_task,
+    settings_rk3576,
+)
 from intaglio.npu.chips.rockchip.arithmetic import MOST_ENTRIES, Bounds, Pair
-from intaglio.npu.chips.rockchip.convolution import Task
+from intaglio.npu.chips.rockchip.convolution import OUTPUT, Task
 from intaglio.npu.chips.rockchip.dpu_tasks import MapSize, Settings
 from intaglio.npu.chips.rockchip.geometry import (
+    RK3576,
     RK3588,
     Added,
     Convolution,
@@ -21,10 +29,11 @@ from intaglio.npu.chips.rockchip.geometry import (
 )
 from intaglio.npu.chips.rockchip.job import INTERNAL, WEIGHTS, Address, JobTask
 from intaglio.npu.chips.rockchip.memory import Memory, plan, size_of
+from intaglio.npu.chips.rockchip.scaling import CHANNEL_BITS
 from intaglio.npu.chips.rockchip.words import NUMBERS, Word
 
 ALIGNMENT = 64
-SOURCE, SECOND, DESTINATION = 0x5018, 0x5038, 0x4020  # registers of the DPU that hold addresses
+SOURCE, SECOND = 0x5018, 0x5038  # registers of the DPU that hold addresses
 POOL_SOURCE, POOL_DESTINATION = 0x701C, 0x6070
 
 
@@ -37,6 +46,9 @@ class Encoder:
         self.memory: Memory = plan(graph, design)
         self.tasks: list[JobTask] = []
         self.weights = bytearray()
+        self.dpu = dpu_tasks_rk3576 if design is RK3576 else dpu_tasks
+        self.stages = design is RK3576  # numbers of all channels lie in memory
+        self.destination = convolution.ADDRESSES.get(design.registers, {}).get(OUTPUT, OUTPUT)
         self._constants: dict[bytes, int] = {}
         self._loaded: Table | None = None
 
@@ -58,6 +70,8 @@ class Encoder:
     # ---- places ----------------------------------------------------------------------------------
     def _at(self, v: Value | None, more: int = 0) -> Address:
         assert v is not None
+        if v.data is not None:
+            return Address(WEIGHTS, self._constant(_blocks(v.data, self._size(v))) + more)
         return Address(INTERNAL, self.memory.places[v].start + more)
 
     def _size(self, v: Value) -> MapSize:
@@ -104,6 +118,10 @@ class Encoder:
             "weights": Address(WEIGHTS, self._constant(packed)),
             "channels": Address(WEIGHTS, self._constant(rows)),
         }
+        if self.stages:
+            bases["shifts"] = self._stage(None, None, CHANNEL_BITS)
+            if conv.table is not None:
+                bases["table_scale"] = self._stage(0, conv.scale, conv.shift)
         if residual is not None:
             bases["added"] = self._at(residual)
         for task in convolution.encode(conv):
@@ -115,12 +133,15 @@ class Encoder:
             JobTask(task.words, found, node.op, node.origin or node.outputs[0].name or "")
         )
 
+    def _stage(self, addend: int | None, factor: int | None, shift: int | None) -> Address:
+        return Address(WEIGHTS, self._constant(settings_rk3576.stage(addend, factor, shift)))
+
     def _geometry(self, node: Node) -> Convolution:
         x, w, _, residual, table = node.inputs
         assert x is not None
         assert w is not None
         a = node.attrs
-        picture = self.memory.places[x].picture
+        picture = x in self.memory.places and self.memory.places[x].picture
         made = Table(0, ())
         if table is not None:
             assert table.data is not None
@@ -156,8 +177,8 @@ class Encoder:
             return
         self._loaded = table
         scratch = Address(INTERNAL, self.memory.scratch.start)
-        for part in dpu_tasks.load_table(table, self.design):
-            self._add(node, part, {SOURCE: scratch, DESTINATION: scratch})
+        for part in self.dpu.load_table(table, self.design):
+            self._add(node, part, {SOURCE: scratch, self.destination: scratch})
 
     def _pair(self, node: Node) -> None:
         a, b = node.inputs
@@ -175,8 +196,12 @@ class Encoder:
             n["a_scale"],
             n["a_shift"],
         )
-        settings = dpu_tasks.pair(self._size(a), numbers, b.shape != a.shape)
-        places = {SOURCE: self._at(a), SECOND: self._at(b), DESTINATION: self._at(node.outputs[0])}
+        settings = self.dpu.pair(self._size(a), numbers, b.shape != a.shape)
+        places = {SOURCE: self._at(a), SECOND: self._at(b)}
+        places[self.destination] = self._at(node.outputs[0])
+        if self.stages:
+            made = dpu_tasks_rk3576.numbers(numbers)
+            places[settings_rk3576.CFG] = Address(WEIGHTS, self._constant(made))
         self._add(node, settings, places)
 
     def _lut(self, node: Node) -> None:
@@ -186,8 +211,8 @@ class Encoder:
         assert table.data is not None
         made = Table(node.attrs["base"], tuple(int(v) for v in table.data)[:MOST_ENTRIES])
         self._load(node, made)
-        places = {SOURCE: self._at(x), DESTINATION: self._at(node.outputs[0])}
-        self._add(node, dpu_tasks.look_up(self._size(x), made), places)
+        places = {SOURCE: self._at(x), self.destination: self._at(node.outputs[0])}
+        self._add(node, self.dpu.look_up(self._size(x), made), places)
 
     def _pool(self, node: Node) -> None:
         x, y, a = node.inputs[0], node.outputs[0], node.attrs
@@ -200,10 +225,24 @@ class Encoder:
         x, y = node.inputs[0], node.outputs[0]
         assert x is not None
         size, out = self._size(x), self._size(y)
-        settings = dpu_tasks.repeat(size, tuple(node.attrs["factor"]))
+        settings = self.dpu.repeat(size, tuple(node.attrs["factor"]))
+        self._clear(node)
         for block in range(-(-size.channels // size.atom)):
             source, to = self._at(x, block * size.surface), self._at(y, block * out.surface)
-            self._add(node, settings, {SOURCE: source, DESTINATION: to})
+            self._add(node, settings, {SOURCE: source, self.destination: to})
+        self._clear(node)
+
+    def _clear(self, node: Node) -> None:
+        """What the vendor does around repeated pixels on an RK3576."""
+        if not self.stages:
+            return
+        size = RK3576.atom * RK3576.atom
+        zeros = Address(WEIGHTS, self._constant(bytes(size)))
+        scratch = Address(INTERNAL, self.memory.scratch.start)
+        names = 0x1088, 0x1110, 0x5024
+        for _ in range(2):
+            places = dict.fromkeys(names, zeros) | {self.destination: scratch}
+            self._add(node, dpu_tasks_rk3576.clear(), places)
 
     def _concat(self, node: Node) -> None:
         y, at = node.outputs[0], 0
@@ -212,8 +251,16 @@ class Encoder:
             if number in self.memory.copies.get(node, ()):
                 size = self._size(v)
                 to = self._at(y, at // size.atom * size.surface)
-                self._add(node, dpu_tasks.copy(size), {SOURCE: self._at(v), DESTINATION: to})
+                self._add(node, self.dpu.copy(size), {SOURCE: self._at(v), self.destination: to})
             at += v.shape[1]
+
+
+def _blocks(values: Array, size: MapSize) -> bytes:
+    """A constant map as it lies in memory."""
+    channels, pixels = round_up(size.channels, size.atom), size.height * size.width
+    padded = np.zeros((channels, size.pixels), np.int8)
+    padded[: size.channels, :pixels] = values.reshape(size.channels, pixels)
+    return padded.reshape(-1, size.atom, size.pixels).transpose(0, 2, 1).tobytes()
 
 
 def zero_points(weights: Array) -> Array:

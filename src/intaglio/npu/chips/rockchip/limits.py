@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from intaglio.errors import BadInput
 from intaglio.ir import Node
-from intaglio.npu.chips.rockchip import geometry
+from intaglio.npu.chips.rockchip import geometry, means
 from intaglio.npu.chips.rockchip.arithmetic import of_bounds, of_convolution, of_pair
 from intaglio.npu.chips.rockchip.geometry import RK3588, Convolution, Design
 from intaglio.npu.chips.rockchip.scaling import mantissa
@@ -99,10 +97,11 @@ def _pool(node: Node, design: Design) -> str | None:
         if (a["low"], a["high"]) not in ((-128, 127), (0, 255)):
             return f"results are clamped to {a['low']} .. {a['high']}; a table does that"
         return None
-    if any(a["pad"]) and not a["count_include_pad"]:
-        return "windows at the border have fewer pixels; a convolution has one scale for all"
-    of_bounds(node, *mantissa(mean_factor(node)))
-    return geometry.why_not(mean_geometry(node, design))
+    partial = means.factors_of_windows(node)
+    factor = means.mean_factor(node)
+    mantissa(factor)
+    of_bounds(node, *mantissa(factor if partial is None else partial.unit))
+    return geometry.why_not(means.mean_geometry(node, design))
 
 
 def interleaving(node: Node, design: Design = RK3588) -> Convolution:
@@ -123,24 +122,6 @@ def interleaving(node: Node, design: Design = RK3588) -> Convolution:
     pads = (*starts, *ends)
     sizes = channels, height, width, a["channels"]
     return Convolution(*sizes, kernel, pads=pads, blocks=True, apart=(block, block), design=design)
-
-
-def mean_factor(node: Node) -> float:
-    """What the sum of a window is multiplied by."""
-    a = node.attrs
-    count = np.float32(a["kernel"][0] * a["kernel"][1])
-    return float(np.float32(a["x_scale"]) / (np.float32(a["y_scale"]) * count))
-
-
-def mean_geometry(node: Node, design: Design = RK3588) -> Convolution:
-    """The depthwise convolution that takes means."""
-    x, a = node.inputs[0], node.attrs
-    assert x is not None
-    one = all(k == n for k, n in zip(a["kernel"], x.shape[2:], strict=True))
-    strides = (1, 1) if one else tuple(a["stride"])
-    sizes = x.shape[1], x.shape[2], x.shape[3], x.shape[1]
-    window = tuple(a["kernel"]), strides, tuple(a["pad"])
-    return Convolution(*sizes, *window, depthwise=True, design=design)
 
 
 def _pair(node: Node, _: Design) -> str | None:

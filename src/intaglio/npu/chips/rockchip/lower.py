@@ -14,16 +14,23 @@ from intaglio import ops as neutral
 from intaglio import passes
 from intaglio.ir import Array, Graph, Node, Value, constant
 from intaglio.npu.chips.file_part import Port, file_part
-from intaglio.npu.chips.rockchip import limits, ops
-from intaglio.npu.chips.rockchip.arithmetic import Product, of_bounds, of_convolution, of_pair
+from intaglio.npu.chips.rockchip import limits, means, ops
+from intaglio.npu.chips.rockchip.arithmetic import (
+    Bounds,
+    Product,
+    of_bounds,
+    of_convolution,
+    of_pair,
+)
 from intaglio.npu.chips.rockchip.geometry import DESIGNS, RK3588, Design
-from intaglio.npu.chips.rockchip.scaling import CHANNEL_BITS, factors
+from intaglio.npu.chips.rockchip.scaling import CHANNEL_BITS, factors, mantissa
 from intaglio.npu.chips.rockchip.wide_weights import source, window
 from intaglio.npu.chips.shifted_maps import shifted
 from intaglio.npu.lowering.target import npu_target
 from intaglio.ops.registry import REGISTRY
 from intaglio.targets.chip import Chip
 
+READ_CONSTANTS = ("npu.eltwise", "npu.concat")  # they may read maps that are constants
 SMALLEST = float(np.finfo(np.float32).tiny)  # range of a table
 
 
@@ -50,6 +57,8 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     layers = part.layers
     unsigned = {v for n in layers.nodes() for v in n.outputs if v.dtype == "u8"}
     unsigned |= {v for v in layers.inputs if v.dtype == "u8"}
+    maps = [v for n in layers.nodes() if n.op in READ_CONSTANTS for v in n.inputs[:2]]
+    unsigned |= {v for v in maps if v is not None and v.data is not None and v.dtype == "u8"}
     if unsigned:
         layers = shifted(layers, unsigned, "i8")
     made = meaning(layers, design)
@@ -76,7 +85,7 @@ def meaning(graph: Graph, design: Design = RK3588) -> Graph:
     inner: dict[Value, Value] = {v: Value(v.type, v.name) for v in graph.inputs}
     for n in graph.nodes():
         if n.op in ("npu.concat", "npu.slice") and not begins_blocks(n, design.atom):
-            inner[n.outputs[0]] = _moved(n, [inner[v] for v in n.inputs if v is not None])
+            inner[n.outputs[0]] = _moved(n, [inner.get(v, v) for v in n.inputs if v is not None])
             inner[n.outputs[0]].name = n.outputs[0].name
             continue
         made = _chip_node(n, inner)
@@ -146,13 +155,28 @@ def _conv(
 
 
 def _mean(n: Node, x: Value) -> Node:
-    """Means are a depthwise convolution whose weights are 1."""
-    a, geometry = n.attrs, limits.mean_geometry(n)
+    """Means are a depthwise convolution whose weights are 1.
+
+    Where windows reach over the border, its result is multiplied by a constant map.
+    """
+    partial = means.factors_of_windows(n)
+    if partial is None:
+        bounds = of_bounds(n, *mantissa(means.mean_factor(n)))
+        return _whole_mean(n, x, bounds)
+    made = _whole_mean(n, x, Bounds()).outputs[0]
+    a, (scale, shift) = n.attrs, mantissa(partial.unit)
+    zero = {"a_zero": a["y_zero"], "zero": a["y_zero"], "b_zero": 0, "b_scale": 1, "b_shift": 0}
+    ends = asdict(of_bounds(n, scale, shift))
+    number = {"multiplies": True, "scale": scale, "shift": shift} | zero | ends
+    return ops.pair.node(made, constant(partial.values), **number, origin=n.origin)
+
+
+def _whole_mean(n: Node, x: Value, bounds: Bounds) -> Node:
+    a, geometry = n.attrs, means.mean_geometry(n)
     weights = np.ones((x.shape[1], 1, *geometry.kernel), np.int16)
     count = geometry.kernel[0] * geometry.kernel[1]
-    multipliers, scale, shift = factors(np.full(x.shape[1], limits.mean_factor(n)))
+    multipliers, scale, shift = factors(np.full(x.shape[1], means.mean_factor(n)))
     bias = np.full(x.shape[1], -a["x_zero"] * count, np.int64)
-    bounds = of_bounds(n, scale, shift)
     made = Product(weights, bias, multipliers, scale, shift, bounds)
     how = {"stride": geometry.strides, "pad": geometry.pads, "dilation": (1, 1)}
     return _conv(n, made, x, None, x.shape[1], how)

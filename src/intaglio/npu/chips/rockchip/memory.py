@@ -14,6 +14,7 @@ from intaglio.npu.chips.rockchip.dpu_tasks import MapSize, map_size
 from intaglio.npu.chips.rockchip.geometry import (
     PICTURE_BYTES,
     PICTURE_CHANNELS,
+    RK3576,
     RK3588,
     Convolution,
     Design,
@@ -33,7 +34,7 @@ def size_of(v: Value, design: Design = RK3588) -> MapSize:
 def written_bytes(v: Value, design: Design = RK3588) -> int:
     """Bytes of a map with the channels that fill up what a convolution computes at a time."""
     made, size = v.producer, size_of(v, design)
-    if made is None or made.op != "rockchip.conv":
+    if made is None or made.op != "rockchip.conv" or design is RK3576:
         return size.bytes
     block = design.outputs * (2 if made.attrs["groups"] > 1 else 1)
     return round_up(v.shape[1], block) * size.pixels

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from intaglio.npu.chips.rockchip import settings_rv110x
 from intaglio.npu.chips.rockchip.dpu_tasks import MapSize, Settings
-from intaglio.npu.chips.rockchip.geometry import RK356X, RK3588, RV110X, round_up
+from intaglio.npu.chips.rockchip.geometry import RK356X, RK3576, RK3588, RV110X, round_up
 from intaglio.npu.chips.rockchip.settings import END, IN_TURN
 from intaglio.npu.chips.rockchip.words import ENABLE
 
 BLOCKS = 0x60  # PPU and PPU_RDMA
 LARGEST = 0x11  # OPERATION_MODE_CFG: from memory; the largest number
-FORMATS = {"rk3588": 1, "rk3566": 0, "rv1106": 0x40}  # PPU_RDMA: DATA_FORMAT of bytes
+FORMATS = {
+    "rk3588": 1,
+    "rk3566": 0,
+    "rv1106": 0x40,
+    "rk3576": 0x40,
+}  # PPU_RDMA: DATA_FORMAT of bytes
 LOWEST = 0x7FF80  # what padding holds, on all but the RK3588
 MOST_PAD = 7  # that a register holds
 
@@ -28,6 +33,7 @@ def largest(
     lowest = 0 if newer else LOWEST
     places = (0x6044, 0x6048) if newer else (0x6044, 0x6048, 0x604C, 0x6050)
     (ky, kx), (sy, sx), (top, left, bottom, right) = kernel, strides, pads
+    ends = {"rv1106": 0x6070, "rk3576": 0x6060}  # of registers that are 0
     bottom = min(bottom, max(0, (out.height - 1) * sy + ky - top - size.height))
     right = min(right, max(0, (out.width - 1) * sx + kx - left - size.width))
     window = (sy - 1) << 20 | (sx - 1) << 16 | (ky - 1) << 8 | kx - 1
@@ -47,11 +53,11 @@ def largest(
         ("PPU", 0x603C, 0),
         ("PPU", 0x6040, edges),
         *(("PPU", place, lowest) for place in places),
-        *(("PPU", place, 0) for place in (range(0x6054, 0x6070, 4) if rv else ())),
+        *(("PPU", place, 0) for place in range(0x6054, ends.get(size.design.registers, 0), 4)),
         ("PPU", 0x6070, 0),
         ("PPU", 0x607C, out.surface),
         ("PPU", 0x6084, out.surface),
-        ("PPU", 0x60DC, 3),
+        ("PPU", 0x60DC, 0 if size.design is RK3576 else 3),
         ("PPU_RDMA", 0x700C, size.width - 1),
         ("PPU_RDMA", 0x7010, size.height - 1),
         ("PPU_RDMA", 0x7014, channels),
