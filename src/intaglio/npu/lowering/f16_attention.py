@@ -119,7 +119,9 @@ def _mask(make: Builder, mask: Value | None, heads: int) -> _Mask:
         if np.isneginf(bias.max(-1)).any():
             raise Refused("a token attends to no key")
         small = np.maximum(bias, LOWEST).astype(np.float16).reshape(shape)
-        each = [constant(np.ascontiguousarray(small[0, h, ..., None][None])) for h in range(shape[1])]
+        each = [
+            constant(np.ascontiguousarray(small[0, h, ..., None][None])) for h in range(shape[1])
+        ]
         return _Mask(each * (heads // shape[1]))
     return _given_mask(make, mask, shape, heads)
 

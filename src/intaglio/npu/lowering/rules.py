@@ -31,10 +31,7 @@ RECURRENT = ("lstm", "gru", "rnn")
 
 
 def lowering_rules(
-    chip: Chip,
-    f32_as_f16: bool = False,
-    also: limits.Limit | None = None,
-    attention: bool = True,
+    chip: Chip, f32_as_f16: bool = False, also: limits.Limit | None = None, attention: bool = True
 ) -> tuple[Rule, ...]:
     """Every rule by which nodes become those of `chip`; `f32_as_f16` computes f32 in f16.
 
