@@ -126,3 +126,21 @@ def test_what_units_cannot_do_stays_on_the_cpu(batch, attrs):
     graph = Graph([x], [attended(rng, x, **attrs)], ["y"])
     passes.run(graph, [*passes.neutral(TARGET.cost), *passes.offload(TARGET)])
     assert "attention" in [n.op for n in graph.nodes()]
+
+
+@pytest.mark.parametrize(("channels", "step"), [(1, 4), (3, 2), (2, 1)])
+def test_pools_within_slices_of_volumes(channels, step):
+    rng = np.random.default_rng(8)
+    x = Value(Type("f32", (1, 5, 6, 7)), "x")
+    plain = {"stride": (1, 1), "pad": (0,) * 4, "dilation": (1, 1)}
+
+    def point(x, many):
+        w = rng.standard_normal((many, x.shape[1], 1, 1)).astype(np.float32)
+        return ops.conv(x, constant(w), **plain)
+
+    window = {"kernel": (1, 3, 3), "stride": (step, 1, 2), "pad": (0, 1, 1) * 2}
+    volume = ops.reshape(point(x, 16 * channels), shape=(1, channels, 16, 6, 7))
+    pooled = ops.max_pool(volume, **window, dilation=(1, 1, 1))
+    flat = ops.reshape(pooled, shape=(1, -1, *pooled.shape[3:]))
+    feed = rng.standard_normal(x.shape).astype(np.float32)
+    assert _checked(Graph([x], [point(flat, 4)], ["y"]), {"x": feed}, atol=0.1) <= {"cast"}

@@ -8,7 +8,7 @@ matrices; they change no number.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -104,7 +104,7 @@ def _head(column: Value, numbers: Array) -> _Head:
 class _Mask:
     """What is added to scores [1, M, keys, 1], by head, and a factor of a head's results."""
 
-    heads: list[Value | None]
+    heads: Sequence[Value | None]
     kept: Value | None = None  # 0 for tokens that attend to no key
 
 

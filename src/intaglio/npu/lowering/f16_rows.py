@@ -24,8 +24,8 @@ LEAST_VARIANCE = 2.0**-14  # the smallest normal number of f16
 SMALLER = 64.0  # squares are divided by it, so that f16 holds those of numbers up to 2,047
 
 
-def f16_row_rules(make: Builder, casts: F16Casts) -> tuple[Rule, ...]:
-    """The rules by which sums and normalisations of rows become NPU ops."""
+def f16_row_rules(make: Builder, casts: F16Casts, tokens: bool = True) -> tuple[Rule, ...]:
+    """The rules by which sums and normalisations of rows become NPU ops, and some of the rows."""
 
     @rule(P.add(a, b))
     def rows_in_f16(node: Node, a: Value, b: Value) -> Any:
@@ -51,7 +51,7 @@ def f16_row_rules(make: Builder, casts: F16Casts) -> tuple[Rule, ...]:
             return None
         return make.attempt(_some_rows, casts, node)
 
-    return rows_in_f16, layer_norm_in_f16, tokens_in_f16
+    return rows_in_f16, layer_norm_in_f16, *((tokens_in_f16,) if tokens else ())
 
 
 def _column_of(v: Value) -> Value | None:

@@ -35,7 +35,7 @@ def lowering_rules(
 ) -> tuple[Rule, ...]:
     """Every rule by which nodes become those of `chip`; `f32_as_f16` computes f32 in f16.
 
-    Without `attention`, attention in f16 is an op of the CPU.
+    Without `attention`, attention in f16 and the choice of tokens are ops of the CPU.
     """
     make = Builder(limits.why_not(chip, also))
     of_f16: tuple[Rule, ...] = ()
@@ -43,7 +43,7 @@ def lowering_rules(
         casts = F16Casts(make, f32_as_f16)
         of_f16 = (
             *f16_product_rules(make, chip, casts),
-            *f16_row_rules(make, casts),
+            *f16_row_rules(make, casts, attention),
             *(f16_attention_rules(make, casts) if attention else ()),
             *f16_elementwise_rules(make, casts),
         )
