@@ -37,7 +37,7 @@ def part(graph: Graph, chip: Chip, dtype: str = "i8", cores: int = 1) -> vendor.
 
 def float_part(graph: Graph, chip: Chip, cores: int = 1) -> vendor.Part:
     """A float graph, compiled in the vendor's style, with all layers in f16."""
-    target = npu_target(vendor.as_used(chip), precision="f16")
+    target = npu_target(vendor.as_used(chip), precision="f16", attention=False)
     graph, more = graph.copy(), vendor.beyond_units(graph, chip)
     passes.run(graph, [*passes.neutral(target.cost), *passes.offload(target)])
     return vendor.part(graph, chip, "f16", cores, True, more)

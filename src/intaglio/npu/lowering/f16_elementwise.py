@@ -17,6 +17,7 @@ from intaglio.npu.lowering.builder import (
     table_input,
     two_axes,
 )
+from intaglio.npu.lowering.data_movement import select_channels
 from intaglio.npu.lowering.f16_operands import (
     DATA_MOVEMENT,
     FLOATS,
@@ -215,6 +216,8 @@ def _with_epilogue(
 
 
 def _pool(make: Builder, casts: F16Casts, node: Node, x: Value, kind: str) -> Value:
+    if x.type.rank == 5 and kind == "max" and not x.type.dynamic:
+        return _pool_of_slices(make, casts, node, x)
     if x.type.rank not in (3, 4) or x.type.dynamic:
         raise Refused(f"{x.type} is no feature map of fixed shape")
     if node.attrs.get("with_indices"):
@@ -235,6 +238,21 @@ def _pool(make: Builder, casts: F16Casts, node: Node, x: Value, kind: str) -> Va
     image = make.as_feature_map(casts(x))
     result = make(pool, image, kind=kind, count_include_pad=count, dtype="f16", **attrs)
     return casts.back(result, node.outputs[0])
+
+
+def _pool_of_slices(make: Builder, casts: F16Casts, node: Node, x: Value) -> Value:
+    """A max pool over volumes with windows of one slice: some slices, pooled as channels."""
+    a, (n, c, depth, h, w) = node.attrs, x.shape
+    if a.get("with_indices") or a["kernel"][0] != 1 or a["pad"][0] or a["pad"][3]:
+        raise Refused(f"windows of {a['kernel']}; units pool one slice of a volume in f16")
+    numbers = np.arange(c * depth).reshape(c, depth)[:, :: a["stride"][0]].reshape(-1)
+    image = make.reshaped(casts(x), (n, c * depth, h, w))
+    if len(numbers) < c * depth:
+        image = select_channels(make, image, numbers)
+    window = {k: tuple(a[k][1:]) for k in ("kernel", "stride", "dilation")}
+    pad = (*a["pad"][1:3], *a["pad"][4:6])
+    result = make(pool, image, kind="max", pad=pad, dtype="f16", **window)
+    return casts.back(make.reshaped(result, node.outputs[0].shape), node.outputs[0])
 
 
 # ---- data movement -------------------------------------------------------------------------------

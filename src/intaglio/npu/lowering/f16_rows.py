@@ -14,7 +14,8 @@ import numpy as np
 from intaglio.ir import Node, Value, constant
 from intaglio.npu.lowering.builder import Builder, Refused, data, is_npu
 from intaglio.npu.lowering.f16_operands import F16Casts, as_f16
-from intaglio.npu.ops import conv, depthwise, eltwise, f16_arithmetic, lut
+from intaglio.npu.ops import conv, depth_to_space, depthwise, eltwise, f16_arithmetic, lut
+from intaglio.ops.registry import REGISTRY
 from intaglio.rewrite import P, Rule, rule
 
 x, a, b = P["x a b"]
@@ -23,8 +24,8 @@ LEAST_VARIANCE = 2.0**-14  # the smallest normal number of f16
 SMALLER = 64.0  # squares are divided by it, so that f16 holds those of numbers up to 2,047
 
 
-def f16_row_rules(make: Builder, casts: F16Casts) -> tuple[Rule, ...]:
-    """The rules by which sums and normalisations of rows become NPU ops."""
+def f16_row_rules(make: Builder, casts: F16Casts, tokens: bool = True) -> tuple[Rule, ...]:
+    """The rules by which sums and normalisations of rows become NPU ops, and some of the rows."""
 
     @rule(P.add(a, b))
     def rows_in_f16(node: Node, a: Value, b: Value) -> Any:
@@ -42,7 +43,15 @@ def f16_row_rules(make: Builder, casts: F16Casts) -> tuple[Rule, ...]:
             return None
         return make.attempt(_layer_norm, casts, node)
 
-    return rows_in_f16, layer_norm_in_f16
+    @rule(P.any("slice", "gather"))
+    def tokens_in_f16(node: Node) -> Any:
+        """Lower a slice of the rows of a linear layer, such as one token, to a crop of its map."""
+        x = node.inputs[0]
+        if not casts.every or x is None or _column_of(x) is None:
+            return None
+        return make.attempt(_some_rows, casts, node)
+
+    return rows_in_f16, layer_norm_in_f16, *((tokens_in_f16,) if tokens else ())
 
 
 def _column_of(v: Value) -> Value | None:
@@ -77,6 +86,27 @@ def _sum(make: Builder, casts: F16Casts, node: Node) -> Value:
     factors = {"a_zero": 0, "b_zero": 0, "a_factor": 1.0, "b_factor": 1.0}
     result = make(eltwise, *maps, kind="add", **factors, dtype="f16")
     return _rows(make, casts, result, node.outputs[0])
+
+
+def _some_rows(make: Builder, casts: F16Casts, node: Node) -> Value:
+    """Rows that follow each other."""
+    x, out, chosen = node.inputs[0], node.outputs[0], node.inputs[1:]
+    assert x is not None
+    if any(v is None or v.data is None for v in chosen):
+        raise Refused("its rows are known only at run time")
+    numbers = np.arange(x.type.size).reshape(x.shape)
+    given = [data(v) for v in chosen if v is not None]
+    found = np.asarray(REGISTRY[node.op].body(numbers, *given, **node.attrs)).reshape(-1)
+    if not found.size or found[0] % x.shape[-1] or (np.diff(found) != 1).any():
+        raise Refused("units take whole rows that follow each other")
+    column = _column_of(x)
+    assert column is not None
+    channels = column.shape[1]
+    if found.size % channels:
+        raise Refused(f"it takes a part of a row of {channels} channels")
+    first, shape = (int(found[0]) // channels, 0), (found.size // channels, 1)
+    part = make(depth_to_space, column, blocksize=1, channels=channels, first=first, shape=shape)
+    return _rows(make, casts, part, out)
 
 
 def _layer_norm(make: Builder, casts: F16Casts, node: Node) -> Value:

@@ -166,8 +166,11 @@ def _bytes_of_rows(chip: Chip, v: Value, rows: int) -> int:
     """The bytes of `rows` rows of a feature map in a core's memory."""
     item = dtypes.TABLE[v.dtype].numpy.itemsize
     c2 = chip.c2.get(v.dtype) or max(chip.c2["i8"] // item, 1)
-    pitch = -(-v.shape[3] * c2 * item // chip.align) * chip.align
-    return -(-v.shape[1] // c2) * rows * pitch
+    row = v.shape[3] * c2 * item
+    if not chip.packed:
+        row = -(-row // chip.align) * chip.align
+    block = -(-rows * row // chip.align) * chip.align
+    return -(-v.shape[1] // c2) * block
 
 
 def _limited_numbers(node: Node) -> Iterator[tuple[str, int]]:

@@ -16,6 +16,7 @@ from intaglio.npu.lowering.builder import Builder
 from intaglio.npu.lowering.convolutions import convolution_rules
 from intaglio.npu.lowering.data_movement import data_movement_rules
 from intaglio.npu.lowering.elementwise import elementwise_rules
+from intaglio.npu.lowering.f16_attention import f16_attention_rules
 from intaglio.npu.lowering.f16_elementwise import f16_elementwise_rules
 from intaglio.npu.lowering.f16_operands import F16Casts
 from intaglio.npu.lowering.f16_products import f16_product_rules
@@ -30,16 +31,20 @@ RECURRENT = ("lstm", "gru", "rnn")
 
 
 def lowering_rules(
-    chip: Chip, f32_as_f16: bool = False, also: limits.Limit | None = None
+    chip: Chip, f32_as_f16: bool = False, also: limits.Limit | None = None, attention: bool = True
 ) -> tuple[Rule, ...]:
-    """Every rule by which nodes become those of `chip`; `f32_as_f16` computes f32 in f16."""
+    """Every rule by which nodes become those of `chip`; `f32_as_f16` computes f32 in f16.
+
+    Without `attention`, attention in f16 and the choice of tokens are ops of the CPU.
+    """
     make = Builder(limits.why_not(chip, also))
     of_f16: tuple[Rule, ...] = ()
     if "f16" in chip.types:
         casts = F16Casts(make, f32_as_f16)
         of_f16 = (
             *f16_product_rules(make, chip, casts),
-            *f16_row_rules(make, casts),
+            *f16_row_rules(make, casts, attention),
+            *(f16_attention_rules(make, casts) if attention else ()),
             *f16_elementwise_rules(make, casts),
         )
     return (

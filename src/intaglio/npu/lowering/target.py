@@ -24,11 +24,13 @@ def npu_target(
     isa: str | int | None = None,
     precision: str = "f32",
     also: Callable[[Node], str | None] | None = None,
+    attention: bool = True,
 ) -> Target:
     """`chip` with the CPU beside it, which runs the other ops.
 
     That CPU is not this machine's: by default its steps are packed for plain C, which runs on any
     CPU, so also beside the simulator. `also` are limits of an encoder of real commands.
+    Without `attention`, attention in f16 stays on the CPU.
     """
     if precision == "f16" and "f16" not in chip.types:
         has = ", ".join(map(name_of, chip.types))
@@ -36,7 +38,7 @@ def npu_target(
             f"{chip.name} does not multiply f16; its types are {has}: quantise the model, "
             "or compile it for another chip"
         )
-    rules = lowering_rules(chip, precision == "f16", also)
+    rules = lowering_rules(chip, precision == "f16", also, attention)
     on_npu = precision == "f16" or (precision == "bf16" and chip.file == "bmodel")
     host = cpu.target("scalar" if isa is None else isa, "f32" if on_npu else precision)
     volumes = volume_rules(Builder(limits.why_not(chip, also)), why_not_lowered(chip, rules))
