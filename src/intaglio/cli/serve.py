@@ -249,7 +249,10 @@ def _started(server: Server) -> None:
     scheme = "http" if server.settings.certificate is None else "https"
     host = server.settings.host
     shown = f"[{host}]" if ":" in host else host
-    for row in server.repository.index():
+    rows = server.repository.index()
+    if not rows and server.repository.root is not None:
+        fitted.echo(f"no model yet: `intaglio publish model.itg {server.repository.root}` adds one")
+    for row in rows:
         why = f": {row['reason']}" if row["reason"] else ""
         fitted.echo(f"{row['name']} {row['version']}  {row['state']}{why}")
     fitted.echo(f"HTTP  {scheme}://{shown}:{server.http_port}")
