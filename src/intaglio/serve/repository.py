@@ -253,8 +253,7 @@ def unknown_model(name: str) -> Refused:
     """The error for a name that no model has, in the words that Triton's clients know."""
     shown = shown_name(name)
     return Refused(
-        404,
-        f"Request for unknown model: '{shown}' is not here; POST /v2/repository/index lists all",
+        404, f"Request for unknown model: '{shown}' is not found; /v2/repository/index lists all"
     )
 
 
