@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
+from click.testing import CliRunner
 from tests.serve.models import rows_model
-from tests.serve.running import running
+from tests.serve.running import Running, running
 
+from intaglio.cli import cli
 from intaglio.cli.serve import _started
+from intaglio.errors import BadInput
 from intaglio.serve.publish import publish
+from intaglio.serve.repository import Repository
+from intaglio.serve.settings import ModelSettings, ServeSettings
 
 
 @pytest.fixture
@@ -58,6 +63,40 @@ def test_a_load_request_overrides_settings_until_the_next(repository):
         assert ask("GET", config)[1] == found
         assert ask("POST", load, {})[0] == 200
         assert ask("GET", config)[1] == known
+
+
+def test_models_that_are_loaded_at_the_start(repository, tmp_path, monkeypatch):
+    publish(tmp_path / "m.itg", repository, "other")
+    served = Repository(repository, ModelSettings(threads=1))
+    served.at_start = ["m"]
+    server = Running(served, ServeSettings(http_port=0, grpc_port=None, control=True))
+    server.start()
+    try:
+        (repository / "later").mkdir()
+        rows = server.request("POST", "/v2/repository/index")[1]
+        found = [(r["name"], r["version"], r["state"], r["reason"]) for r in rows]
+        assert found == [
+            ("later", "", "UNAVAILABLE", "not loaded"),
+            ("m", "1", "READY", ""),
+            ("other", "", "UNAVAILABLE", "not loaded"),
+        ]
+        assert server.request("GET", "/v2/health/ready")[0] == 200
+        assert server.request("POST", "/v2/repository/models/other/load", {})[0] == 200
+        assert server.request("GET", "/v2/models/other/ready")[0] == 200
+        repository.rename(tmp_path / "gone")
+        assert len(server.request("POST", "/v2/repository/index")[1]) == 2
+    finally:
+        server.end()
+    (tmp_path / "gone").rename(repository)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    for source, words in (
+        (repository, "the repository has no model 'none'"),
+        (tmp_path / "m.itg", "--load names models of a repository"),
+    ):
+        ports = ["--port", "0", "--no-grpc"]
+        done = CliRunner().invoke(cli, ["serve", str(source), "--load", "none", *ports])
+        assert isinstance(done.exception, BadInput)
+        assert words in str(done.exception)
 
 
 def test_an_empty_repository_says_how_to_begin(repository, tmp_path, capsys):
