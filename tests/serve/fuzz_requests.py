@@ -80,7 +80,12 @@ def over_http(rng: random.Random) -> tuple[str, bytes, dict[str, str]]:
         odd = [None, -1, 0, 1 << 40, 1 << 63, 1e300, "", "x", [], [0], [-1, 3], [1 << 62] * 4, {}]
         odd += ["FP64", "BYTES", [[1, 2, 3]], [1e400], [True], [[[]]], {"binary_data_size": -4}]
         changed[key] = rng.choice(odd)
-    body = json.dumps({"inputs": inputs, "parameters": parameters}).encode()
+    request: dict[str, Any] = {"inputs": inputs, "parameters": parameters}
+    if rng.random() < 0.3:
+        asked = {"classification": rng.choice([1, 2, 9, 1 << 31, -1, 0.5, "x", None, True])}
+        asked["binary_data"] = rng.random() < 0.5
+        request["outputs"] = [{"name": rng.choice("yyyx"), "parameters": asked}]
+    body = json.dumps(request).encode()
     size = len(body)
     body += raw
     if rng.random() < 0.4:
@@ -102,6 +107,9 @@ def over_grpc(rng: random.Random) -> tuple[str, bytes]:
             shape = [rng.choice([0, -1, 2, 1 << 40, 1 << 62]) for _ in shape]
         made.inputs.add(name=tensor, datatype=datatype, shape=shape)
         made.raw_input_contents.append(a.tobytes()[: None if rng.random() < 0.8 else -1])
+    if rng.random() < 0.3:
+        output = made.outputs.add(name=rng.choice("yyyx"))
+        output.parameters["classification"].int64_param = rng.choice([1, 2, 9, -1, 1 << 40])
     sent = made.SerializeToString()
     method = "ModelInfer" if rng.random() < 0.7 else rng.choice(METHODS)
     return method, changed_bytes(rng, sent) if rng.random() < 0.6 else sent

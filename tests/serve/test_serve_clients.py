@@ -168,6 +168,7 @@ def test_grpc_streams_and_typed_contents(server):
     client.async_stream_infer("none", given(module, rows(1)))
     client.stop_stream()
     assert np.array_equal(answers[0][0].as_numpy("y"), rows(3))
+    assert answers[0][0].get_response().parameters["triton_final_response"].bool_param
     assert "unknown model" in str(answers[1][1])
     request = grpc_schema.CLASSES["ModelInferRequest"](model_name="m")
     tensor = request.inputs.add(name="x", datatype="FP32", shape=[1, 3])

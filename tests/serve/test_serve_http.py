@@ -134,6 +134,8 @@ def test_unknown_places(server):
         assert server.request("GET", path)[0] == 404
     assert server.request("POST", "/v2/models/none/infer", {"inputs": []})[0] == 404
     assert server.request("GET", INFER)[0] == 405
+    assert server.request("DELETE", "/v2/models/m")[0] == 405
+    assert server.request("GET", "/v2/repository/index")[1][0]["state"] == "READY"
     assert server.request("POST", "/v2/repository/models/m/unload", {})[0] == 403
 
 

@@ -177,8 +177,13 @@ def test_the_same_requests_give_the_same_answers_as_our_server(server):
     with running(server.repository) as ours:
         for path in ("/v2/models/rows",):
             theirs, mine = get(server.http, path), get(ours.http, path)
-            for key in ("name", "versions", "inputs", "outputs"):
-                assert theirs[1][key] == mine[1][key]
+            assert theirs[1] == mine[1]
+            theirs, mine = (get(s.http, f"{path}/config")[1] for s in (server, ours))
+            for key in ("name", "platform", "backend", "version_policy", "max_batch_size"):
+                assert theirs[key] == mine[key]
+            for key in ("input", "output"):
+                for a, b in zip(theirs[key], mine[key], strict=True):
+                    assert a == a | b  # ours says less, and nothing else
         for body in bodies:
             theirs, mine = (post(s.http, body) for s in (server, ours))
             assert theirs[0] == mine[0] == 200

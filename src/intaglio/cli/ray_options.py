@@ -19,7 +19,7 @@ GROUP = {"Ray": "--ray --ray-address --replicas --replica-cpus --one-per-node --
 NAMES = {"ray", "ray_address", "replicas", "replica_cpus", "one_per_node", "multiplex"}
 REFUSED = {  # options that the proxies of Ray have no counterpart for
     "token": "--token", "certificate": "--certificate", "client_ca": "--client-ca",
-    "control": "--control", "name": "--name", "batch": "--batch",
+    "control": "--control", "load": "--load", "name": "--name", "batch": "--batch",
 }  # fmt: skip
 
 

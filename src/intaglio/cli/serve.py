@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 GROUPS = {
     "Network": "--host --port --grpc-port --no-grpc --token --certificate --private-key "
     "--client-ca --max-body",
-    "Models": "--name --batch --versions --control --candidates --threads --instances --isolate",
+    "Models": "--name --batch --versions --control --load --candidates --threads --instances "
+    "--isolate",
     "Shadow": "--shadow --shadow-percent",
     "Observability": "--log-requests --traces",
     "Queue": "--max-queue --max-delay --preferred --deadline --sequence-idle",
@@ -31,7 +32,7 @@ OWN = {  # options that are not for reading models
     "host", "port", "grpc_port", "no_grpc", "token", "certificate", "private_key", "client_ca",
     "max_body", "name", "batch", "versions", "control", "threads", "instances", "max_queue",
     "max_delay", "preferred", "deadline", "sequence_idle", "drain", "stop", "log_requests",
-    "candidates", "isolate", "traces", "shadow", "shadow_percent",
+    "load", "candidates", "isolate", "traces", "shadow", "shadow_percent",
     *ray_options.NAMES,
 }  # fmt: skip
 
@@ -78,6 +79,11 @@ OWN = {  # options that are not for reading models
     help="Versions that are served: latest, latest:N, all, or numbers: 1,3.",
 )
 @click.option("--control", is_flag=True, help="Let requests load and unload models.")
+@click.option(
+    "--load",
+    metavar="NAME,NAME",
+    help="Models that are loaded at the start; requests load others [default: all].",
+)
 @click.option("--candidates", is_flag=True, help="Also serve candidates: a server for rollouts.")
 @click.option(
     "--shadow", metavar="URL", help="Send copies of requests to this server, and compare."
@@ -230,7 +236,12 @@ def _repository(source: str, settings: ModelSettings, given: dict[str, Any]) -> 
     if path.is_dir() and not (path / "saved_model.pb").exists():
         if given["name"] or given["batch"] is not None:
             raise BadInput("--name and --batch are for single models; SOURCE is a repository")
-        return Repository(path, settings, given["candidates"])
+        found = Repository(path, settings, given["candidates"])
+        if given["load"] is not None:
+            found.at_start = [n for n in map(str.strip, given["load"].split(",")) if n]
+        return found
+    if given["load"] is not None:
+        raise BadInput("--load names models of a repository; SOURCE is one model")
     repository = Repository(None, settings)
     name = given["name"] or path.stem
     if model_files.starts_as_package(source) or path.suffix == ".itg":
@@ -249,7 +260,10 @@ def _started(server: Server) -> None:
     scheme = "http" if server.settings.certificate is None else "https"
     host = server.settings.host
     shown = f"[{host}]" if ":" in host else host
-    for row in server.repository.index():
+    rows = server.repository.index()
+    if not rows and server.repository.root is not None:
+        fitted.echo(f"no model yet: `intaglio publish model.itg {server.repository.root}` adds one")
+    for row in rows:
         why = f": {row['reason']}" if row["reason"] else ""
         fitted.echo(f"{row['name']} {row['version']}  {row['state']}{why}")
     fitted.echo(f"HTTP  {scheme}://{shown}:{server.http_port}")

@@ -266,7 +266,9 @@ def _stream_handler(server: Server, service: GrpcService) -> Any:
         async for message in messages:
             try:
                 given = decoded(message, CLASSES["ModelInferRequest"])
-                yield response(infer_response=await service.model_infer(given))
+                made = await service.model_infer(given)
+                made.parameters["triton_final_response"].bool_param = True
+                yield response(infer_response=made)
             except Refused as e:
                 server.metrics.refused(e.reason)
                 yield response(error_message=str(e))

@@ -198,7 +198,7 @@ class HttpApp:
                 raise Refused(501, lacks("log settings"))
             case ("GET", "v2", "models", name, *rest):
                 return self._model(name, rest)
-            case ("POST", "v2", "repository", "index"):
+            case ("GET" | "POST", "v2", "repository", "index"):
                 body = await self._body(receive)
                 only_ready = bool(_object(body).get("ready")) if body else False
                 rows = repository.index()
@@ -216,6 +216,8 @@ class HttpApp:
                 )
             case ("GET" | "POST", "v2", *_):
                 raise Refused(404, f"there is no {path[:80]!r} here")
+        if method not in ("GET", "POST"):
+            raise Refused(405, f"requests are GET or POST, not {method[:20]}")
         raise Refused(404, f"there is no {method} {path[:80]!r} here")
 
     def _model(self, name: str, rest: list[str]) -> tuple[int, Headers, bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from intaglio.serve.repository import PACKAGE, Entry
-from intaglio.serve.served_model import PLATFORM, ServedModel
+from intaglio.serve.served_model import ServedModel
 from intaglio.serve.settings import LABELS_FILE
 from intaglio.serve.tensors import TensorSpec
 
@@ -19,7 +19,7 @@ def metadata(model: ServedModel, entry: Entry) -> dict[str, Any]:
     return {
         "name": model.name,
         "versions": [str(n) for n in sorted(entry.serving)],
-        "platform": PLATFORM,
+        "platform": BACKEND,  # as Triton says of models with a backend
         "inputs": [_tensor(model, t) for t in signature.inputs.values()],
         "outputs": [_tensor(model, t) for t in signature.outputs.values()],
     }
@@ -35,7 +35,7 @@ def config(model: ServedModel) -> dict[str, Any]:
     signature, settings = model.signature, model.settings
     made: dict[str, Any] = {
         "name": model.name,
-        "platform": PLATFORM,
+        "platform": "",
         "backend": BACKEND,
         "version_policy": _policy(settings.versions),
         "max_batch_size": signature.max_batch,

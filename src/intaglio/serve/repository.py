@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,6 +52,7 @@ class Repository:
     def __init__(self, root: Path | None, settings: ModelSettings, candidates: bool = False):
         self.root = None if root is None else root.resolve()
         self._settings, self._candidates = settings, candidates
+        self.at_start: Sequence[str] | None = None  # models to load first; None: all
         self.entries: dict[str, Entry] = {}
         self._singles: dict[str, Path | Package] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -80,7 +82,10 @@ class Repository:
     def index(self) -> list[dict[str, str]]:
         """Every version with its state, as Triton's repository extension words it."""
         rows = []
-        for name, entry in sorted(self.entries.items()):
+        known = dict(self.entries)
+        with suppress(BadInput):
+            known |= {n: Entry(n) for n in self._folders() if n not in known}
+        for name, entry in sorted(known.items()):
             for n in sorted({*entry.serving, *entry.failed}):
                 state = "READY" if n in entry.serving else "UNAVAILABLE"
                 row = {"name": name, "version": str(n), "state": state}
@@ -100,13 +105,15 @@ class Repository:
 
         One of a folder that fails is listed with the reason; one that was added is an error.
         """
-        for name in [*self._singles, *self._folders()]:
+        folders = self._folders() if self.at_start is None else self.at_start
+        for name in [*self._singles, *folders]:
             if ending():
                 return
             try:
                 await self.load(name)
             except Refused as e:
-                if name in self._singles:  # there is nothing else to serve
+                missing = self.at_start is not None and e.status == 404
+                if name in self._singles or missing:  # asked for by name
                     raise BadInput(str(e)) from None
                 log.error("model is not served", model=name, reason=str(e))
 
@@ -200,7 +207,10 @@ class Repository:
     def _folders(self) -> Iterable[str]:
         if self.root is None:
             return []
-        names = sorted(e.name for e in os.scandir(self.root) if MODEL_NAME.match(e.name))
+        try:
+            names = sorted(e.name for e in os.scandir(self.root) if MODEL_NAME.match(e.name))
+        except OSError as e:
+            raise BadInput(f"{self.root} cannot be read: {e.strerror}") from None
         if len(names) > MAX_MODELS:
             raise BadInput(f"{self.root} has {len(names)} models; at most {MAX_MODELS} are served")
         return [n for n in names if (self.root / n).is_dir()]
@@ -253,8 +263,7 @@ def unknown_model(name: str) -> Refused:
     """The error for a name that no model has, in the words that Triton's clients know."""
     shown = shown_name(name)
     return Refused(
-        404,
-        f"Request for unknown model: '{shown}' is not here; POST /v2/repository/index lists all",
+        404, f"Request for unknown model: '{shown}' is not found; /v2/repository/index lists all"
     )
 
 

@@ -21,7 +21,6 @@ from intaglio.serve.signature import Signature
 from intaglio.serve.statistics import Statistics
 from intaglio.serve.traces import Traced
 
-PLATFORM = "intaglio_itg"
 MAX_PRIORITY = 255  # the lowest
 DEFAULT_PRIORITY = 128
 

@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-DECADE = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0)  # a bucket is 26 % wide at most
-LATENCY_BUCKETS = (*(round(m * 10.0**e, 9) for e in range(-4, 1) for m in DECADE), 10.0)
+DECADE = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0)  # a bucket is 28 % wide at most
+SHORT = tuple(round(m * 1e-5, 9) for m in DECADE[::2])  # below 0.1 ms
+LATENCY_BUCKETS = (*SHORT, *(round(m * 10.0**e, 9) for e in range(-4, 1) for m in DECADE), 10.0)
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 STEP_S = 1.0  # of the traffic that the page shows
 STEPS = 60
