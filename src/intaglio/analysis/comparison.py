@@ -18,6 +18,7 @@ TOO_WIDE = 3.0  # times the span of the golden values
 COARSE = 0.6  # share of a layer's error that the rounding of its input explains
 NOTABLE = 0.01  # least relative error of a layer that a verdict blames (40 dB)
 NEAR = 0.5  # share of the largest error above which layers are told apart by their ranges
+SEEN = 0.0005  # share of values that saturate which a verdict mentions
 WASTEFUL = 6.0  # times the span of the golden values: a range that is mentioned in any case
 
 
@@ -145,7 +146,7 @@ class Comparison:
             return (
                 f"{how}; '{short(bad.name)}' ({bad.op}) is the least accurate: alone "
                 f"{_db(bad.single.sqnr)}, cosine {bad.single.cosine:.5f}"
-                f"{cut if bad.range.saturated else ''}{tail}"
+                f"{cut if bad.range.saturation > SEEN else ''}{tail}"
             )
         own = self.by_single()
         if not own or own[0].single is None:
