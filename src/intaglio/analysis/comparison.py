@@ -18,6 +18,7 @@ TOO_WIDE = 3.0  # times the span of the golden values
 COARSE = 0.6  # share of a layer's error that the rounding of its input explains
 NOTABLE = 0.01  # least relative error of a layer that a verdict blames (40 dB)
 NEAR = 0.5  # share of the largest error above which layers are told apart by their ranges
+INPUT = "input"  # op of the row of an input
 SEEN = 0.0005  # share of values that saturate which a verdict mentions
 WASTEFUL = 6.0  # times the span of the golden values: a range that is mentioned in any case
 
@@ -141,6 +142,8 @@ class Comparison:
         if bad:
             assert bad.single is not None
             cut = f", {bad.range.saturation:.1%} of its values saturate"
+            if bad.op == INPUT:
+                cut += ": give samples like those that it was quantised with"
             if (unused := bad.range.width) > TOO_WIDE:
                 tail = f", its range is {unused:.0f} times as wide as its values{tail}"
             return (
@@ -203,6 +206,8 @@ def _excess(row: Row) -> float:
     """The error of a layer alone, relative to that of 8-bit integers with a range that fits: a
     wrong scale is many times that, a tensor that is hard to round is near to it."""
     assert row.single is not None
+    if row.op == INPUT and row.range.saturation > SEEN:
+        return math.inf  # values beyond an input's range are beyond those of the layers behind it
     rounding = row.range.step / math.sqrt(12.0) * math.sqrt(row.range.values)
     return row.single.euclidean / rounding if rounding else math.inf
 
