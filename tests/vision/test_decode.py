@@ -170,6 +170,8 @@ def test_raw_maps_of_yolov8_and_later():
         assert row[2:] == pytest.approx(box, abs=1e-3)
         facts = Outputs([m.shape for m in outputs], SIZE, classes=3)
         assert (recognize(facts), class_count("yolov8_raw", facts)) == ("yolov8_raw", 3)
+    with pytest.raises(BadInput, match="maps of three or more sizes, the outputs have 1"):
+        raw_heads.yolov8_raw(maps[:2], 0.25, size=SIZE)
     with pytest.raises(BadInput, match="no map has 64 or 4 channels"):
         raw_heads.yolov8_raw([maps[1], maps[1], maps[4], maps[4]], 0.25, size=SIZE)
 

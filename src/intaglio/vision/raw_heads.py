@@ -98,8 +98,13 @@ def yolov8_raw(
 
     Maps of one channel beside them (sums of the scores) are not needed.
     """
-    each = []
-    for maps in _levels(outputs):
+    each, levels = [], _levels(outputs)
+    if len(levels) < 2:
+        raise BadInput(
+            f"YOLOv8 has maps of three or more sizes, the outputs have {len(levels)}; give another "
+            f"{option('decode')}"
+        )
+    for maps in levels:
         box, score = _split(maps)
         high, wide = box.shape[1:]
         sides = box.reshape(SIDES, -1, high * wide).astype(np.float64)
