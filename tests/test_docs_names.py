@@ -60,6 +60,7 @@ OTHER_TOOLS = {
     "--backend-directory",
     "--model-control-mode",
     "--load-model",
+    "--call-graph",  # of perf
 }
 
 

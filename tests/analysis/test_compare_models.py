@@ -10,7 +10,7 @@ import intaglio
 from intaglio.analysis.joining import NCHW, NHWC, join
 from intaglio.cli import cli
 from intaglio.errors import BadInput
-from intaglio.ir import Graph, Type, Value, constant
+from intaglio.ir import Graph, Quant, Type, Value, constant
 from intaglio.ops.activation import relu
 from intaglio.ops.conv import conv
 from intaglio.ops.elementwise import add, mul
@@ -41,14 +41,14 @@ def made():
     return calibrate(network(), samples, options=Options(method="minmax", accuracy=None))
 
 
-def broken(graph, layer, inputs=("quantize", "dequantize")):
-    """The quantised graph with the scale of one activation 8 times as large."""
+def broken(graph, layer, inputs=("quantize", "dequantize"), factor=8):
+    """The quantised graph with the scale of one activation some times as large."""
     graph = graph.copy()
     dequantize = next(v for v in graph.values() if v.name == layer).producer
     quantize = dequantize.inputs[0].producer
     for node in (quantize, dequantize):
         if node.op.removesuffix("_linear") in inputs:
-            graph.set_input(node, 1, constant(node.inputs[1].data * np.float32(8)))
+            graph.set_input(node, 1, constant(node.inputs[1].data * np.float32(factor)))
     return graph
 
 
@@ -76,6 +76,22 @@ def test_a_wrong_scale_of_the_input_is_named(made):
     assert intaglio.compare(made.float_graph, made.graph, data).guilty is None
 
 
+def test_an_input_of_bytes_that_cannot_hold_the_samples_is_named():
+    samples = [{"x": numbers(1, 8, 8, 8)} for _ in range(4)]
+    made = calibrate(network(), samples, options=Options(method="minmax", accuracy=None))
+    graph = made.graph.copy()
+    (quantize,) = graph.inputs[0].uses
+    scale, zero = (float(v.data) for v in quantize.inputs[1:])
+    integers = Value(Type("i8", (1, 8, 8, 8), Quant((scale,), (int(zero),))), "x")
+    graph.replace(quantize.outputs[0], integers)  # as TFLite's models begin
+    graph.inputs[:] = [integers]
+    large = [{"x": 4 * s["x"]} for s in samples[:2]]
+    found = intaglio.compare(made.float_graph, graph, large)
+    assert found.guilty.op == "input"
+    assert found.guilty.range.saturation > 0.1
+    assert "saturate: give samples like those that it was quantised with" in found.verdict
+
+
 def test_a_wrong_scale_is_told_from_a_tensor_that_is_hard_to_round():
     rng = np.random.default_rng(3)
     graph = network()
@@ -85,9 +101,9 @@ def test_a_wrong_scale_is_told_from_a_tensor_that_is_hard_to_round():
     made = calibrate(graph, samples, options=Options(method="minmax", accuracy=None))
     healthy = intaglio.compare(made.float_graph, made.graph, samples[:2])
     assert healthy.by_single()[0].name == "x"
-    found = intaglio.compare(made.float_graph, broken(made.graph, "c"), samples[:2])
+    found = intaglio.compare(made.float_graph, broken(made.graph, "c", factor=4), samples[:2])
     wrong, hard = (next(r for r in found.rows if r.name == n) for n in ("c", "x"))
-    assert wrong.single.relative < 2 * hard.single.relative
+    assert 0.5 < wrong.single.relative / hard.single.relative < 1.9
     assert found.guilty is wrong
     assert "'c'" in found.verdict
 

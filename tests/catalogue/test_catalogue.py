@@ -13,6 +13,8 @@ from intaglio.analysis.catalogue_table import catalogue_table
 from intaglio.analysis.whatif import Model, WhatIf
 from intaglio.cli import cli
 from intaglio.errors import BadInput
+from intaglio.ir import Graph, Type, Value, constant
+from intaglio.ops.index import gather
 from intaglio.quant import calibrate
 from intaglio.targets import chip
 
@@ -64,6 +66,15 @@ def test_a_quantised_model_has_the_figures_of_the_float_one():
     assert after.bytes < 0.5 * before.bytes
     first = next(n for n in after.layers if n.op == "conv")
     assert first.parameters in (432, 448)
+
+
+def test_tables_of_functions_are_no_parameters():
+    x = Value(Type("i32", (1, 8)), "x")
+    table = constant(np.zeros(65536, np.int16))
+    y = gather(table, x, axis=0)
+    found = intaglio.stats(Graph([x], [y], name="small"))
+    assert found.parameters == 0
+    assert found.summary().startswith("small: 0 parameters (0.0 kB), 0.000 MMACs")
 
 
 def test_predictions_are_those_of_perf_and_not_below_the_least_times():

@@ -9,9 +9,10 @@ from PIL import Image
 
 import intaglio
 from intaglio.cli import cli
-from intaglio.errors import BadInput
+from intaglio.errors import BadFile, BadInput
 from intaglio.evaluation import evaluate
 from intaglio.evaluation.measures import class_map, ctc_text, edit_distance, mean_iou
+from intaglio.evaluation.truth import read_truth
 from intaglio.ir import Graph, Type, Value, constant
 from intaglio.ops.linear import matmul
 from intaglio.ops.reduce import reduce_mean
@@ -148,3 +149,20 @@ def test_own_metric_and_command(data, tmp_path):
     ):
         with pytest.raises(BadInput, match=words):
             run(cli, [*args, *more], catch_exceptions=False, standalone_mode=False)
+
+
+def test_labels_of_yolo_may_be_polygons_and_may_be_missing(tmp_path):
+    for folder in ("images", "labels"):
+        (tmp_path / folder).mkdir()
+    for i in range(3):
+        Image.new("RGB", (20, 10)).save(tmp_path / "images" / f"p{i}.png")
+    (tmp_path / "labels" / "p0.txt").write_text("1 0.5 0.5 0.5 0.5\n")
+    (tmp_path / "labels" / "p1.txt").write_text("2 0.125 0.25 0.5 0.125 0.5 0.75\n\n")
+    found = read_truth("boxes", tmp_path, None).labels
+    p0, p1, p2 = found.values()
+    assert p0.rows == [(1, (0.25, 0.25, 0.75, 0.75))]
+    assert p1.rows == [(2, (0.125, 0.125, 0.5, 0.75))]
+    assert p2.rows == []  # a picture without objects: what is found there is wrong
+    (tmp_path / "labels" / "p1.txt").write_text("2 0.1 0.2\n")
+    with pytest.raises(BadFile, match=r"p1\.txt, line 1: '2 0\.1 0\.2'; a line has class"):
+        read_truth("boxes", tmp_path, None)

@@ -16,6 +16,7 @@ import intaglio.ui
 from intaglio.cli import cli
 from intaglio.errors import BadInput
 from intaglio.ui.server import LivePage
+from intaglio.ui.workbench import whole_layers
 
 
 def png(width=24, height=20):
@@ -161,3 +162,22 @@ def test_mistakes_are_one_line(model, tmp_path):
         ):
             with pytest.raises(BadInput, match=words):
                 run(cli, ["ui", *args], catch_exceptions=False, standalone_mode=False)
+
+
+def test_an_activation_changes_with_its_product(page):
+    bench = page.bench
+    base = bench.base
+    pairs = [
+        (n.outputs[0].name, reader.outputs[0].name)
+        for n in base.float_graph.nodes() if n.op == "conv"
+        for reader in n.outputs[0].uses if reader.op in ("relu", "clip")
+    ]  # fmt: skip
+    product, activation = next(p for p in pairs if set(p) <= set(base.scheme.layers))
+    both = {product: "f32", activation: "f32"}
+    assert whole_layers(base, {activation: "f32"}) == both
+    assert whole_layers(base, {product: "f32"}) == both
+    assert whole_layers(base, {product: "f32", activation: "int8"})[activation] == "int8"
+    trial = bench.change({activation: "f32"})
+    assert trial.changes == {activation: "f32"}
+    assert trial.milliseconds != bench.trials[0].milliseconds
+    bench.change({})

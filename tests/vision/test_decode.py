@@ -7,7 +7,7 @@ import pytest
 
 from intaglio.errors import BadInput
 from intaglio.ir import Type
-from intaglio.vision import decode
+from intaglio.vision import decode, raw_heads
 from intaglio.vision.boxes import cell_count
 from intaglio.vision.recognize import CHOICES, Outputs, class_count, named, recognize, unknown
 
@@ -134,3 +134,82 @@ def test_names_of_decoders():
     words = str(unknown({"mask": Type("f32", (1, 21, 64, 96))}))
     assert "'mask' f32[1x21x64x96]" in words
     assert all(name in words for name in CHOICES)
+
+
+def raw_maps(box, cell, level=1, classes=3, bins=16):
+    """Maps of YOLOv8 with one object: its box lies around the middle of a cell of a level."""
+    maps = []
+    for k, stride in enumerate(decode.STRIDES):
+        h, w = SIZE[0] // stride, SIZE[1] // stride
+        sides = np.zeros((1, 4 * bins, h, w), np.float32)
+        score = np.full((1, classes, h, w), -9.0, np.float32)
+        if k == level:
+            x, y = ((c + 0.5) * stride for c in cell)
+            away = np.array([x - box[0], y - box[1], box[2] - x, box[3] - y]) / stride
+            for side, far in enumerate(away):
+                low = int(far)
+                logits = np.full(bins, -50.0)
+                logits[low], logits[low + 1] = np.log([1 - far + low + 1e-9, far - low + 1e-9])
+                sides[0, side * bins : (side + 1) * bins, cell[1], cell[0]] = logits
+            score[0, 2, cell[1], cell[0]] = 2.0
+        maps += [sides, score, score.max(1, keepdims=True)]
+    return maps
+
+
+def test_raw_maps_of_yolov8_and_later():
+    box = (10.0, 8.0, 60.0, 44.0)
+    maps = raw_maps(box, (2, 1))
+    for outputs in (
+        maps,
+        [m for m in maps if m.shape[1] > 1],
+        [np.concatenate(maps[i : i + 2], 1) for i in (0, 3, 6)],
+        [1 / (1 + np.exp(-m)) if m.shape[1] < 64 else m for m in maps],  # sigmoid inside
+    ):
+        (row,) = raw_heads.yolov8_raw(outputs, 0.25, size=SIZE)
+        assert row[:2] == pytest.approx([2, 1 / (1 + np.exp(-2.0))])
+        assert row[2:] == pytest.approx(box, abs=1e-3)
+        facts = Outputs([m.shape for m in outputs], SIZE, classes=3)
+        assert (recognize(facts), class_count("yolov8_raw", facts)) == ("yolov8_raw", 3)
+    with pytest.raises(BadInput, match="maps of three or more sizes, the outputs have 1"):
+        raw_heads.yolov8_raw(maps[:2], 0.25, size=SIZE)
+    with pytest.raises(BadInput, match="no map has 64 or 4 channels"):
+        raw_heads.yolov8_raw([maps[1], maps[1], maps[4], maps[4]], 0.25, size=SIZE)
+
+
+def test_raw_maps_of_yolov5_equal_its_last_step():
+    rng = np.random.default_rng(0)
+    maps, finished = [], []
+    for stride, sizes in zip(decode.STRIDES, raw_heads.ANCHORS_V5, strict=True):
+        h, w = SIZE[0] // stride, SIZE[1] // stride
+        made = rng.standard_normal((1, 3 * 7, h, w)).astype(np.float32) * 3
+        maps.append(made)
+        for k, (wide, high) in enumerate(sizes):  # as the model's own Detect layer writes it
+            s = 1 / (1 + np.exp(-made[0, 7 * k : 7 * k + 7].reshape(7, -1)))
+            y, x = np.mgrid[:h, :w].reshape(2, -1)
+            s[0], s[1] = (s[0] * 2 - 0.5 + x) * stride, (s[1] * 2 - 0.5 + y) * stride
+            s[2], s[3] = (s[2] * 2) ** 2 * wide, (s[3] * 2) ** 2 * high
+            finished.append(s.T)
+    wanted = decode.yolov5([np.concatenate(finished)[None]], 0.25)
+    found = raw_heads.yolov5_raw(maps[::-1], 0.25, size=SIZE)
+    np.testing.assert_allclose(found, wanted, atol=1e-3)
+    facts = Outputs([m.shape for m in maps], SIZE, classes=2)
+    assert (recognize(facts), class_count("yolov5_raw", facts)) == ("yolov5_raw", 2)
+    with pytest.raises(BadInput, match="maps of 2 sizes"):
+        raw_heads.yolov7_raw(maps[:2], 0.25, size=SIZE)
+
+
+def test_raw_outputs_of_tensorflows_ssd():
+    known = raw_heads.ssd_boxes((300, 300))
+    assert len(known) == 1917  # 19x19x3 + (10x10 + 5x5 + 3x3 + 2x2 + 1) x 6
+    offsets, logits = np.zeros((1, 1917, 1, 4), np.float32), np.full((1, 1917, 4), -8, np.float32)
+    logits[0, -1, 2] = 3  # the largest box, one wider and lower by a tenth of its size
+    offsets[0, -1, 0] = 1, 0, 0, 5 * np.log(0.5)
+    (row,) = raw_heads.ssd_raw([offsets, logits], 0.5, size=(300, 300))
+    high, wide = known[-1, 2:]
+    left, right = 0.5 - wide / 4, 0.5 + wide / 4
+    top, bottom = 0.5 + high * (0.1 - 0.5), 0.5 + high * (0.1 + 0.5)
+    assert row == pytest.approx([1, 1 / (1 + np.exp(-3)), left, top, right, bottom])
+    facts = Outputs([offsets.shape, logits.shape], (300, 300))
+    assert (recognize(facts), class_count("ssd_raw", facts)) == ("ssd_raw", 3)
+    with pytest.raises(BadInput, match="TensorFlow's SSD with six maps has 1917 at 300x300"):
+        raw_heads.ssd_raw([offsets[:, :7], logits[:, :7]], 0.5, size=(300, 300))

@@ -18,6 +18,9 @@ TOO_WIDE = 3.0  # times the span of the golden values
 COARSE = 0.6  # share of a layer's error that the rounding of its input explains
 NOTABLE = 0.01  # least relative error of a layer that a verdict blames (40 dB)
 NEAR = 0.5  # share of the largest error above which layers are told apart by their ranges
+INPUT = "input"  # op of the row of an input
+OUTSIDE = 0.05  # share of an input's values that saturate, of which others follow
+SEEN = 0.0005  # share of values that saturate which a verdict mentions
 WASTEFUL = 6.0  # times the span of the golden values: a range that is mentioned in any case
 
 
@@ -140,12 +143,14 @@ class Comparison:
         if bad:
             assert bad.single is not None
             cut = f", {bad.range.saturation:.1%} of its values saturate"
+            if bad.op == INPUT and bad.range.saturation > OUTSIDE:
+                cut += ": give samples like those that it was quantised with"
             if (unused := bad.range.width) > TOO_WIDE:
                 tail = f", its range is {unused:.0f} times as wide as its values{tail}"
             return (
                 f"{how}; '{short(bad.name)}' ({bad.op}) is the least accurate: alone "
                 f"{_db(bad.single.sqnr)}, cosine {bad.single.cosine:.5f}"
-                f"{cut if bad.range.saturated else ''}{tail}"
+                f"{cut if bad.range.saturation > SEEN else ''}{tail}"
             )
         own = self.by_single()
         if not own or own[0].single is None:
@@ -202,6 +207,8 @@ def _excess(row: Row) -> float:
     """The error of a layer alone, relative to that of 8-bit integers with a range that fits: a
     wrong scale is many times that, a tensor that is hard to round is near to it."""
     assert row.single is not None
+    if row.op == INPUT and row.range.saturation > OUTSIDE:
+        return math.inf  # values beyond an input's range are beyond those of the layers behind it
     rounding = row.range.step / math.sqrt(12.0) * math.sqrt(row.range.values)
     return row.single.euclidean / rounding if rounding else math.inf
 

@@ -44,12 +44,19 @@ def _is_relu(node: Node | None) -> bool:
 def limits_of(v: Value) -> tuple[float, float] | None:
     """The real values that the integers of a rounded tensor reach; None if it is not rounded."""
     pair = rounding_of(v)
+    real = v.producer
+    if pair is None and real is not None and real.op == "dequantize_linear":
+        given = real.inputs[0]  # an input that takes integers
+        plain = given is not None and given.data is None and given.producer is None
+        pair = (real, real) if plain else None
     if pair is None:
         return None
     scale, zero = (pair[0].inputs[i] if len(pair[0].inputs) > i else None for i in (1, 2))
     if scale is None or scale.data is None or (zero is not None and zero.data is None):
         return None
-    low, high = dtypes.limits(pair[0].outputs[0].dtype)
+    stored = pair[1].inputs[0]
+    assert stored is not None
+    low, high = dtypes.limits(stored.dtype)
     shift = 0 if zero is None or zero.data is None else zero.data.astype("f8")
     s = scale.data.astype("f8")
     return float(((low - shift) * s).min()), float(((high - shift) * s).max())

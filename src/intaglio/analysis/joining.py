@@ -82,7 +82,7 @@ def join(golden: Graph, other: Graph) -> Joined:
     _inputs(golden, other, add)
     result.factors = by_channel(ours, named, add)
     products = [n for n in golden.nodes() if REGISTRY[n.op].macs(n)]
-    joined = sum(any(v in result.pairs for v in _layer(n)) for n in products)
+    joined = sum(any(v in result.pairs for v in layer_of(n)) for n in products)
     if joined < ENOUGH_BY_NAME * len(products) or not result.pairs:
         # where names are kept, a tensor with another name is another tensor
         _by_node(golden, other, add)
@@ -282,7 +282,7 @@ def _mark(node: Node) -> tuple[object, ...]:
     return kind, REGISTRY[node.op].macs(node), tuple(sorted(d for d in out.shape if d != 1))
 
 
-def _layer(node: Node) -> list[Value]:
+def layer_of(node: Node) -> list[Value]:
     """The tensors of a product and of the functions that follow it."""
     v, found = node.outputs[0], [node.outputs[0]]
     while len(v.uses) == 1:
@@ -316,7 +316,7 @@ def end_of_norm(v: Value) -> Value:
 
 def end_of_layer(node: Node) -> Value:
     """The result of a product with its activation; a transpose after it does not count."""
-    tail = _layer(node)
+    tail = layer_of(node)
     while len(tail) > 1 and tail[-1].producer is not None and tail[-1].producer.op == "transpose":
         tail.pop()
     return tail[-1]

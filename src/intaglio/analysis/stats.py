@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 6  # from a layer to the first tensor with a name
 ROUNDINGS = ("quantize_linear", "dequantize_linear")
+FEW, LITTLE_WORK = 100_000, 10_000_000  # parameters and MACs that are shown in smaller units
+TABLES = (256, 65536)  # entries of functions of 8-bit and 16-bit integers
 TITLES = ("layer", "op", "output", "params", "MMACs", "share", "KB moved", "MACs/byte")
 
 
@@ -117,11 +119,15 @@ class Stats:
         ]
 
     def summary(self) -> str:
+        held, moved = self.parameter_bytes, self.bytes
+        scale, letter = (1e9, "G") if self.macs >= LITTLE_WORK else (1e6, "M")
+        count = f"{self.parameters / 1e6:.2f} M"
+        if self.parameters < FEW:
+            count = f"{self.parameters:,}"
         return (
-            f"{self.name or 'model'}: {self.parameters / 1e6:.2f} M parameters "
-            f"({self.parameter_bytes / 1e6:.2f} MB), {self.macs / 1e9:.3f} GMACs "
-            f"({self.flops / 1e9:.3f} GFLOPs), {self.bytes / 1e6:.2f} MB moved, "
-            f"{self.intensity:.1f} MACs per byte"
+            f"{self.name or 'model'}: {count} parameters ({_size(held)}), "
+            f"{self.macs / scale:.3f} {letter}MACs ({self.flops / scale:.3f} {letter}FLOPs), "
+            f"{_size(moved)} moved, {self.intensity:.1f} MACs per byte"
         )
 
     def text(self, every: bool = False) -> str:
@@ -205,6 +211,7 @@ def _parameters(node: Node, fixed: set[Value]) -> list[Value]:
     """The constants that a node reads, each once; of quantised weights the integers."""
     found: dict[int, Value] = {}
     todo = [] if node.op in ROUNDINGS else [v for v in node.inputs if v is not None]
+    todo = [v for v in todo if not _is_table(v)]
     while todo:
         v = todo.pop()
         if v.data is not None:
@@ -215,6 +222,19 @@ def _parameters(node: Node, fixed: set[Value]) -> list[Value]:
                 x for x in (above[:1] if v.producer.op in ROUNDINGS else above) if x is not None
             ]
     return list(found.values())
+
+
+def _is_table(v: Value) -> bool:
+    """Whether a constant holds the results of a function for every integer: no parameters."""
+    return v.data is not None and v.data.ndim == 1 and _integers(v) and v.data.size in TABLES
+
+
+def _integers(v: Value) -> bool:
+    return v.dtype in ("i8", "u8", "i16", "u16")
+
+
+def _size(n: int) -> str:
+    return f"{n / 1e6:.2f} MB" if n >= FEW else f"{n / 1e3:.1f} kB"
 
 
 def _stored(v: Value) -> Value:

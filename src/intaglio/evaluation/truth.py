@@ -15,6 +15,7 @@ from intaglio.quant.samples.images import ENDINGS
 from intaglio.vision.labels import read_labels
 
 MASKS = (".png", ".bmp")
+LEAST_POLYGON = 6  # numbers of a polygon
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,8 @@ def _boxes(root: Path, pictures: list[Path], given: Path | None) -> Found:
         path = _yolo_file(p, given)
         if path is not None and path.is_file():
             found[p] = _yolo(path)
+    if found:  # as the format has it: a picture without a file has no objects
+        found = {p: found.get(p) or Boxes([], relative=True) for p in pictures}
     return found, dataset_names([root, given]) if found else None
 
 
@@ -136,16 +139,24 @@ def _yolo_file(picture: Path, given: Path | None) -> Path | None:
 
 
 def _yolo(path: Path) -> Boxes:
+    """Lines of class and box, or of class and the corners of a polygon (three or more)."""
     rows: list[tuple[int, tuple[float, float, float, float]]] = []
     for n, line in enumerate(path.read_text().splitlines(), 1):
+        if not line.strip():
+            continue
         try:
-            label, x, y, w, h = line.split()[:5]
-            cx, cy, hw, hh = float(x), float(y), float(w) / 2, float(h) / 2
-            rows.append((int(label), (cx - hw, cy - hh, cx + hw, cy + hh)))
+            label, *each = line.split()
+            numbers = [float(x) for x in each]
+            if len(numbers) >= LEAST_POLYGON and len(numbers) % 2 == 0:
+                xs, ys = numbers[::2], numbers[1::2]
+                box = min(xs), min(ys), max(xs), max(ys)
+            else:
+                x, y, w, h = numbers[:4]
+                box = x - w / 2, y - h / 2, x + w / 2, y + h / 2
+            rows.append((int(label), box))
         except ValueError:
-            if line.strip():
-                rule = "a line has class, centre x, centre y, width, height"
-                raise BadFile(f"{path}, line {n}: {line.strip()!r}; {rule}") from None
+            rule = "a line has class, centre x, centre y, width, height, or class and a polygon"
+            raise BadFile(f"{path}, line {n}: {line.strip()[:60]!r}; {rule}") from None
     return Boxes(rows, relative=True)
 
 

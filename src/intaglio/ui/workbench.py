@@ -13,9 +13,11 @@ import intaglio
 from intaglio import targets
 from intaglio.analysis.agreement import usable_inputs
 from intaglio.analysis.golden import is_quantized
+from intaglio.analysis.joining import layer_of
 from intaglio.analysis.report import ModelReport, report
 from intaglio.errors import BadInput, did_you_mean, option
 from intaglio.ir import Graph
+from intaglio.ops.registry import REGISTRY
 from intaglio.package import Package
 from intaglio.quant import Options, Quantized, Scheme, calibrate
 from intaglio.ui.engines import Engine, run_all
@@ -172,7 +174,7 @@ class Workbench:
                 data = [usable_inputs(self.float_graph, self.seed + i)[0] for i in (0, 1)]
                 how = replace(QUICK, target=self.target)
             if self.base is not None:
-                scheme = _changed(self.base, changes)
+                scheme = _changed(self.base, whole_layers(self.base, changes))
                 how = replace(how, scheme=scheme, accuracy=None, method="minmax")
             quiet: Any = lambda words: None  # noqa: E731  # the page shows what came of it
             self.made = calibrate(self.float_graph.copy(), data, options=how, warn=quiet)
@@ -203,6 +205,19 @@ class Workbench:
     def close(self) -> None:
         for engine in self.engines.values():
             engine.close()
+
+
+def whole_layers(base: Quantized, changes: Mapping[str, str]) -> dict[str, str]:
+    """The changes, and the same for the activation of a product, or the product of an activation:
+    they run as one step, which has one precision."""
+    found = dict(changes)
+    for n in base.float_graph.nodes():
+        if REGISTRY[n.op].macs(n):
+            names = [v.name for v in layer_of(n) if v.name in base.scheme.layers]
+            wanted = [changes[name] for name in names if name in changes]
+            for name in names if wanted else ():
+                found.setdefault(name, wanted[0])
+    return found
 
 
 def _changed(base: Quantized, changes: Mapping[str, str]) -> Scheme:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from intaglio.errors import BadInput, option
 from intaglio.ir import Array, Type
-from intaglio.vision import decode
+from intaglio.vision import decode, raw_heads
 from intaglio.vision.boxes import cell_count
 from intaglio.vision.decode import STRIDES, Size, are_cells
 
 Shape = tuple[int, ...]
 ANCHORS = 3  # boxes at every cell of YOLOv3 to v7
+SIDES = raw_heads.SIDES * raw_heads.BINS  # channels of distances in YOLOv8 to v12
+COCO = 80  # classes, if no names are known
 LEAST_CLASSES = 2  # of a classifier
 CLASSIFIER = "classifier"
 
@@ -87,6 +90,40 @@ def _ssd(o: Outputs) -> bool:
     return n == m and 4 in (a, b) and min(a, b) >= 2
 
 
+def _maps(o: Outputs, count: int) -> list[tuple[int, ...]]:
+    """The channels of the maps at each of three strides, if that is what all outputs are."""
+    channels: dict[tuple[int, int], list[int]] = {}
+    for s in o.shapes:
+        if len(s) != 4 or s[0] != 1:
+            return []
+        channels.setdefault((s[2], s[3]), []).append(s[1])
+    wanted = {(o.size[0] // s, o.size[1] // s) for s in STRIDES}
+    fits = set(channels) == wanted and all(len(c) == count for c in channels.values())
+    return sorted({tuple(c) for c in channels.values()}) if fits else []
+
+
+def _yolov5_raw(o: Outputs) -> bool:
+    found = _maps(o, 1)
+    return found == [(ANCHORS * (5 + (o.classes or COCO)),)]
+
+
+def _yolov8_raw(o: Outputs) -> bool:
+    if _maps(o, 1) == [(SIDES + (o.classes or COCO),)]:
+        return True
+    return any(
+        len(found) == 1 and SIDES in found[0] and max(found[0]) > 1
+        for found in (_maps(o, 2), _maps(o, 3))
+    )
+
+
+def _ssd_raw(o: Outputs) -> bool:
+    if len(o.shapes) != 2 or not all(len(s) in (3, 4) and s[0] == 1 for s in o.shapes):
+        return False
+    counts = {math.prod(s[:-1]) for s in o.shapes}
+    least = min(s[-1] for s in o.shapes)
+    return least == 4 and counts == {len(raw_heads.ssd_boxes(o.size))}
+
+
 def _nms_rows(o: Outputs) -> bool:
     """A list of finished boxes; some exports have more outputs behind it."""
     shape = o.first
@@ -114,6 +151,10 @@ DECODERS = {  # in the order in which they are tried
         Decoder("darknet", decode.darknet, _darknet),
         Decoder("yunet", decode.yunet, _yunet),
         Decoder("fastestdet", decode.fastestdet, _fastestdet),
+        Decoder("yolov5_raw", raw_heads.yolov5_raw, _yolov5_raw),
+        Decoder("yolov7_raw", raw_heads.yolov7_raw, lambda o: False),
+        Decoder("yolov8_raw", raw_heads.yolov8_raw, _yolov8_raw),
+        Decoder("ssd_raw", raw_heads.ssd_raw, _ssd_raw),
         Decoder("ssd", decode.ssd, _ssd),
         Decoder("ultraface_anchors", decode.ultraface_anchors, lambda o: False),
         Decoder("nms", decode.nms_rows, _nms_rows),
@@ -125,6 +166,7 @@ ALIASES = {
     **dict.fromkeys(("yolov6", "yolov7"), "yolov5"),
     **dict.fromkeys(("yolov9", "yolov11", "yolo11", "yolov12", "yolo12"), "yolov8"),
     **dict.fromkeys(("yolov3", "yolov4"), "darknet"),
+    **dict.fromkeys((f"yolov{n}_raw" for n in (6, 9, 10, 11, 12)), "yolov8_raw"),
     "yolov10": "nms",
     "ultraface": "ssd",
     "top": CLASSIFIER,
@@ -147,6 +189,17 @@ def class_count(decoder: str | None, o: Outputs) -> int | None:
         return min(o.first[1:]) - 4 - masks
     if decoder in ("yolov5", "yolox", "darknet"):
         return o.first[-1] - 5
+    if decoder in ("yolov5_raw", "yolov7_raw"):
+        return o.first[1] // ANCHORS - 5
+    if decoder == "yolov8_raw":
+        channels = [s[1] for s in o.shapes if len(s) == 4 and s[2:] == o.first[2:]]
+        box = SIDES if SIDES in channels or max(channels) > SIDES else raw_heads.SIDES
+        if len(channels) == 1:
+            return channels[0] - box
+        channels.remove(box)
+        return max(channels)
+    if decoder == "ssd_raw":
+        return max(s[-1] for s in o.shapes) - 1
     if decoder == "ssd":
         return next((s[-1] for s in o.shapes if s[-1] != 4), 4) - 1
     return None

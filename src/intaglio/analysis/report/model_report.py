@@ -91,7 +91,8 @@ class ModelReport:
         if self.partition is not None and self.partition.on_cpu:
             row = max(self.partition.on_cpu, key=lambda r: r.share)
             remedy = f"; {row.remedy}" if row.remedy else ""
-            found.append(("on the CPU", f"'{short(row.name)}' ({row.op}): {row.why}{remedy}"))
+            named = f"'{short(row.name)}' ({row.op})" if row.name else row.op
+            found.append(("on the CPU", f"{named}: {row.why}{remedy}"))
         return found + [("missing", words) for words in self.notes]
 
     def memory_advice(self) -> list[str]:

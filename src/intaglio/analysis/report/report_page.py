@@ -147,7 +147,8 @@ def _linked(words: str, places: Mapping[str, int]) -> str:
     """Words as HTML, in which quoted names of nodes are buttons that choose them."""
     parts = QUOTED.split(words)
     for k in range(1, len(parts), 2):
-        place, name = places.get(parts[k]), escape(parts[k])
+        name = escape(parts[k])
+        place = places.get(parts[k], places.get(tensor_name(parts[k])))
         button = f'<button class="link" data-i="{place}">{name}</button>'
         parts[k] = f"&#x27;{name}&#x27;" if place is None else button
     return "".join(p if k % 2 else escape(p) for k, p in enumerate(parts))
