@@ -318,7 +318,7 @@ def test_ncnn_models_are_imported_quantised_and_run():
     samples = [RNG.normal(size=(1, 3, 8, 8)).astype(np.float32) for _ in range(8)]
     given = PTQTensorOptions()
     given.samples_count = len(samples)
-    given.set_tensor_data([samples])
+    given.set_tensor_data([x] for x in samples)  # a generator, sample by sample
     found = []
     for target, ptq in (("cpu", False), ("k230", True)):
         compiler = Compiler(options(target=target))
