@@ -41,11 +41,11 @@ def axis_of(of: Layer, key: int, x: Value, default: int = 0) -> int:
 
 # ---- activations ---------------------------------------------------------------------------------
 def _relu(x: Value, slope: float) -> Value:
-    return ops.relu(x) if slope == 0 else ops.leaky_relu(x, alpha=slope)  # type: ignore[return-value]
+    return ops.relu(x) if slope == 0 else ops.leaky_relu(x, alpha=slope)
 
 
 def _hard_sigmoid(x: Value, alpha: float, beta: float) -> Value:
-    return ops.hard_sigmoid(x, alpha=alpha, beta=beta)  # type: ignore[return-value]
+    return ops.hard_sigmoid(x, alpha=alpha, beta=beta)
 
 
 def fused(of: Layer, x: Value) -> Value:
@@ -55,10 +55,10 @@ def fused(of: Layer, x: Value) -> Value:
         0: lambda: x,
         1: lambda: _relu(x, 0),
         2: lambda: _relu(x, given[0]),
-        3: lambda: ops.clip(x, lo=given[0], hi=given[1]),  # type: ignore[return-value]
-        4: lambda: ops.sigmoid(x),  # type: ignore[return-value]
-        5: lambda: ops.mish(x),  # type: ignore[return-value]
-        6: lambda: ops.mul(x, _hard_sigmoid(x, given[0], given[1])),  # type: ignore[return-value]
+        3: lambda: ops.clip(x, lo=given[0], hi=given[1]),
+        4: lambda: ops.sigmoid(x),
+        5: lambda: ops.mish(x),
+        6: lambda: ops.mul(x, _hard_sigmoid(x, given[0], given[1])),
     }
     if kind not in made:
         raise Unsupported(f"ncnn: {of}: activation {kind} is not supported; 0 to 6 are")
@@ -121,28 +121,28 @@ def relu(of: Layer, xs: list[Value], weights: Weights) -> Value:
 @layer("Clip")
 def clip(of: Layer, xs: list[Value], weights: Weights) -> Value:
     low, high = of.number(0, -3.4e38), of.number(1, 3.4e38)
-    return ops.clip(xs[0], lo=low, hi=high)  # type: ignore[return-value]
+    return ops.clip(xs[0], lo=low, hi=high)
 
 
 @layer("ELU")
 def elu(of: Layer, xs: list[Value], weights: Weights) -> Value:
-    return ops.elu(xs[0], alpha=of.number(0, 0.1))  # type: ignore[return-value]
+    return ops.elu(xs[0], alpha=of.number(0, 0.1))
 
 
 @layer("HardSigmoid", "HardSwish")
 def hard(of: Layer, xs: list[Value], weights: Weights) -> Value:
     gate = _hard_sigmoid(xs[0], of.number(0, 0.2), of.number(1, 0.5))
-    return gate if of.kind == "HardSigmoid" else ops.mul(xs[0], gate)  # type: ignore[return-value]
+    return gate if of.kind == "HardSigmoid" else ops.mul(xs[0], gate)
 
 
 @layer("GELU")
 def gelu(of: Layer, xs: list[Value], weights: Weights) -> Value:
-    return ops.gelu(xs[0], approximate="tanh" if of.whole(0, 0) else "none")  # type: ignore[return-value]
+    return ops.gelu(xs[0], approximate="tanh" if of.whole(0, 0) else "none")
 
 
 @layer("PReLU")
 def prelu(of: Layer, xs: list[Value], weights: Weights) -> Value:
-    return ops.prelu(xs[0], channels(weights.plain(of.count(0, 1), of), xs[0]))  # type: ignore[return-value]
+    return ops.prelu(xs[0], channels(weights.plain(of.count(0, 1), of), xs[0]))
 
 
 @layer("UnaryOp")
@@ -165,7 +165,7 @@ def _with_axes(x: Value, rank: int) -> Value:
     """The shorter operand is aligned with the channels."""
     if x.type.rank == rank:
         return x
-    return ops.reshape(x, shape=(*x.shape, *[1] * (rank - x.type.rank)))  # type: ignore[return-value]
+    return ops.reshape(x, shape=(*x.shape, *[1] * (rank - x.type.rank)))
 
 
 def _chosen(of: Layer, table: dict[int, Callable[..., Value]]) -> Callable[..., Value]:
@@ -199,7 +199,7 @@ def channels(values: np.ndarray, x: Value) -> np.ndarray:
 def batch_norm(of: Layer, xs: list[Value], weights: Weights) -> Value:
     count = of.count(0, 0)
     slope, mean, var, bias = (weights.plain(count, of) for _ in range(4))
-    return ops.batch_norm(xs[0], slope, bias, mean, var, epsilon=of.number(1, 0.0))  # type: ignore[return-value]
+    return ops.batch_norm(xs[0], slope, bias, mean, var, epsilon=of.number(1, 0.0))
 
 
 @layer("InstanceNorm")
@@ -208,7 +208,7 @@ def instance_norm(of: Layer, xs: list[Value], weights: Weights) -> Value:
     affine = of.whole(2, 1)
     scale = weights.plain(count, of) if affine else np.ones(count, np.float32)
     bias = weights.plain(count, of) if affine else np.zeros(count, np.float32)
-    return ops.instance_norm(xs[0], scale, bias, epsilon=of.number(1, 0.001))  # type: ignore[return-value]
+    return ops.instance_norm(xs[0], scale, bias, epsilon=of.number(1, 0.001))
 
 
 @layer("Scale")
@@ -216,7 +216,7 @@ def scale(of: Layer, xs: list[Value], weights: Weights) -> Value:
     x = xs[0]
     if of.whole(0, 0) == SAME_UPPER:
         factor = _with_axes(xs[1], x.type.rank)
-        return ops.mul(x, factor)  # type: ignore[return-value]
+        return ops.mul(x, factor)
     count = of.count(0, 0)
     result: Value = ops.mul(x, channels(weights.plain(count, of), x))
     if of.whole(1, 0):
@@ -226,7 +226,7 @@ def scale(of: Layer, xs: list[Value], weights: Weights) -> Value:
 
 @layer("Bias")
 def bias(of: Layer, xs: list[Value], weights: Weights) -> Value:
-    return ops.add(xs[0], channels(weights.plain(of.count(0, 0), of), xs[0]))  # type: ignore[return-value]
+    return ops.add(xs[0], channels(weights.plain(of.count(0, 0), of), xs[0]))
 
 
 # ---- shapes --------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def split(of: Layer, xs: list[Value], weights: Weights) -> list[Value]:
 
 @layer("Concat")
 def concat(of: Layer, xs: list[Value], weights: Weights) -> Value:
-    return ops.concat(*xs, axis=axis_of(of, 0, xs[0]))  # type: ignore[return-value]
+    return ops.concat(*xs, axis=axis_of(of, 0, xs[0]))
 
 
 @layer("Slice")
@@ -257,7 +257,7 @@ def slices(of: Layer, xs: list[Value], weights: Weights) -> list[Value]:
 
 @layer("Flatten")
 def flatten(of: Layer, xs: list[Value], weights: Weights) -> Value:
-    return ops.reshape(xs[0], shape=(xs[0].shape[0], -1))  # type: ignore[return-value]
+    return ops.reshape(xs[0], shape=(xs[0].shape[0], -1))
 
 
 @layer("Reshape")
@@ -269,7 +269,7 @@ def reshape(of: Layer, xs: list[Value], weights: Weights) -> Value:
     for i, d in enumerate(shape):
         if d == 0 and i + 1 < rank:
             shape[i] = xs[0].shape[i + 1]
-    return ops.reshape(xs[0], shape=(xs[0].shape[0], *shape))  # type: ignore[return-value]
+    return ops.reshape(xs[0], shape=(xs[0].shape[0], *shape))
 
 
 ORDERS = {  # of Permute, by the number of axes: ours behind the batch
@@ -283,12 +283,12 @@ def permute(of: Layer, xs: list[Value], weights: Weights) -> Value:
     known, kind = ORDERS.get(xs[0].type.rank, ()), of.whole(0, 0)
     if not 0 <= kind < len(known):
         raise Unsupported(f"ncnn: {of}: order {kind} of {xs[0].type} is not supported")
-    return ops.transpose(xs[0], perm=(0, *known[kind]))  # type: ignore[return-value]
+    return ops.transpose(xs[0], perm=(0, *known[kind]))
 
 
 @layer("Softmax")
 def softmax(of: Layer, xs: list[Value], weights: Weights) -> Value:
-    return ops.softmax(xs[0], axis=axis_of(of, 0, xs[0]))  # type: ignore[return-value]
+    return ops.softmax(xs[0], axis=axis_of(of, 0, xs[0]))
 
 
 @layer("ShuffleChannel")
@@ -299,13 +299,13 @@ def shuffle(of: Layer, xs: list[Value], weights: Weights) -> Value:
         raise BadFile(f"ncnn: {of}: {groups} groups of {c} channels")
     parts = (c // groups, groups) if of.whole(1, 0) else (groups, c // groups)
     y = ops.transpose(ops.reshape(x, shape=(n, *parts, h, w)), perm=(0, 2, 1, 3, 4))
-    return ops.reshape(y, shape=(n, c, h, w))  # type: ignore[return-value]
+    return ops.reshape(y, shape=(n, c, h, w))
 
 
 @layer("PixelShuffle")
 def pixel_shuffle(of: Layer, xs: list[Value], weights: Weights) -> Value:
     mode = "DCR" if of.whole(1, 0) else "CRD"
-    return ops.depth_to_space(_image(of, xs[0]), blocksize=of.count(0, 1), mode=mode)  # type: ignore[return-value]
+    return ops.depth_to_space(_image(of, xs[0]), blocksize=of.count(0, 1), mode=mode)
 
 
 @layer("Padding")
@@ -315,7 +315,7 @@ def padding(of: Layer, xs: list[Value], weights: Weights) -> Value:
     kind = of.whole(4, 0)
     if not 0 <= kind < len(modes):
         raise Unsupported(f"ncnn: {of}: type {kind} is not supported; 0 to 2 are")
-    return ops.pad(  # type: ignore[return-value]
+    return ops.pad(
         x,
         before=(0, 0, top, left),
         after=(0, 0, bottom, right),
@@ -340,4 +340,4 @@ def interp(of: Layer, xs: list[Value], weights: Weights) -> Value:
     nearest = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     how = nearest if kind == 1 else {"coordinate_transformation_mode": ends}
     ratios = tuple(s / d for s, d in zip(shape, x.shape[2:], strict=True))
-    return ops.resize(x, axes=(2, 3), shape=shape, scales=ratios, mode=kinds[kind], **how)  # type: ignore[return-value]
+    return ops.resize(x, axes=(2, 3), shape=shape, scales=ratios, mode=kinds[kind], **how)

@@ -125,7 +125,7 @@ def pooling(of: Layer, xs: list[Value], weights: Weights) -> Value:
     x, average = _image(of, xs[0]), of.whole(0, 0) == 1
     if of.whole(4, 0):
         reduce = ops.reduce_mean if average else ops.reduce_max
-        return reduce(x, axes=(2, 3), keepdims=False)  # type: ignore[return-value]
+        return reduce(x, axes=(2, 3), keepdims=False)
     if of.whole(7, 0):
         raise Unsupported(f"ncnn: {of}: adaptive pooling is not supported; give kernel and stride")
     kernel, stride = _pair(of, 1, 11, 0), _pair(of, 2, 12, 1)
@@ -142,11 +142,11 @@ def pooling(of: Layer, xs: list[Value], weights: Weights) -> Value:
     pads = (*pads[:2], pads[2] + more[0], pads[3] + more[1])
     window = {"kernel": kernel, "stride": stride, "pad": pads, "dilation": (1, 1)}
     if not average:
-        return ops.max_pool(x, **window)  # type: ignore[return-value, arg-type]
+        return ops.max_pool(x, **window)  # type: ignore[arg-type]
     if (of.whole(6, 0) or mode in (2, 3)) and any(counted):
         if any(more):
             raise Unsupported(
                 f"ncnn: {of}: an average over padding and beyond is not supported; use pad_mode=1"
             )
-        return ops.avg_pool(x, count_include_pad=True, **window)  # type: ignore[return-value, arg-type]
-    return ops.avg_pool(x, **window)  # type: ignore[return-value, arg-type]
+        return ops.avg_pool(x, count_include_pad=True, **window)  # type: ignore[arg-type]
+    return ops.avg_pool(x, **window)  # type: ignore[arg-type]
