@@ -153,7 +153,7 @@ def unary(of: Layer, xs: list[Value], weights: Weights) -> Value:
 @layer("BinaryOp")
 def binary(of: Layer, xs: list[Value], weights: Weights) -> Value:
     if of.whole(1, 0):
-        return _chosen(of, BINARY)(xs[0], np.float32(of.number(2, 0)))  # type: ignore[arg-type]
+        return _chosen(of, BINARY)(xs[0], np.float32(of.number(2, 0)))
     if len(xs) != 2:
         raise BadFile(f"ncnn: {of} has {len(xs)} inputs; two are needed")
     rank = max(x.type.rank for x in xs)
