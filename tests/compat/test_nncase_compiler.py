@@ -300,3 +300,40 @@ def test_what_the_kpu_does_not_run_becomes_a_package(capsys: pytest.CaptureFixtu
     assert np.allclose(simulated(found, xs[0]).sum(1), 1, atol=1e-3)
     assert found.gencode_tobytes()[:4] == b"ITG1"
     assert "import_options.output_arrays" in capsys.readouterr().err
+
+
+NCNN = """\
+7767517
+4 4
+Input in 0 1 in 0=8 1=8 2=3
+Convolution c 1 1 in c 0=4 1=3 4=1 5=1 6=108 9=1
+Pooling p 1 1 c p 0=1 4=1
+InnerProduct f 1 1 p out 0=5 1=1 2=20
+"""
+
+
+def test_ncnn_models_are_imported_quantised_and_run():
+    w, b, m, c = (RNG.normal(size=s).astype(np.float32) for s in ((4, 3, 3, 3), (4,), (5, 4), (5,)))
+    data = bytes(4) + w.tobytes() + b.tobytes() + bytes(4) + m.tobytes() + c.tobytes()
+    samples = [RNG.normal(size=(1, 3, 8, 8)).astype(np.float32) for _ in range(8)]
+    given = PTQTensorOptions()
+    given.samples_count = len(samples)
+    given.set_tensor_data([x] for x in samples)  # a generator, sample by sample
+    found = []
+    for target, ptq in (("cpu", False), ("k230", True)):
+        compiler = Compiler(options(target=target))
+        compiler.import_ncnn(NCNN.encode(), data, ImportOptions())
+        if ptq:
+            compiler.use_ptq(given)
+        compiler.compile()
+        simulator = Simulator()
+        simulator.load_model(compiler.gencode_tobytes())
+        simulator.set_input_tensor(0, RuntimeTensor.from_numpy(samples[0]))
+        simulator.run()
+        found.append(simulator.get_output_tensor(0).to_numpy())
+    x = np.pad(samples[0][0], ((0, 0), (1, 1), (1, 1)))
+    view = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))
+    y = np.maximum(np.einsum("chwij,ocij->ohw", view, w) + b[:, None, None], 0)
+    wanted = m @ y.mean(axis=(1, 2)) + c
+    np.testing.assert_allclose(found[0][0], wanted, rtol=1e-4, atol=1e-4)
+    assert np.linalg.norm(found[1][0] - wanted) < 0.1 * np.linalg.norm(wanted)

@@ -254,6 +254,7 @@ def test_steps_in_the_wrong_order():
     refused(found.compile, "call import_onnx")
     refused(lambda: found.create_evaluator(0), "call import_onnx")
     refused(found.gencode_tobytes, "call compile()")
-    refused(lambda: found.import_ncnn(b"", b""), "ncnn models are not read")
+    refused(lambda: found.import_ncnn(b"", b""), "model_param is empty")
+    refused(lambda: found.import_ncnn(b"ncnn", b"x"), "does not begin with 7767517")
     refused(lambda: found.import_onnx("m.onnx"), "open(path, 'rb').read()")
     refused(lambda: plain().gencode("x"), "open(path, 'wb')")

@@ -21,7 +21,7 @@ def test_one_sample_runs_models_of_all_kinds(folder: Path, capsys: pytest.Captur
     capsys.readouterr()
     found = {}
     for model in ("mobilenet.onnx", "net.mlir", "net.bmodel", "net.cvimodel"):
-        printed = run_script("classify", f"--input images/0.png --model {model}", capsys)
+        printed = run_script("tpu_mlir/classify", f"--input images/0.png --model {model}", capsys)
         assert "class" in printed
         found[model] = np.load(Path(model).with_name(f"{Path(model).stem}_scores.npy"))
     names = ("y_Gemm", "y_Gemm_f32")

@@ -28,7 +28,7 @@ def pretend(chip: str) -> None:
 
     def with_device_tree(file: Any, mode: str = "r", *args: Any, **keywords: Any) -> Any:
         is_path = isinstance(file, str | os.PathLike)
-        text = texts.get(os.fspath(file)) if is_path else None  # type: ignore[call-overload]
+        text = texts.get(os.fspath(file)) if is_path else None
         if text is None:
             return opened(file, mode, *args, **keywords)
         return io.BytesIO(text.encode()) if "b" in mode else io.StringIO(text)

@@ -11,6 +11,7 @@
 
 using namespace nncase;
 using namespace nncase::runtime;
+using namespace nncase::runtime::k230;
 using namespace nncase::F::k230;
 
 static std::vector<char> read(const char *path) {

@@ -163,7 +163,8 @@ inline result<gsl::span<gsl::byte>> buffer(const runtime_tensor &t) noexcept {
 }
 }  // namespace host_runtime_tensor
 namespace hrt = host_runtime_tensor;
-namespace detail {}
+namespace detail {}  // what programs name in `using namespace`
+namespace k230 {}
 }  // namespace nncase::runtime
 
 namespace nncase {

@@ -15,7 +15,7 @@ from intaglio.compat.nncase.quantization import Quantization
 from intaglio.compat.nncase.refusals import LOG, refusing
 from intaglio.compat.nncase.settings import Settings
 from intaglio.compat.nncase.source import Source
-from intaglio.errors import BadInput, Unsupported
+from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type
 
 
@@ -71,14 +71,11 @@ class Compiler:
 
     @refusing
     def import_ncnn(self, model_param: Any, model_bin: Any, options: Any = None) -> None:
-        """Refused.
+        """Import the bytes of an ncnn model: its .param and its .bin.
 
-        Missing: ncnn models; convert the original model instead.
+        Deviation: weights of 8 bits are refused.
         """
-        raise Unsupported(
-            "ncnn models are not read; import the model that it was converted from, as ONNX or "
-            "TFLite"
-        )
+        self._take(sources.ncnn_source(model_param, model_bin, options))
 
     def _take(self, source: Source) -> None:
         self._built = self._data = None

@@ -5,6 +5,7 @@ Attributes of nncase 1.x are there too. Unknown attributes are accepted, as nnca
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from intaglio.compat.nncase.refusals import NncaseError
@@ -127,6 +128,8 @@ class PTQTensorOptions(_Attributes):
 
         Deviation: a list for each sample is accepted too, where shapes tell which one it is.
         """
+        if isinstance(data, Iterator):  # a generator gives its samples once
+            data = list(data)
         self._given = data
         if isinstance(data, bytes | bytearray | memoryview):
             return

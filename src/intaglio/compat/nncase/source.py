@@ -13,6 +13,7 @@ from typing import Any
 
 import intaglio
 from intaglio.errors import BadFile, BadInput
+from intaglio.frontends.ncnn import MAGIC, read_ncnn
 from intaglio.frontends.onnx import parse_onnx
 from intaglio.frontends.onnx.input_binding import open_shape
 from intaglio.ir import Graph
@@ -27,9 +28,9 @@ UNNAMED = "-1"  # nncase's name of an open dimension of a TFLite file
 class Source:
     """A model that can be loaded at several sizes."""
 
-    kind: str  # onnx, tflite or caffe
+    kind: str  # onnx, tflite, caffe or ncnn
     data: bytes
-    weights: bytes = b""  # of a Caffe model
+    weights: bytes = b""  # of a Caffe or ncnn model
     outputs: tuple[str, ...] = ()
     external: Path | None = None  # file with the weights of an ONNX model
     # Extents and names of open dimensions, by input; a dimension without a name is "INPUT.AXIS"
@@ -49,6 +50,8 @@ class Source:
 
     def load(self, sizes: Mapping[str, Any] | None = None) -> Graph:
         """The graph with these extents of open dimensions; an extent may be a range "1..8"."""
+        if self.kind == "ncnn":
+            return read_ncnn(self.data, self.weights, self.outputs)
         sizes = sizes or {}
         keywords: dict[str, Any] = {}
         if self.outputs:
@@ -168,3 +171,11 @@ def caffe_source(model: Any, prototxt: Any) -> Source:
     if weights.lstrip()[:5] in (b"name:", b"layer", b"input"):  # a text in place of the weights
         weights, text = text, weights
     return Source("caffe", text, weights)
+
+
+def ncnn_source(param: Any, weights: Any, options: Any) -> Source:
+    """The arguments of `import_ncnn`."""
+    text, data = read_bytes("model_param", param), read_bytes("model_bin", weights)
+    if data.startswith(MAGIC) and not text.startswith(MAGIC):  # given in the other order
+        text, data = data, text
+    return Source("ncnn", text, data, output_names(options))

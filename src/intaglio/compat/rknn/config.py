@@ -28,8 +28,8 @@ FOUR_BITS = "w4a16"
 EFFECTS = {
     "mean_values": "subtracted from the inputs, inside of the model",
     "std_values": "divides the inputs, inside of the model; 0 is refused",
-    "quantized_dtype": "types of activations and weights; w4a16 rounds weights to 4 bits, which "
-    "the NPU multiplies in float16 (files keep them as float16)",
+    "quantized_dtype": "types of activations and weights; w4a16: 4-bit weights, computed (and "
+    "stored) as float16",
     "quantized_algorithm": "range method: normal is minmax, mmse mse, kl_divergence kl; gdq rounds "
     "weights by the samples",
     "quantized_method": "scales of weights: layer or channel; group32 to group256 with w4a16",

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import Any
 
 import intaglio
-from intaglio.compat.distributions import RKNN as API_VERSION
+from intaglio.compat.distributions import RKNN
 from intaglio.compat.guard import guarded
 from intaglio.compat.log import Log
 from intaglio.compat.rknn import model_file
@@ -17,6 +17,7 @@ from intaglio.errors import BadInput
 from intaglio.ir import Array
 from intaglio.package import Package
 
+API_VERSION = RKNN  # of RKNN-Toolkit2 whose methods these are
 STARS = "*" * 25
 
 

@@ -76,7 +76,7 @@ def second_file(given: Any, argument: str) -> Path:
         raise BadInput(f"{argument} is {given!r}; give the path of the file with the weights")
     path = Path(given)
     if not path.exists():
-        raise BadFile(f"{argument}: there is no file '{path}'; give {argument}='FILE'")
+        raise BadFile(f"{argument}: there is no file '{path}' (in {Path.cwd()}); check the path")
     return path
 
 

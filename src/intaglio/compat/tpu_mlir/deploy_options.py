@@ -32,8 +32,8 @@ DEPLOY = Command(
         ),
         option(
             "--quantize",
-            "INT8, QDQ for a quantised model, F16, BF16, F32, or W8F16, W4F16 and the like: "
-            "weights of matrices are rounded, and kept as floats; a .cvimodel is INT8",
+            "INT8, QDQ for a quantised model, F16, BF16, F32, or W8F16 to W4BF16: weights are "
+            "rounded; a .cvimodel is INT8",
             upper,
             default="F32",
             choices=QUANTIZE,
