@@ -20,7 +20,9 @@ OPS = ("micro.conv", "cpu.pool", *FLOATS, *QUANTISED, *CONVERSIONS, *COPIES)
 def why_not(node: Node) -> str | None:
     """None if the kernels can run this node; otherwise the reason."""
     if node.op not in OPS:
-        return f"the exported kernels have no op '{node.op}'; quantise the model to 8 bits"
+        floats = any(v is not None and v.dtype == "f32" for v in node.inputs)
+        hint = "; quantise the model to 8 bits" if floats else ""
+        return f"the exported kernels have no op '{node.op}'{hint}"
     every = [v for v in (*node.inputs, *node.outputs) if v is not None]
     if any(not v.type.fixed or v.type.dynamic for v in every):
         return "a shape is not fixed"
