@@ -151,7 +151,8 @@ def _interpolate(p: Printer, step: Step) -> None:
 
 def nearest_runs(index: Sequence[int]) -> list[tuple[int, int, int, int]]:
     """An index as runs: first place, number of values, how often each, their distance."""
-    runs, at = [], 0
+    runs: list[tuple[int, int, int, int]] = []
+    at = 0
     while at < len(index):
         times = _equal(index, at)
         by, count = 0, 1
