@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -41,7 +42,8 @@ class Linux:
         options = (f"-DCMAKE_TOOLCHAIN_FILE={file}", "-DINTAGLIO_COMPILER=OFF")
         set_up = ["cmake", "-S", ROOT, "-B", self.folder, *options, "-DINTAGLIO_COMPAT=OFF"]
         subprocess.run(set_up, check=True, stdout=subprocess.DEVNULL)
-        make = ["cmake", "--build", self.folder, "--parallel", "--target", "bench_repeat"]
+        jobs = str(os.cpu_count() or 1)  # make takes all at once without a number
+        make = ["cmake", "--build", self.folder, "-j", jobs, "--target", "bench_repeat"]
         subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
         return self.folder / "bench_repeat"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,8 +28,10 @@ class Net:
     def kind(self) -> type:
         return np.uint8 if self.dtype == "u8" else np.int8
 
-    def conv(self, x: Value, m: int, kernel: int, groups: int = 1, floats: bool = False) -> Value:
-        """A convolution with stride 2 in one direction and uneven padding."""
+    def conv(
+        self, x: Value, m: int, kernel: int, groups: int = 1, floats: bool = False, **window: Any
+    ) -> Value:
+        """A convolution; by default with stride 2 in one direction and uneven padding."""
         k = x.shape[1] // groups * kernel * kernel
         low, high = (0, 256) if self.weights == "u8" else (-127, 128)
         shape = (m, x.shape[1] // groups, kernel, kernel)
@@ -48,8 +51,7 @@ class Net:
             constant(w_zero),
             *ends,
             constant(self.random.integers(-4000, 4000, m).astype(np.int32)),
-            stride=(1, 2),
-            pad=(thin, big, big, 0),
+            **({"stride": (1, 2), "pad": (thin, big, big, 0)} | window),
             dilation=(1, 1),
             groups=groups,
         )
@@ -128,6 +130,31 @@ def floats() -> Graph:
     soft = [ops.softmax(v, axis=a) for v, a in ((mixed, 1), (gates[1], -1), (wide, 0))]
     names = ["sigmoid", "swish", "hardswish", "channels", "last", "one"]
     return Graph([x], [*gates, *soft], names, "floats")
+
+
+PLANES = (  # height, width, stride, padding: odd and even, at every side, lines in several parts
+    (5, 8, (1, 1), (1, 1, 1, 1)),
+    (4, 9, (1, 1), (0, 2, 1, 0)),
+    (9, 7, (2, 2), (0, 0, 1, 1)),
+    (3, 3, (1, 1), (0, 0, 0, 0)),
+    (7, 6, (3, 2), (1, 1, 1, 1)),
+    (6, 5, (2, 1), (1, 1, 1, 1)),
+    (1, 1, (1, 1), (1, 1, 1, 1)),
+    (17, 150, (1, 1), (1, 1, 1, 1)),
+    (21, 160, (2, 2), (2, 2, 2, 2)),
+)
+
+
+def planes(dtype: str = "i8", weights: str = "i8") -> Graph:
+    """Depthwise 3x3 layers, and products of one to nine pixels of 4 to 60 channels."""
+    net, inputs, outs = Net(dtype, weights), [], []
+    for h, w, stride, pad in PLANES:
+        inputs.append(Value(Type(dtype, (2, 5, h, w)), f"x{len(inputs)}"))
+        outs.append(net.conv(inputs[-1], 5, 3, groups=5, stride=stride, pad=pad))
+    for channels, pixels in ((4, 1), (8, 2), (12, 3), (16, 9), (60, 4)):
+        inputs.append(Value(Type(dtype, (1, channels, 1, pixels)), f"x{len(inputs)}"))
+        outs.append(net.conv(inputs[-1], 5, 1, stride=(1, 1), pad=(0, 0, 0, 0)))
+    return Graph(inputs, outs, [f"y{i}" for i in range(len(outs))], "planes")
 
 
 def build(folder: Path, *defines: str, compiler: Sequence[str] = ("gcc",)) -> Path:

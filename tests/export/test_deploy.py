@@ -18,9 +18,10 @@ from intaglio import ops
 from intaglio.cli import cli
 from intaglio.errors import BadFile, BadInput, Unsupported
 from intaglio.export.deploy import board as boards
+from intaglio.export.deploy.moves import nearest_runs
 from intaglio.export.deploy.packing import FORMS
 from intaglio.export.deploy.scratch import place_scratch
-from intaglio.ir import Graph, Type, Value
+from intaglio.ir import Graph, Type, Value, constant
 from intaglio.plan import Plan, Step, Tensor
 from intaglio.targets.micro.floats import exponential
 
@@ -79,6 +80,33 @@ def test_weights_may_have_a_memory_of_their_own(tmp_path: Path):
     with pytest.raises(Unsupported, match="bytes of memory for weights"):
         intaglio.deploy(every_kernel(), str(board), tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+@needs_gcc
+def test_nearest_neighbours(tmp_path: Path):
+    """Upsampling of detectors, and indices that are no multiple."""
+    x = Value(Type("i8", (1, 3, 4, 6)), "x")
+    outs = []
+    for index, axis in (([0, 0, 1, 1, 2, 2, 3, 3], 2), ([0, 0, 1, 2, 2, 5, 3, 3, 3], 3), ([2], 1)):
+        table = np.array(index, np.int32)[:, None]
+        outs.append(
+            ops.interpolate(x, constant(table), constant(np.float32(table * 0 + 1)), axis=axis)
+        )
+    intaglio.deploy(Graph([x], outs, ["a", "b", "c"], "nearest"), "linux-riscv64", tmp_path)
+    assert run(build(tmp_path)) == "vector 0: ok\nvector 1: ok\n0"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_runs_of_nearest_neighbours_are_the_index(seed: int):
+    random = np.random.default_rng(seed)
+    for index in (random.integers(0, 4, 12), np.sort(random.integers(0, 6, 12))):
+        found = [
+            (first + i * times + k, index[first] + i * by)
+            for first, count, times, by in nearest_runs(index.tolist())
+            for i in range(count)
+            for k in range(times)
+        ]
+        assert found == list(enumerate(index))
 
 
 @needs_gcc

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.export.deploy_nets import epilogues, every_kernel, floats
+from tests.export.deploy_nets import epilogues, every_kernel, floats, planes
 from tests.shared_models import SHARED
 
 import intaglio
@@ -43,12 +43,19 @@ def test_the_kernels_of_a_board_in_qemu(tmp_path: Path, name: str):
     assert made_and_run(tmp_path) == OK
 
 
+def test_depthwise_layers_of_the_form_dsp_in_qemu(tmp_path: Path):
+    require_tools(boards.load("cortex-m4"))
+    made = intaglio.deploy(planes("u8", "u8"), "cortex-m4", tmp_path)
+    assert {"conv", "dense", "depthwise", "planes"} <= set(made.kernels)
+    assert made_and_run(tmp_path) == OK
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["i8", "u8", "epilogues", "floats"])
+@pytest.mark.parametrize("kind", ["planes", "i8", "u8", "epilogues", "floats"])
 @pytest.mark.parametrize("name", boards.names())
 def test_every_board_in_qemu(tmp_path: Path, name: str, kind: str):
     require_tools(boards.load(name))
-    others = {"epilogues": epilogues, "floats": floats}
+    others = {"epilogues": epilogues, "floats": floats, "planes": planes}
     graph = others[kind]() if kind in others else every_kernel(kind, kind)
     intaglio.deploy(graph, name, tmp_path)
     assert made_and_run(tmp_path) == OK

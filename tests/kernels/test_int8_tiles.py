@@ -49,3 +49,19 @@ def test_qdepthwise_of_8_channels(size, dilation):
         for dtype in (np.uint8, np.int8):
             x, r = image(2, *size, 8, dtype=dtype), ranges(dtype)[stride]
             check("cpu.qdepthwise", x, packed, *per_channel(8, 9), **attrs, **r)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 2), (4, 7), (5, 10)])
+@pytest.mark.parametrize("stride", [(1, 1), (2, 2), (1, 2), (2, 1)])
+def test_qdepthwise_of_whole_blocks(size, stride):
+    """3x3 windows of 16 and 32 channels: two output lines at a time, columns at both sides."""
+    for channels, pad in ((16, (1, 1, 1, 1)), (32, (0, 2, 2, 0)), (16, (2, 0, 1, 3))):
+        reach = size[0] + pad[0] + pad[2], size[1] + pad[1] + pad[3]
+        if min(reach) < 3:
+            continue
+        w = image(3, 3, channels, dtype=np.int8)
+        attrs = {"stride": stride, "pad": pad, "dilation": (1, 1)}
+        packed = packed_taps(w, attrs)
+        for dtype in (np.uint8, np.int8):
+            x, r = image(2, *size, channels, dtype=dtype), ranges(dtype)[0]
+            check("cpu.qdepthwise", x, packed, *per_channel(channels, 9), **attrs, **r)

@@ -284,6 +284,9 @@ static void line_of_3x3(const task *t, const block *b, const uint8_t *image, con
 }
 
 #include "qdepthwise_copied.h"
+#if defined(ISA_dotprod)
+#include "qdepthwise_dotted.h"
+#endif
 
 static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t first,
                 int64_t last) {
@@ -295,6 +298,9 @@ static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t 
   const bool three = w->kernel[0] == 1 && w->kernel[1] == 3 && w->kernel[2] == 3;
   copied copy;
   const bool copies = fits_copy(t, &copy);
+#if defined(ISA_dotprod)
+  const bool dots = fits_dotted(t);
+#endif
   uint8_t fill[16];
   memset(fill, t->fill, sizeof fill);
   block b;
@@ -306,6 +312,14 @@ static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t 
       uint8_t *to = t->out + r * wide * pitch + b.channel;
       int64_t at[3] = {oz * w->stride[0] - w->before[0], oy * w->stride[1] - w->before[1], 0};
       lines = 1;
+#if defined(ISA_dotprod)
+      if (dots && at[0] >= 0 && at[0] < w->in[0]) {
+        lines = d->outs == 2 && oy + 1 < w->out[1] && r + 1 < end ? 2 : 1;
+        image += at[0] * w->in[1] * w->in[2] * pitch + b.channel;
+        run_dotted(t, &b, i, image, oy, lines == 2, fill, to);
+        continue;
+      }
+#endif
       if (three && b.narrow && at[0] >= 0 && at[0] < w->in[0]) {
         image += at[0] * w->in[1] * w->in[2] * pitch;
         if (copies) {

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MAX_EXACT_SUM = 1 << 24  # whole numbers below it are exact in f32
 MAX_EXACT_RESULT = 1 << 14
 EXACT_SCALES = (2.0**-24, 2.0**7)
+PLANE = 4096  # bytes of a copied channel, as in itg_planes.c
 
 
 def window_fields(step: Step, x_zero: int = 0, y_zero: int = 0) -> dict[str, Any]:
@@ -85,6 +86,14 @@ class Convolution:
         return bool(f["groups"] == f["c"] == f["oc"] > 1 and eight)
 
     @property
+    def is_planar(self) -> bool:
+        """3x3 windows that the form DSP moves over a copied channel."""
+        f = self.fields
+        steps = (f["dh"], f["dw"]) == (1, 1) and f["sw"] in (1, 2) and f["left"] <= 2
+        square = (f["kh"], f["kw"]) == (3, 3) and (f["sw"] == 2 or f["sh"] == 1)
+        return self.form == "dsp" and self.is_depthwise and steps and square
+
+    @property
     def has_more(self) -> bool:
         """Whether a residual is added, or a table looked up."""
         return any(t is not None for t in self.step.inputs[5:7])
@@ -100,6 +109,8 @@ class Convolution:
     @property
     def kernel(self) -> str:
         """The C file and function."""
+        if self.is_planar:
+            return "planes"
         return "depthwise" if self.is_depthwise else "dense" if self.is_dense else "conv"
 
     @property
@@ -112,6 +123,11 @@ class Convolution:
     def scratch(self) -> int:
         """Bytes of temporary memory."""
         f = self.fields
+        if self.is_planar:
+            pitch = ((f["ow"] - 1) * f["sw"] + 5) // 2 * 2
+            fit = PLANE // (2 * pitch) - 3
+            lines = min(1 if fit < 0 else fit // f["sh"] + 1, f["oh"])
+            return int(2 * pitch * ((lines - 1) * f["sh"] + 3))
         if self.is_depthwise:
             return int(self.pointer_bytes * self.products + f["c"])
         if self.is_dense:
@@ -147,6 +163,8 @@ class Convolution:
     def weights(self) -> Array:
         """Weights in the order that the kernel reads."""
         w, f = _data(self.step, 1), self.fields
+        if self.is_planar:
+            return np.ascontiguousarray(w[:, :, :, 0])
         if self.is_depthwise:
             return np.ascontiguousarray(w[:, :, :, 0].transpose(1, 2, 0))
         if self.is_dense:

@@ -125,6 +125,59 @@ def _pad(p: Printer, step: Step) -> None:
     _move(p, x, y, x.type.shape, _strides(x.type.shape, size), steps, y_at=at)
 
 
+def _interpolate(p: Printer, step: Step) -> None:
+    """Nearest neighbours along an axis: runs of places with one distance, repeated or not."""
+    x, y, size = _ends(step)
+    axis = normalize_axis(step.attrs["axis"], x.type.rank)
+    table = step.inputs[1]
+    assert table is not None
+    assert table.data is not None
+    index = [int(i) for i in table.data[:, 0]]
+    outer, inner = math.prod(x.type.shape[:axis]), math.prod(x.type.shape[axis + 1 :])
+    row = inner * size
+    x_outer, y_outer = x.type.shape[axis] * row, len(index) * row
+    for first, count, times, by in nearest_runs(index):
+        _move(
+            p,
+            x,
+            y,
+            (outer, count, times, inner),
+            (x_outer, by * row, 0, size),
+            (y_outer, times * row, row, size),
+            x_at=index[first] * row,
+            y_at=first * row,
+        )
+
+
+def nearest_runs(index: Sequence[int]) -> list[tuple[int, int, int, int]]:
+    """An index as runs: first place, number of values, how often each, their distance."""
+    runs: list[tuple[int, int, int, int]] = []
+    at = 0
+    while at < len(index):
+        times = _equal(index, at)
+        by, count = 0, 1
+        following = at + times
+        if following < len(index) and _equal(index, following) >= times:
+            by = index[following] - index[at]
+        while following < len(index) and by:
+            if index[following] != index[at] + count * by or _equal(index, following) < times:
+                break
+            count, following = count + 1, following + times
+            if _equal(index, following - times) > times:
+                break
+        runs.append((at, count, times, by))
+        at += count * times
+    return runs
+
+
+def _equal(index: Sequence[int], at: int) -> int:
+    """How many places from `at` on are the same."""
+    n = at
+    while n < len(index) and index[n] == index[at]:
+        n += 1
+    return n - at
+
+
 MOVES: dict[str, Callable[[Printer, Step], None]] = {
     "reshape": _reshape,
     "transpose": _transpose,
@@ -132,4 +185,5 @@ MOVES: dict[str, Callable[[Printer, Step], None]] = {
     "slice": _slice,
     "expand": _expand,
     "pad": _pad,
+    "interpolate": _interpolate,
 }

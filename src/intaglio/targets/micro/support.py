@@ -9,7 +9,7 @@ from intaglio.ops.registry import normalize_axis
 
 MAX_RANK = 6
 BITS8 = ("i8", "u8")
-COPIES = ("reshape", "transpose", "concat", "slice", "pad", "expand")
+COPIES = ("reshape", "transpose", "concat", "slice", "pad", "expand", "interpolate")
 QUANTISED = ("qlinear_add", "qlinear_mul", "qlinear_mean", "qlinear_softmax", "lookup", "cpu.qpool")
 CONVERSIONS = ("quantize_linear", "dequantize_linear")
 CLIPS = ("relu", "clip")
@@ -20,7 +20,9 @@ OPS = ("micro.conv", "cpu.pool", *FLOATS, *QUANTISED, *CONVERSIONS, *COPIES)
 def why_not(node: Node) -> str | None:
     """None if the kernels can run this node; otherwise the reason."""
     if node.op not in OPS:
-        return f"the exported kernels have no op '{node.op}'; quantise the model to 8 bits"
+        floats = any(v is not None and v.dtype == "f32" for v in node.inputs)
+        hint = "; quantise the model to 8 bits" if floats else ""
+        return f"the exported kernels have no op '{node.op}'{hint}"
     every = [v for v in (*node.inputs, *node.outputs) if v is not None]
     if any(not v.type.fixed or v.type.dynamic for v in every):
         return "a shape is not fixed"
@@ -81,6 +83,16 @@ def _pad(node: Node) -> str | None:
     return None
 
 
+def _interpolate(node: Node) -> str | None:
+    index = node.inputs[1]
+    assert index is not None
+    if index.data is None:
+        return "the places that a resize reads are not constant"
+    if index.type.shape[1] != 1:
+        return "only resizing to the nearest neighbour is supported; use mode 'nearest'"
+    return None
+
+
 def _softmax(node: Node) -> str | None:
     x = node.inputs[0]
     assert x is not None
@@ -95,6 +107,7 @@ _CHECKS: dict[str, Callable[[Node], str | None]] = {
     "dequantize_linear": _conversion,
     "qlinear_softmax": _softmax,
     "pad": _pad,
+    "interpolate": _interpolate,
     **dict.fromkeys(FLOATS, _floats),
     **dict.fromkeys(("reshape", "transpose", "concat", "slice", "expand"), lambda node: None),
 }

@@ -9,6 +9,10 @@ ITG_INLINE void pad(itg_col *to, int32_t n, int32_t value) {
 ITG_INLINE void inside(int32_t start, int32_t kernel, int32_t by, int32_t width, int32_t *from,
                        int32_t *to) {
   *from = 0;
+  if (start >= 0 && start + (kernel - 1) * by < width) {
+    *to = kernel;
+    return;
+  }
   while (*from < kernel && start + *from * by < 0) ++*from;
   *to = kernel;
   while (*to > *from && start + (*to - 1) * by >= width) --*to;
@@ -22,6 +26,15 @@ static void unfold(const itg_window *l, const int8_t *x, int32_t oy, int32_t ox,
   int32_t from, past, y = oy * l->sh - l->top, k = l->kh * line;
   inside(left, l->kw, l->dw, l->w, &from, &past);
   x += group * depth;
+  if (depth == l->c && l->dw == 1 && y >= 0 && y + (l->kh - 1) * l->dh < l->h && !from &&
+      past == l->kw) {  // the whole window is inside
+    const int8_t *row = x + (y * l->w + left) * l->c;
+    for (int32_t i = 0; i < l->kh; i++, row += l->dh * l->w * l->c, to += line) {
+      itg_expand(to, row, line, l->x_flip);
+    }
+    pad(to, ITG_ROUND_UP(k, ITG_COL_UNIT) - k, 0);
+    return;
+  }
   for (int32_t i = 0; i < l->kh; i++, y += l->dh, to += line) {
     if (y < 0 || y >= l->h || past <= from) {
       pad(to, line, l->x_zero);
@@ -109,9 +122,20 @@ ITG_INLINE void products(const result t, const int8_t *w, const int32_t *bias, c
     ITG_UNROLL
     for (int i = 0; i < cols * ITG_ROWS; i++) sum[i] = ITG_BIAS_FIRST ? bias[o + i % ITG_ROWS] : 0;
     w = itg_block(sum, w, x, k, ITG_ROWS, cols);
+#if defined(ITG_KEPT_SCALES)  // loaded once: for the compiler, stores of bytes may change them
+    float kept[ITG_ROWS];
+    for (int i = 0; i < ITG_ROWS; i++) kept[i] = scale[(o + i) * t.per];
+#endif
     ITG_UNROLL
     for (int j = 0; j < cols; j++) {
       int32_t *s = sum + j * ITG_ROWS;
+#if defined(ITG_KEPT_SCALES)
+      if (!t.more && !t.floats && !w_zero) {
+        itg_finish(s, bias + o, ITG_ROWS, kept, 1, t.zero, t.flip, t.exact,
+                   (int8_t *)y + j * t.oc + o);
+        continue;
+      }
+#endif
       if (w_zero) {
         for (int r = 0; r < ITG_ROWS; r++) s[r] -= off[j] * w_zero[o + r];
       }
@@ -131,11 +155,16 @@ ITG_INLINE void products(const result t, const int8_t *w, const int32_t *bias, c
 }
 
 // The usual case, with nothing to decide inside: a scale per channel, 8-bit results.
-static __attribute__((noinline)) void usual(const itg_window *l, const int8_t *w,
-                                            const int32_t *bias, const float *scale,
-                                            const itg_col *const *x, int32_t k, int32_t rows,
-                                            uint8_t *y) {
-  const result t = {l->y_zero, 1, l->oc, l->y_flip, l->exact, 0, NULL, NULL};
+#define ITG_USUAL_ARGS                                                           \
+  const itg_window *l, const int8_t *w, const int32_t *bias, const float *scale, \
+      const itg_col *const *x, int32_t k, int32_t rows, uint8_t *y
+static __attribute__((noinline)) void usual_signed(ITG_USUAL_ARGS) {
+  const result t = {l->y_zero, 1, l->oc, 0, l->exact, 0, NULL, NULL};
+  products(t, w, bias, scale, NULL, x, k, rows, ITG_COLS, y);
+}
+
+static __attribute__((noinline)) void usual_unsigned(ITG_USUAL_ARGS) {
+  const result t = {l->y_zero, 1, l->oc, 0x80, l->exact, 0, NULL, NULL};
   products(t, w, bias, scale, NULL, x, k, rows, ITG_COLS, y);
 }
 
@@ -169,8 +198,25 @@ void itg_conv(const itg_window *l, const int8_t *w, const int32_t *bias, const f
                      (l->ow - 1) * l->sw < l->w;
   const int plain = !w_zero && !more && !l->floats && l->per;
   const int32_t size = l->floats ? 4 : 1, most = plain ? ITG_COLS : ITG_MORE_COLS;
+  void (*const usual)(ITG_USUAL_ARGS) = l->y_flip ? usual_unsigned : usual_signed;
   itg_col *columns = scratch;
   const itg_col *held[ITG_COLS];
+#if ITG_COLS == 2 && !ITG_DIRECT
+  if (plain && l->groups == 1 && l->kh == 1 && l->kw == 1 && l->sh == 1 && l->sw == 1 &&
+      l->oh == l->h && l->ow == l->w && k == unit) {  // neighbouring pixels are unfolded together
+    uint8_t *at = y;
+    int32_t left = l->n * l->h * l->w;
+    held[0] = columns, held[1] = columns + k;
+    for (; left >= 2; left -= 2, x += 2 * k, at += 2 * l->oc) {
+      itg_expand(columns, x, 2 * k, l->x_flip);
+      usual(l, w, bias, scale, held, k, rows, at);
+    }
+    if (!left) return;
+    itg_expand(columns, x, k, l->x_flip);
+    any(l, w, bias, scale, NULL, NULL, held, k, rows, 1, at, at);
+    return;
+  }
+#endif
   for (int32_t g = 0; g < l->groups; g++) {
     uint8_t *at = (uint8_t *)y + g * rows * size;
     int32_t count = 0;

@@ -9,6 +9,7 @@
 //   itg_expand           unfold n bytes
 //   itg_block            add the products of `rows` rows of weights and `cols` windows
 //   itg_finish           requantise n sums (plus bias)
+//   ITG_KEPT_SCALES      defined if itg_finish takes scales that lie in registers
 //   itg_lanes            four sums of a depthwise convolution, with itg_lanes_start and _add
 #ifndef ITG_FORM_H
 #define ITG_FORM_H

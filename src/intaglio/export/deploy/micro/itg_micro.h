@@ -44,6 +44,10 @@ void itg_dense(const itg_window *l, const int8_t *w, const int32_t *bias, const 
 // Weights [kh, kw, c]. Scratch: c bytes, then kh * kw pointers.
 void itg_depthwise(const itg_window *l, const int8_t *w, const int32_t *bias, const float *scale,
                    const int16_t *w_zero, const int8_t *x, int8_t *y, void *scratch);
+// The same for 3x3 windows with stride 1 or, along lines, 2, without dilation, in the form DSP.
+// Weights [c, 3, 3]. Scratch: lines of a channel as 16 bits.
+void itg_planes(const itg_window *l, const int8_t *w, const int32_t *bias, const float *scale,
+                const int16_t *w_zero, const int8_t *x, int8_t *y, void *scratch);
 void itg_max_pool(const itg_window *l, const int8_t *x, int8_t *y);
 void itg_max_pool_floats(const itg_window *l, const float *x, float *y);
 // `count_pad`: 1 if padding counts. The mean of `count` numbers is sum * (x_scale / (y_scale *
