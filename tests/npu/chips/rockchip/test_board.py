@@ -105,7 +105,7 @@ def test_jobs_run_on_both_drivers(board, driver):
     assert log == "0 buffers left, 3 jobs\n"
 
 
-@pytest.mark.parametrize("chip", ["rk3566", "rk3576", "rv1106"])
+@pytest.mark.parametrize("chip", ["rk3566", "rk3562", "rk3576", "rv1106"])
 def test_jobs_of_sister_chips(chip, tmp_path):
     board = Board(tmp_path, chip)
     done, log = board.run("rknpu", "--repeat", "2")
