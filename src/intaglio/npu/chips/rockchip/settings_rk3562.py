@@ -31,6 +31,7 @@ __all__ = ["ADDS", "LOOKS_UP", "MULTIPLIES", "NOTHING", "TAIL", "dpu", "reader",
 
 ROWS_AHEAD = 1 << 28  # CONV_CON1: sums begin before all rows are there
 GRAINS, ALL_ROWS = 0x180000, 0x3FF  # with it; without it
+ENTRIES = 512  # of a bank
 TABLES = 0x160  # LUT_CFG: one table behind the other
 CHANNEL_BITS = 14
 DPU = [*range(0x400C, 0x402D, 4), *range(0x4030, 0x40C1, 4), 0x40C8, 0x40CC]
@@ -40,7 +41,7 @@ RDMA += [0x5048, 0x504C, 0x5064, 0x506C, 0x5078, 0x507C]
 
 def settings(conv: Convolution, rows: Rows, banks: int, reuse: bool) -> Settings:
     """Block, register and value."""
-    weights = reuse << 31 | 8
+    weights = reuse << 13 | 8
     turns = TABLE_SET if conv.table else IN_TURN
     return [
         ("CNA", 0x1004, turns),
@@ -69,12 +70,16 @@ def _input(conv: Convolution, rows: Rows, banks: int, weights: int) -> Settings:
     right = (conv.out_width - 1) * sx + conv.reach[1] - conv.pads[1] - wide
     edges = max(0, right) << 24 | max(0, below) << 16 | conv.pads[1] << 8 | rows.pad_top
     ahead = max(conv.apart) == 1
+    read, most = rows.count - rows.held, banks * ENTRIES  # rows go around the buffer
+    start, end = rows.first * entries % most, (rows.first + rows.held) * entries % most
+    if not rows.held:
+        start = end = 0
     surface = conv.in_surface or conv.height * conv.width
     return [
         ("CNA", 0x100C, (ROWS_AHEAD if ahead else 0) | (5 if conv.depthwise else 0)),
         ("CNA", 0x1010, feature_grains(conv, rows, banks) << 2 if ahead else ALL_ROWS),
         ("CNA", 0x1014, apart_steps(conv) | (dy - 1) << 21 | (dx - 1) << 16 | sy << 3 | sx),
-        ("CNA", 0x1018, (GRAINS if ahead else 0) | banks << 8 | banks),
+        ("CNA", 0x1018, (rows.held > 0) << 31 | (GRAINS if ahead else 0) | banks << 8 | banks),
         ("CNA", 0x101C, kernels * conv.kernel_bytes),
         ("CNA", 0x1020, 1 << 29 | conv.kernel_bytes),
         ("CNA", 0x1024, kx << 24 | ky << 16 | kernels),
@@ -83,14 +88,14 @@ def _input(conv: Convolution, rows: Rows, banks: int, weights: int) -> Settings:
         ("CNA", 0x1030, conv.out_width),
         ("CNA", 0x1034, conv.out_width * rows.out_count),
         ("CNA", 0x1038, weights),
-        ("CNA", 0x103C, entries << 16),
-        ("CNA", 0x1040, banks << 25),
+        ("CNA", 0x103C, entries << 16 | start),
+        ("CNA", 0x1040, banks << 25 | end),
         ("CNA", 0x1044, conv.width << 16 | entries),
         ("CNA", 0x1048, 0xB),  # bytes are signed and not converted
         ("CNA", 0x104C, 0x10001),
         ("CNA", 0x1050, 0x10001),
         *(("CNA", r, 0x20 if r == 0x106C else 0) for r in range(0x1054, 0x1078, 4)),
-        ("CNA", 0x1078, size),
+        ("CNA", 0x1078, conv.width << 16 | read),
         ("CNA", 0x107C, conv.channels),
         ("CNA", 0x1080, edges),
         ("CNA", 0x1084, conv.zero_in & 0xFFFFFFFF),

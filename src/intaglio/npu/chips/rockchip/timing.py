@@ -101,7 +101,7 @@ def of_task(task: JobTask, design: Design = RK3588) -> Cost:
 
 
 def _elsewhere(r: dict[int, int], design: Design) -> dict[int, int]:
-    """The registers of an RK3576 or RK3562 at the places of its sisters, as far as a cost needs them."""
+    """Registers of an RK3576 or RK3562 where its sisters have them, as far as a cost needs them."""
     made = {0x4030: r[0x4020], 0x4034: r[0x4024], 0x403C: r[0x4030], 0x4070: r[0x407C]}
     made[0x5034] = r[0x5034]
     if 0x1024 not in r:
