@@ -103,7 +103,7 @@ int rk3576_layer(rk_machine *m, rk_layer *l) {
   const uint32_t product = GET(0x3018) & 0xFF, format = GET(0x4010);
   const int older = m->chip->family == RK_3562;
   const int64_t one = !older;  // sizes are stored with 1 less
-  l->depthwise = (mode & 15) == (older ? DEPTHWISE_RK3562 : DEPTHWISE);
+  l->depthwise = (mode & 15) == DEPTHWISE || (older && (mode & 15) == DEPTHWISE_RK3562);
   l->stride_x = steps & 7, l->stride_y = steps >> 3 & 7;
   l->dilation_x = (steps >> 16 & 31) + 1, l->dilation_y = (steps >> 21 & 31) + 1;
   l->apart_x = (steps >> 8 & 7) + 1, l->apart_y = (steps >> 11 & 7) + 1;

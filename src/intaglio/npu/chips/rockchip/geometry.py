@@ -55,7 +55,7 @@ RK3576 = Design(
     keeps=True,
     even=True,
 )
-RK3562 = Design("rk3562", 16, 16, banks=8, group=4, pairs=2, streamed=16, keeps=True, even=True)
+RK3562 = Design("rk3562", 16, 16, banks=8, group=4, pairs=2, streamed=28, keeps=True, even=True)
 DESIGNS = {"rk3562": RK3562, "rk3588": RK3588, "rk3566": RK356X, "rk3568": RK356X, "rk3576": RK3576}
 DESIGNS |= {"rv1103": RV110X, "rv1106": RV110X}
 ATOM = RK3588.atom
