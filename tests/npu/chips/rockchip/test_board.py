@@ -23,7 +23,8 @@ DRIVERS = ("rocket", "rknpu")
 NETWORK = 2  # of random_network
 MANY_RUNS = 10_000
 RUNNER = [*(f"rockchip/board/{n}.c" for n in ("tool", "network", "job", "chip", "rocket", "rknpu"))]
-SIMULATOR = [f"rockchip/{n}.c" for n in ("machine", "convolution", "output", "elementwise", "pool")]
+PARTS = ("machine", "convolution", "output", "elementwise", "pool", "rk3562", "rk3576")
+SIMULATOR = [f"rockchip/{n}.c" for n in PARTS]
 DEVICE = [*SIMULATOR, "crc.c", "test/rockchip/fake_device.c"]
 FAULTS = {  # what goes wrong: what the tool says
     "timeout": "did not finish in 300 ms; see dmesg",
