@@ -109,7 +109,7 @@ int rk_check_weights(rk_machine *m, const rk_layer *l, uint32_t bytes) {
 }
 
 static int read_settings(rk_machine *m, rk_layer *l) {
-  if (m->chip->family == RK_3576) return rk3576_layer(m, l);
+  if (rk_newer(m)) return rk3576_layer(m, l);
   int missing = 0, result;
 #define GET(address) rk_get(m, address, &missing)
   const uint32_t mode = GET(0x100C), steps = GET(0x1014), size = GET(0x1020), depth = GET(0x1024);

@@ -68,7 +68,7 @@ static int read_source(rk_machine *m, rk_source *s) {
 
 int rk_elementwise(rk_machine *m) {
   rk_source s = {0};
-  int result = m->chip->family == RK_3576 ? rk3576_source(m, &s) : read_source(m, &s);
+  int result = rk_newer(m) ? rk3576_source(m, &s) : read_source(m, &s);
   if (result) return result;
   if (s.window & UNPOOLING) return unpool(m, &s);
   rk_output out = {0};

@@ -19,7 +19,7 @@ typedef enum rk_result {
   RK_UNSUPPORTED = 2,  // settings that are not simulated
 } rk_result;
 
-typedef enum rk_family { RK_3588, RK_356X, RV_110X, RK_3576 } rk_family;
+typedef enum rk_family { RK_3588, RK_356X, RV_110X, RK_3576, RK_3562 } rk_family;
 
 // What differs between the NPUs.
 typedef struct rk_chip {
@@ -146,8 +146,14 @@ typedef struct rk_source {
 
 int64_t rk_entries(const rk_chip *chip, const rk_layer *l);  // of a row in the buffer
 int rk_check_weights(rk_machine *m, const rk_layer *l, uint32_t bytes);
+// The registers of an RK3576; those of an RK3562 have the same places.
+static inline int rk_newer(const rk_machine *m) {
+  return m->chip->family == RK_3576 || m->chip->family == RK_3562;
+}
 int rk3576_layer(rk_machine *m, rk_layer *l);
 int rk3576_output(rk_machine *m, rk_output *out);
+int rk3562_stages(rk_machine *m, rk_output *out);
+int rk3576_ends(rk_machine *m, rk_stage *s, const uint32_t places[4], int *missing);
 int rk3576_source(rk_machine *m, rk_source *s);
 int rk3576_look_up(rk_machine *m, int64_t *v, int64_t count);
 

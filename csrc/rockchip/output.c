@@ -162,7 +162,7 @@ static int rv110x_stages(rk_machine *m, rk_output *out, uint32_t format) {
 }
 
 int rk_output_of(rk_machine *m, rk_output *out) {
-  if (m->chip->family == RK_3576) return rk3576_output(m, out);
+  if (rk_newer(m)) return rk3576_output(m, out);
   int missing = 0, result;
 #define GET(address) rk_get(m, address, &missing)
   const uint32_t cube = GET(0x403C), format = GET(0x4010), notch = GET(0x4038);

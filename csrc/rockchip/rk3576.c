@@ -7,7 +7,7 @@
 
 enum {
   DEPTHWISE = 1,
-  ENTRIES = 1024,  // of a bank
+  DEPTHWISE_RK3562 = 5,
   FLYING = 1,
   BYPASS_FACTOR = 1 << 17,
   ONE_TABLE = 0x2000006,
@@ -23,7 +23,7 @@ enum {
 // BS_CFG, BN_CFG and EW_CFG
 enum { BS_CONVOLUTION = 0x120080, BS_DEPTHWISE = 0x100092, BS_MAP = 0x100012 };
 enum { BS_CLEAR = 0x20040, BS_NOTHING = 0x53 };
-enum { BN_NOTHING = 0x903, BN_RELU = 0x902, BN_SCALES = 0x20 };
+enum { BN_NOTHING_RK3562 = 0x13, BN_NOTHING = 0x903, BN_RELU = 0x902, BN_SCALES = 0x20 };
 enum { EW_NOTHING = 0x10041C1, EW_TABLE = 0x1004140, EW_MULTIPLIES = 0x810F4094 };
 #define EW_ADDS 0x8002C0C0u
 
@@ -53,7 +53,8 @@ static int read_numbers(rk_machine *m, uint32_t use, uint64_t at, numbers *n) {
 // The rows of the task, those that the buffer still holds among them.
 static int stage_rows(rk_machine *m, rk_layer *l, int64_t banks, int64_t held, int64_t start,
                       int64_t end) {
-  const int64_t atom = m->chip->atom, each = rk_entries(m->chip, l), most = banks * ENTRIES;
+  const int64_t atom = m->chip->atom, each = rk_entries(m->chip, l),
+                most = banks * m->chip->bank_bytes / m->chip->entry;
   const int64_t blocks = (l->channels + atom - 1) / atom, entry = m->chip->entry;
   if (l->rows * each > most)
     return rk_fail(m, RK_BAD, "%d rows of %d entries; %d banks hold less", (int)l->rows, (int)each,
@@ -98,17 +99,19 @@ int rk3576_layer(rk_machine *m, rk_layer *l) {
   const uint32_t row = GET(0x1044), use = GET(0x501C), read = GET(0x1078), core = GET(0x301C);
   const uint32_t start = GET(0x103C), end = GET(0x1040), columns = GET(0x1030);
   const uint32_t bytes = GET(0x101C), atomics = GET(0x1034), outputs = GET(0x3020);
-  const uint64_t numbers_at = GET(0x5024);
+  const uint64_t numbers_at = m->chip->family == RK_3562 ? 0 : GET(0x5024);
   const uint32_t product = GET(0x3018) & 0xFF, format = GET(0x4010);
-  l->depthwise = mode == DEPTHWISE;
+  const int older = m->chip->family == RK_3562;
+  const int64_t one = !older;  // sizes are stored with 1 less
+  l->depthwise = (mode & 15) == DEPTHWISE || (older && (mode & 15) == DEPTHWISE_RK3562);
   l->stride_x = steps & 7, l->stride_y = steps >> 3 & 7;
   l->dilation_x = (steps >> 16 & 31) + 1, l->dilation_y = (steps >> 21 & 31) + 1;
   l->apart_x = (steps >> 8 & 7) + 1, l->apart_y = (steps >> 11 & 7) + 1;
-  l->width = (size >> 16 & 0x7FF) + 1, l->rows = (size & 0x7FF) + 1;
-  l->channels = (depth & 0x3FFF) + 1;
+  l->width = (size >> 16 & 0x7FF) + one, l->rows = (size & 0x7FF) + one;
+  l->channels = (depth & 0x3FFF) + one;
   l->stored = rk_round_up(l->channels, m->chip->atom);
-  l->kernel_x = (window >> 24 & 31) + 1, l->kernel_y = (window >> 16 & 31) + 1;
-  l->kernels = (window & 0x3FFF) + 1;
+  l->kernel_x = (window >> 24 & 31) + one, l->kernel_y = (window >> 16 & 31) + one;
+  l->kernels = (window & 0x3FFF) + one;
   l->kernel_bytes = GET(0x1020) & 0x7FFFF;
   l->top = pads & 15, l->left = pads >> 8 & 15, l->bottom = pads >> 16 & 15;
   l->right = pads >> 24 & 15;
@@ -118,36 +121,43 @@ int rk3576_layer(rk_machine *m, rk_layer *l) {
   l->input = GET(0x1088), l->weights = GET(0x1110), l->table = GET(0x5020);
   l->row = (int64_t)(GET(0x1090) & 0xFFFFFFF) / 4 * m->chip->atom;
   l->surface = GET(0x1094) & 0xFFFFFFF;
-  l->use = use >> OF_CHANNELS & 7;
+  l->use = m->chip->family == RK_3562 ? use >> 1 & 7 : use >> OF_CHANNELS & 7;
 #undef GET
   if (missing) return RK_BAD;
-  if (mode > DEPTHWISE || format || product != (l->depthwise ? 0x0A : 0x01))
+  if ((mode & 0xFFF) > (l->depthwise ? mode & 15 : 0) || (format && !older) ||
+      product != (l->depthwise ? 0x0A : 0x01))
     return rk_fail(m, RK_UNSUPPORTED, "only int8 convolutions are simulated: CONV_CON1 is %#x",
                    mode);
   if (!l->stride_x || !l->stride_y)
     return rk_fail(m, RK_BAD, "strides are %d x %d", (int)l->stride_y, (int)l->stride_x);
-  const int64_t each = rk_entries(m->chip, l), fresh = (read & 0xFFFF) + 1, held = l->rows - fresh;
+  if (!l->width || !l->rows || !l->channels || !l->kernel_x || !l->kernel_y || !l->kernels)
+    return rk_fail(m, RK_BAD, "a size is 0");
+  const int64_t each = rk_entries(m->chip, l), fresh = (read & 0xFFFF) + one,
+                held = l->rows - fresh;
+  const int64_t core_outputs = (outputs & 0x1FFF) + 1;
   if (core != (uint32_t)((l->height - 1) << 16 | (l->columns - 1)) ||
-      (outputs & 0x1FFF) + 1 != l->outputs || atomics + 1 != l->height * l->columns ||
-      (columns & 0xFFFF) + 1 != l->columns)
+      (older ? core_outputs < l->outputs : core_outputs != l->outputs) ||
+      atomics + one != l->height * l->columns || (columns & 0xFFFF) + one != l->columns)
     return rk_fail(m, RK_BAD, "the sizes of the output differ: %d x %d", (int)l->height,
                    (int)l->columns);
   if (row != (uint32_t)(l->width << 16 | each) || start >> 16 != each || held < 0 ||
-      depth >> 16 != fresh * each || !held != !(banks >> 31))
+      depth >> 16 != (older ? 0 : fresh * each) || !held != !(banks >> 31))
     return rk_fail(m, RK_BAD, "a row takes %d entries; registers name %u, %u and %u for %d rows",
                    (int)each, row & 0xFFFF, start >> 16, depth >> 16, (int)fresh);
   const int64_t data = banks & 15;
-  if (!data || data >= m->chip->banks || (banks >> 8 & 15) != data || end >> 26 != data)
-    return rk_fail(m, RK_BAD, "%d and %d banks of %d", (int)data, (int)(end >> 26), m->chip->banks);
+  if (!data || data >= m->chip->banks || (banks >> 8 & 15) != data ||
+      end >> (older ? 25 : 26) != data)
+    return rk_fail(m, RK_BAD, "%d and %d banks of %d", (int)data, (int)(end >> (older ? 25 : 26)),
+                   m->chip->banks);
   numbers n = {0};
-  int result = read_numbers(m, use, numbers_at, &n);
+  int result = older ? RK_DONE : read_numbers(m, use, numbers_at, &n);
   l->zero = n.zero;
   if (!result) result = stage_rows(m, l, data, held, start & 0xFFFF, end & 0xFFFFFF);
   return result ? result : rk_check_weights(m, l, bytes);
 }
 
 // Two pairs of registers hold the ends of numbers behind a stage.
-static int ends(rk_machine *m, rk_stage *s, const uint32_t places[4], int *missing) {
+int rk3576_ends(rk_machine *m, rk_stage *s, const uint32_t places[4], int *missing) {
   const int32_t low = (int32_t)rk_get(m, places[0], missing);
   const int32_t high = (int32_t)rk_get(m, places[1], missing);
   if (low != (int32_t)rk_get(m, places[2], missing) ||
@@ -192,7 +202,7 @@ static int stages(rk_machine *m, rk_output *out, uint32_t use) {
     s->multiplies = !(with & BYPASS_FACTOR), s->factor = n.factor;
     s->shift = n.shift, s->shift_negative = n.shift_negative;
   }
-  if ((result = ends(m, s, BS, &missing))) return result;
+  if ((result = rk3576_ends(m, s, BS, &missing))) return result;
   s = &out->bn;
   if (bn == BN_SCALES) {
     if (bn_use != (OF_ADDEND | OF_FACTOR | OF_SHIFT))
@@ -202,7 +212,8 @@ static int stages(rk_machine *m, rk_output *out, uint32_t use) {
   } else if (bn != BN_NOTHING && bn != BN_RELU) {
     return rk_fail(m, RK_UNSUPPORTED, "BN_CFG is %#x", bn);
   }
-  if ((result = ends(m, s, BN, &missing)) || (result = ends(m, &out->after, EW, &missing)))
+  if ((result = rk3576_ends(m, s, BN, &missing)) ||
+      (result = rk3576_ends(m, &out->after, EW, &missing)))
     return result;
   if (s->relu && bn == BN_NOTHING) return rk_fail(m, RK_BAD, "a stage without work has ends");
   out->looks_up = ew == EW_TABLE;
@@ -228,14 +239,16 @@ int rk3576_output(rk_machine *m, rk_output *out) {
   const uint32_t format = GET(0x4010), size = GET(0x4034), use = GET(0x501C), cube = GET(0x4030);
 #undef GET
   if (missing) return RK_BAD;
-  if (format) return rk_fail(m, RK_UNSUPPORTED, "DATA_FORMAT is %#x; results are bytes", format);
+  const int older = m->chip->family == RK_3562;
+  if (format & ~(uint32_t)(older ? 63 << 10 : 0))
+    return rk_fail(m, RK_UNSUPPORTED, "DATA_FORMAT is %#x; results are bytes", format);
   if (size != (uint32_t)((out->height - 1) << 16 | (out->width - 1)) ||
       (cube >> 16) + 1 != out->channels)
     return rk_fail(m, RK_BAD, "sizes of the output are %#x and %#x for %d x %d x %d", size, cube,
                    (int)out->channels, (int)out->height, (int)out->width);
   if (out->scale < 0 || out->shift > 62)
     return rk_fail(m, RK_BAD, "the result is multiplied by %d >> %d", (int)out->scale, out->shift);
-  return stages(m, out, use);
+  return older ? rk3562_stages(m, out) : stages(m, out, use);
 }
 
 int rk3576_source(rk_machine *m, rk_source *s) {
@@ -251,11 +264,13 @@ int rk3576_source(rk_machine *m, rk_source *s) {
   s->channels = (GET(0x5014) & 0x1FFF) + 1;
   s->columns = (GET(0x4020) & 0x1FFF) + 1, s->rows = (GET(0x4024) & 0x1FFF) + 1;
   s->skipped = (int64_t)(GET(0x4028) & 0x1FFF) * atom;
-  s->computes = GET(0x4038) != BS_NOTHING || GET(0x4060) != BN_NOTHING || GET(0x407C) != EW_NOTHING;
+  const uint32_t wide = m->chip->family == RK_3562 ? 63u << 10 : 0;  // a shift
+  const uint32_t nothing = m->chip->family == RK_3562 ? BN_NOTHING_RK3562 : BN_NOTHING;
+  s->computes = GET(0x4038) != BS_NOTHING || GET(0x4060) != nothing || GET(0x407C) != EW_NOTHING;
   s->to = GET(0x4018), s->phase = (uint64_t)GET(0x401C) * (uint64_t)atom;
 #undef GET
   if (missing) return RK_BAD;
-  if (!(mode & FLYING) || !(reads & FLYING) || format)
+  if (!(mode & FLYING) || !(reads & FLYING) || (format & ~wide))
     return rk_fail(m, RK_UNSUPPORTED, "the DPU alone reads no map: FEATURE_MODE_CFG is %#x", mode);
   return RK_DONE;
 }

@@ -17,6 +17,7 @@ from intaglio.npu.chips.rockchip.convolution import encode
 from intaglio.npu.chips.rockchip.geometry import (
     DESIGNS,
     MOST_KERNEL_BYTES,
+    RK3562,
     RK3576,
     RK3588,
     Added,
@@ -36,6 +37,7 @@ KINDS = ("conv", "depthwise", "pointwise", "picture")
 TARGETS = {  # random layers of each kind; those of pictures are converted by the other chips
     "rk3588": dict.fromkeys(KINDS, 50),
     "rk3566": dict.fromkeys(KINDS[:3], 67),
+    "rk3562": dict.fromkeys(KINDS[:3], 67),
     "rk3576": dict.fromkeys(KINDS[:3], 67),
     "rv1106": dict.fromkeys(KINDS[:3], 67),
 }
@@ -195,7 +197,7 @@ def quantized(made, file):
 
 
 def addresses(made):
-    return ADDRESSES_RK3576 if made.conv.design is RK3576 else ADDRESSES
+    return ADDRESSES_RK3576 if made.conv.design in (RK3562, RK3576) else ADDRESSES
 
 
 def test_registers_are_the_vendors_word_for_word(compiled, capsys):
@@ -378,7 +380,7 @@ def of_operator(operator, tensors, task, design=RK3588):
     y = tensors[operator.outputs[0]]
     numbers = {w.register: w.value for w in task.words}
     window = operator.window
-    newer = design is RK3576
+    newer = design in (RK3562, RK3576)
     scale, shift = (numbers[r] for r in ((0x40B0, 0x40B4) if newer else (0x4084, 0x4088)))
     limit = numbers[0x4070 if newer else 0x406C]
     scale &= 0xFFFF  # above stands whether a map is read

@@ -23,18 +23,12 @@ from tests.vendors.test_rockchip import (
     pytestmark,  # noqa: F401
 )
 
-from intaglio.npu.chips.rockchip import dpu_tasks, dpu_tasks_rk3576, pool_task, rknn_file
+from intaglio.npu.chips.rockchip import dpu_tasks, pool_task, rknn_file
 from intaglio.npu.chips.rockchip.arithmetic import Bounds, Pair
 from intaglio.npu.chips.rockchip.convolution import encode
 from intaglio.npu.chips.rockchip.dpu_tasks import MapSize
-from intaglio.npu.chips.rockchip.geometry import (
-    DESIGNS,
-    RK3576,
-    Added,
-    Convolution,
-    Table,
-    surface_pixels,
-)
+from intaglio.npu.chips.rockchip.encode import DPU_TASKS
+from intaglio.npu.chips.rockchip.geometry import DESIGNS, Added, Convolution, Table, surface_pixels
 from intaglio.npu.chips.rockchip.native_machine import Machine
 from intaglio.npu.chips.rockchip.scaling import mantissa
 
@@ -42,13 +36,15 @@ EACH = 5  # models of a kind
 EMPTY = 64  # bytes of a tensor without data
 ADDRESSES = {0x4020, 0x5018, 0x5038, 0x6070, 0x701C}
 ADDRESSES_RK3576 = {0x4018, 0x5018, 0x5024, 0x5038, 0x6070, 0x701C}
-TARGETS = ("rk3588", "rk3566", "rk3576", "rv1106")
+TARGETS = ("rk3588", "rk3566", "rk3562", "rk3576", "rv1106")
+NEWER = ("rk3562", "rk3576")  # registers lie elsewhere
 NOT_SIMULATED = {
     "rv1106": {
         "leaky": "the vendor multiplies numbers below 0; our encoder uses a table",
         "inputs_add": "the vendor turns inputs by a convolution of its own kind",
         "inputs_mul": "the same",
     },
+    "rk3562": {"leaky": "the vendor multiplies numbers below 0; our encoder uses a table"},
     "rk3576": {"leaky": "the vendor multiplies numbers below 0; our encoder uses a table"},
 }
 BY_CHOICE = {
@@ -169,7 +165,7 @@ def test_vendors_commands_in_our_simulator(folder, kind):
         off = np.abs(mine - wanted)
         far, apart, total = far + (off > 1).sum(), apart + (off > 0).sum(), total + off.size
     assert far / total <= (0.01 if kind == "conv_add_relu" else 0.001), kind
-    scaled = ("mean", "conv_mul", "concat") if target == "rk3576" else ("mean", "conv_mul")
+    scaled = ("mean", "conv_mul", "concat") if target in NEWER else ("mean", "conv_mul")
     assert apart / total < (0.2 if kind in scaled else 0.02), kind
 
 
@@ -195,7 +191,7 @@ def ours(file, operator):
             scale, shift = mantissa(largest / y.scale / one)
             second, bounds = Added(z.zero, *factors[1]), Bounds(operator.kind == "AddRelu")
             numbers = Pair(False, x.zero, second, scale, shift, y.zero, bounds, *factors[0])
-        made = dpu_tasks_rk3576 if size.design is RK3576 else dpu_tasks
+        made = DPU_TASKS.get(size.design.registers, dpu_tasks)
         return made.pair(size, numbers, z.shape != x.shape)
     return None
 
@@ -205,7 +201,7 @@ def test_our_registers_are_the_vendors(folder, capsys):
     compared, chosen, different = Counter(), Counter(), []
     for path in sorted(folder.glob("*.rknn")):
         file = rknn_file.read(path.read_bytes())
-        newer = file.target == "rk3576"
+        newer = file.target in NEWER
         by_choice = BY_CHOICE_RK3576 if newer else BY_CHOICE
         places = ADDRESSES_RK3576 if newer else ADDRESSES
         first = 0
@@ -255,8 +251,8 @@ def test_transposed_convolutions(folder):
         theirs = [t for t in one_core(file) if t.operator == number]
         words = {w.register: w.value for w in theirs[0].words}
         scale, shift, ahead, moved = 0x4084, 0x4088, ROWS_AHEAD, PLACES
-        if file.target == "rk3576":
-            scale, shift, ahead, moved = 0x40B0, 0x40B4, set(), CONVOLUTION_RK3576
+        if file.target in NEWER:
+            scale, shift, ahead, moved = 0x40B0, 0x40B4, ROWS_AHEAD, CONVOLUTION_RK3576
         (taps, _), pad = a["kernel_shape"], a["pads"][0]
         conv = Convolution(
             *x.shape[1:],
@@ -301,7 +297,7 @@ def test_ways_of_a_table(folder):
     """A table is loaded as the vendor does: by tasks of its own, all entries of both halves."""
     file = rknn_file.read((folder / "sigmoid-0.rknn").read_bytes())
     loads = [t for t in file.tasks if len(t.words) > LOADS]
-    module = dpu_tasks_rk3576 if file.target == "rk3576" else dpu_tasks
+    module = DPU_TASKS.get(file.target, dpu_tasks)
     mine = module.load_table(Table(0, tuple(range(100))), DESIGNS[file.target])
     tails = {0x10, 0x14, 0}
     for settings, load in zip(mine, loads, strict=False):

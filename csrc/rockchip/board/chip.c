@@ -10,8 +10,8 @@ enum { MOST_NAMES = 512 };
 static const char *const FAMILIES[][3] = {
     // chips that run each other's commands
     {"rk3588", "rk3588", "rk3588"}, {"rk3566", "rk3566", "rk3568"}, {"rk3568", "rk3566", "rk3568"},
-    {"rk3576", "rk3576", "rk3576"},
-    {"rv1103", "rv1103", "rv1106"}, {"rv1106", "rv1103", "rv1106"},
+    {"rk3562", "rk3562", "rk3562"}, {"rk3576", "rk3576", "rk3576"}, {"rv1103", "rv1103", "rv1106"},
+    {"rv1106", "rv1103", "rv1106"},
 };
 
 int rkj_check_chip(const rkj_header *h, itg_rk_error *error) {

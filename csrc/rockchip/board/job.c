@@ -30,7 +30,9 @@ int rkj_is_rk356x(const rkj_header *h) {
 uint32_t rkj_amount(const rkj_header *h, uint32_t words) {
   const uint32_t pairs = (words - RKJ_TAIL + 1) / 2;
   if (rkj_is_rk356x(h)) return words - 1;
-  return strncmp(h->chip, "rk3576", sizeof h->chip) ? (pairs + 1) / 2 * 2 : pairs + 1;
+  const int newer =
+      !strncmp(h->chip, "rk3576", sizeof h->chip) || !strncmp(h->chip, "rk3562", sizeof h->chip);
+  return newer ? pairs + 1 : (pairs + 1) / 2 * 2;
 }
 
 uint32_t rkj_block(const rkj_header *h) { return rkj_is_rk356x(h) ? 8 : 16; }

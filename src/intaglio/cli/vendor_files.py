@@ -54,7 +54,11 @@ FILES = {
         ),
         VendorFile(".cvimodel", "cv181x or cv180x", "cvimodel", b"CviM", "bytes", True),
         VendorFile(
-            ".rkjob", "rk3588, rk3566, rk3568, rk3576, rv1103 or rv1106", "rkjob", b"RKJ1", "bytes"
+            ".rkjob",
+            "rk3588, rk3566, rk3568, rk3562, rk3576, rv1103 or rv1106",
+            "rkjob",
+            b"RKJ1",
+            "bytes",
         ),
     )
 }

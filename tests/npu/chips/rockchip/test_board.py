@@ -23,7 +23,8 @@ DRIVERS = ("rocket", "rknpu")
 NETWORK = 2  # of random_network
 MANY_RUNS = 10_000
 RUNNER = [*(f"rockchip/board/{n}.c" for n in ("tool", "network", "job", "chip", "rocket", "rknpu"))]
-SIMULATOR = [f"rockchip/{n}.c" for n in ("machine", "convolution", "output", "elementwise", "pool")]
+PARTS = ("machine", "convolution", "output", "elementwise", "pool", "rk3562", "rk3576")
+SIMULATOR = [f"rockchip/{n}.c" for n in PARTS]
 DEVICE = [*SIMULATOR, "crc.c", "test/rockchip/fake_device.c"]
 FAULTS = {  # what goes wrong: what the tool says
     "timeout": "did not finish in 300 ms; see dmesg",
@@ -105,7 +106,7 @@ def test_jobs_run_on_both_drivers(board, driver):
     assert log == "0 buffers left, 3 jobs\n"
 
 
-@pytest.mark.parametrize("chip", ["rk3566", "rk3576", "rv1106"])
+@pytest.mark.parametrize("chip", ["rk3566", "rk3562", "rk3576", "rv1106"])
 def test_jobs_of_sister_chips(chip, tmp_path):
     board = Board(tmp_path, chip)
     done, log = board.run("rknpu", "--repeat", "2")

@@ -95,7 +95,7 @@ def test_other_chips_have_none():
         compile_job(random_network(SEED), "rv1126b")
 
 
-@pytest.mark.parametrize("chip", ["rk3566", "rv1106"])
+@pytest.mark.parametrize("chip", ["rk3566", "rk3562", "rv1106"])
 def test_times_of_sister_chips(made, chip):
     """The slower chips take longer, by the same network's commands."""
     slower = timing.of_job(compile_job(random_network(SEED), chip).job)

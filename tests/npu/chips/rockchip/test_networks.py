@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not native_machine.available(), reason="the C li
 
 SEEDS = 6
 MORE_SEEDS = range(SEEDS, 200)
-SISTERS = ["rk3566", "rk3576", "rv1106"]
+SISTERS = ["rk3566", "rk3562", "rk3576", "rv1106"]
 BUILDERS = [
     random_layer,
     random_network,

@@ -18,7 +18,7 @@ from intaglio.npu.chips.rockchip.memory import written_bytes
 from intaglio.targets import chip as chips
 from intaglio.targets.chip import Chip
 
-CHIPS = ("rk3588", "rk3566", "rk3568", "rk3576", "rv1103", "rv1106")
+CHIPS = ("rk3588", "rk3566", "rk3568", "rk3562", "rk3576", "rv1103", "rv1106")
 
 
 @dataclass

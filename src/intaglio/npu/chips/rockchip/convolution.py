@@ -10,10 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from intaglio.errors import Unsupported
-from intaglio.npu.chips.rockchip import settings, settings_rk356x, settings_rk3576, settings_rv110x
+from intaglio.npu.chips.rockchip import (
+    settings,
+    settings_rk356x,
+    settings_rk3562,
+    settings_rk3576,
+    settings_rv110x,
+)
 from intaglio.npu.chips.rockchip.geometry import (
     CHANNEL_BYTES,
     RK356X,
+    RK3562,
     RK3576,
     RK3588,
     Convolution,
@@ -28,6 +35,7 @@ from intaglio.npu.chips.rockchip.words import NUMBERS, Word
 
 LAYOUTS = {
     "rk3588": settings.settings,
+    "rk3562": settings_rk3562.settings,
     "rk3566": settings_rk356x.settings,
     "rv1106": settings_rv110x.settings,
     "rk3576": settings_rk3576.settings,
@@ -36,7 +44,8 @@ INPUT, OUTPUT = 0x1070, 0x4020
 CBUF_CON0, DATA_REUSE = 0x1040, 1 << 12
 SHIFTS = 0x5024  # of an RK3576: where the bits behind the point of multipliers lie
 TABLE_SCALE = 0x5030  # and the scale before a table
-ADDRESSES = {"rk3576": {INPUT: 0x1088, OUTPUT: 0x4018}}  # registers elsewhere
+ELSEWHERE = {INPUT: 0x1088, OUTPUT: 0x4018}
+ADDRESSES = {"rk3562": ELSEWHERE, "rk3576": ELSEWHERE}
 
 
 @dataclass(slots=True)
@@ -80,7 +89,7 @@ def _by_channels(conv: Convolution) -> list[Task]:
             some = _of_channels(conv, min(step, conv.channels - first))
             rows = split(some)
             banks = data_banks(some, conv.height)
-            if len(rows) > 1:
+            if len(rows) > 1 or conv.design is RK3562:
                 banks = conv.design.banks - conv.design.weight_banks
             tasks += [_task(some, part, banks, n > 0, first) for n, part in enumerate(rows)]
         return tasks
@@ -105,7 +114,8 @@ def _by_rows(conv: Convolution) -> list[Task]:
     parts = split(conv)
     needed, stay = weight_banks(conv)
     banks = conv.design.banks - needed
-    if len(parts) == 1 and (max(conv.apart) == 1 or conv.design is RK3576):
+    alone = max(conv.apart) == 1 or conv.design is RK3576
+    if len(parts) == 1 and alone and conv.design is not RK3562:
         banks = data_banks(conv, parts[0].count)
     return [_task(conv, rows, banks, stay and number > 0, 0) for number, rows in enumerate(parts)]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.npu.chips.rockchip import (
     convolution,
     dpu_tasks,
+    dpu_tasks_rk3562,
     dpu_tasks_rk3576,
     packing,
     pool_task,
@@ -33,6 +36,7 @@ from intaglio.npu.chips.rockchip.scaling import CHANNEL_BITS
 from intaglio.npu.chips.rockchip.words import NUMBERS, Word
 
 ALIGNMENT = 64
+DPU_TASKS: dict[str, Any] = {"rk3562": dpu_tasks_rk3562, "rk3576": dpu_tasks_rk3576}
 SOURCE, SECOND = 0x5018, 0x5038  # registers of the DPU that hold addresses
 POOL_SOURCE, POOL_DESTINATION = 0x701C, 0x6070
 
@@ -46,7 +50,7 @@ class Encoder:
         self.memory: Memory = plan(graph, design)
         self.tasks: list[JobTask] = []
         self.weights = bytearray()
-        self.dpu = dpu_tasks_rk3576 if design is RK3576 else dpu_tasks
+        self.dpu = DPU_TASKS.get(design.registers, dpu_tasks)
         self.stages = design is RK3576  # numbers of all channels lie in memory
         self.destination = convolution.ADDRESSES.get(design.registers, {}).get(OUTPUT, OUTPUT)
         self._constants: dict[bytes, int] = {}

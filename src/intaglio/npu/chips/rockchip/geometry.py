@@ -55,7 +55,8 @@ RK3576 = Design(
     keeps=True,
     even=True,
 )
-DESIGNS = {"rk3588": RK3588, "rk3566": RK356X, "rk3568": RK356X, "rk3576": RK3576}
+RK3562 = Design("rk3562", 16, 16, banks=8, group=4, pairs=2, streamed=28, keeps=True, even=True)
+DESIGNS = {"rk3562": RK3562, "rk3588": RK3588, "rk3566": RK356X, "rk3568": RK356X, "rk3576": RK3576}
 DESIGNS |= {"rv1103": RV110X, "rv1106": RV110X}
 ATOM = RK3588.atom
 
@@ -186,6 +187,8 @@ def entry_channels(channels: int, design: Design = RK3588) -> int:
 
 def kernel_channels(conv: Convolution) -> int:
     """Inputs of a kernel, with those that fill up."""
+    if conv.depthwise and conv.design is RK3562:
+        return round_up(conv.channels, conv.out_block)
     if conv.design is RK356X or (conv.depthwise and not conv.design.pairs):
         return entry_channels(conv.channels, conv.design)
     return round_up(conv.channels, WEIGHT_CHANNELS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from intaglio.npu.chips.rockchip import settings_rv110x
 from intaglio.npu.chips.rockchip.dpu_tasks import MapSize, Settings
-from intaglio.npu.chips.rockchip.geometry import RK356X, RK3576, RK3588, RV110X, round_up
+from intaglio.npu.chips.rockchip.geometry import RK356X, RK3562, RK3576, RK3588, RV110X, round_up
 from intaglio.npu.chips.rockchip.settings import END, IN_TURN
 from intaglio.npu.chips.rockchip.words import ENABLE
 
@@ -14,6 +14,7 @@ FORMATS = {
     "rk3588": 1,
     "rk3566": 0,
     "rv1106": 0x40,
+    "rk3562": 0x40,
     "rk3576": 0x40,
 }  # PPU_RDMA: DATA_FORMAT of bytes
 LOWEST = 0x7FF80  # what padding holds, on all but the RK3588
@@ -29,11 +30,11 @@ def largest(
 ) -> Settings:
     """Max pooling; padding below and at the right is what the windows need."""
     channels = round_up(size.channels, size.atom) - 1
-    newer, rv = size.design is RK3588, size.design is RV110X
+    newer, rv = size.design is RK3588, size.design in (RV110X, RK3562)
     lowest = 0 if newer else LOWEST
     places = (0x6044, 0x6048) if newer else (0x6044, 0x6048, 0x604C, 0x6050)
     (ky, kx), (sy, sx), (top, left, bottom, right) = kernel, strides, pads
-    ends = {"rv1106": 0x6070, "rk3576": 0x6060}  # of registers that are 0
+    ends = {"rv1106": 0x6070, "rk3562": 0x6070, "rk3576": 0x6060}  # of registers that are 0
     bottom = min(bottom, max(0, (out.height - 1) * sy + ky - top - size.height))
     right = min(right, max(0, (out.width - 1) * sx + kx - left - size.width))
     window = (sy - 1) << 20 | (sx - 1) << 16 | (ky - 1) << 8 | kx - 1

@@ -18,6 +18,7 @@ LOOKS_UP = 0x302  # EW_CFG: the tables
 CONVOLUTION_BLOCKS = 0x1D  # CNA, CORE, DPU and DPU_RDMA
 IN_TURN = 0xE  # S_POINTER: registers of two tasks in turn
 TABLE_SET = 0x30  # S_POINTER: the first set alone, for a task that looks up
+LUT_CFG = 0x4108
 TABLE_CFG, TABLE_STEPS = 0x68, 512  # LUT_CFG: one table behind the other
 Registers = tuple[dict[int, int], dict[int, int]]  # of the DPU and of its reader
 BYPASS = 0x53  # BS_CFG and BN_CFG: the stage does nothing

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from intaglio.npu.chips.rockchip.geometry import DESIGNS, RK3576, RK3588, Design, round_up
+from intaglio.npu.chips.rockchip.geometry import DESIGNS, RK3562, RK3576, RK3588, Design, round_up
 from intaglio.npu.chips.rockchip.job import Job, JobTask
 from intaglio.npu.predict.engines import LayerText, Step, Timed
 from intaglio.targets import chip as chips
@@ -32,6 +32,7 @@ class Fit:
 
 FITS = {
     "rk3588": Fit(21_800, 0.84, 2.0),
+    "rk3562": Fit(42_000, 0.98, 0.8),  # those of the RK3566
     "rk3576": Fit(21_800, 0.84, 2.0),  # those of the RK3588
     "rk3566": Fit(42_000, 0.98, 0.8),
     "rv1106": Fit(42_000, 0.98, 0.8),  # an estimate: nothing is published; those of the RK3566
@@ -84,8 +85,8 @@ def of_job(job: Job, clock: float | None = None, ddr: float | None = None) -> Ti
 def of_task(task: JobTask, design: Design = RK3588) -> Cost:
     """The cost of a task from its registers."""
     r = {w.register: w.value for w in task.words}
-    if design is RK3576 and task.blocks != POOL:
-        r = _elsewhere(r)
+    if design in (RK3562, RK3576) and task.blocks != POOL:
+        r = _elsewhere(r, design)
     if task.blocks & CONVOLUTION == CONVOLUTION:
         return _convolution(r, design)
     if task.blocks == POOL:
@@ -99,18 +100,19 @@ def of_task(task: JobTask, design: Design = RK3588) -> Cost:
     return Cost(0, _dpu(r, one, design), 2 * one + reads + tables, 0, shape, shape)
 
 
-def _elsewhere(r: dict[int, int]) -> dict[int, int]:
-    """The registers of an RK3576 at the places of its sisters, as far as a cost needs them."""
+def _elsewhere(r: dict[int, int], design: Design) -> dict[int, int]:
+    """Registers of an RK3576 or RK3562 where its sisters have them, as far as a cost needs them."""
     made = {0x4030: r[0x4020], 0x4034: r[0x4024], 0x403C: r[0x4030], 0x4070: r[0x407C]}
     made[0x5034] = r[0x5034]
     if 0x1024 not in r:
         return made
-    window, size, channels = r[0x1024], r[0x102C], r[0x1028] & 0xFFFF
-    made[0x1038] = window + (1 << 24 | 1 << 16)
-    made[0x1024] = channels << 16 | round_up(channels + 1, RK3576.atom)
+    one = 1 if design is RK3576 else 0  # its sizes are stored with 1 less
+    window, size, channels = r[0x1024], r[0x102C], (r[0x1028] & 0xFFFF) + one
+    made[0x1038] = window + (one << 24 | one << 16)
+    made[0x1024] = (channels - 1) << 16 | round_up(channels, design.atom)
     made[0x100C] = 3 if r[0x100C] & 1 else 0
     # rows that the buffer still holds are not read
-    made[0x1020] = ((size >> 16) + 1) << 16 | (r[0x1078] & 0xFFFF) + 1
+    made[0x1020] = ((size >> 16) + one) << 16 | (r[0x1078] & 0xFFFF) + one
     return made | {0x1040: r[0x1038] >> 31 << 13, 0x1030: r[0x101C]}
 
 
