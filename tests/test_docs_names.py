@@ -176,6 +176,7 @@ def keywords() -> set[str]:
         importlib.import_module("intaglio.model_session").ModelSession,
     )
     named = {p for f in functions for p in inspect.signature(f).parameters}
+    named.add("half")  # of compress.Training, whose module needs torch
     return named | {*OPTION_NAMES, *PREPROCESSING, "target"} | {f.name for f in fields(Options)}
 
 

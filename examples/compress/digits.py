@@ -39,7 +39,7 @@ def main() -> None:
     print(f"as loaded            {recipe.accuracy(test):6.2f} %")
 
     teacher = Teacher(recipe.graph)
-    pruned = recipe.prune(macs=0.35, criterion="taylor", data=train)
+    pruned = recipe.prune(macs=0.35, criterion="taylor", data=train, round_to=8)
     print(f"pruned               {recipe.accuracy(test):6.2f} %   {pruned}")
 
     distil = Distillation([teacher], [Logits(temperature=4.0)])

@@ -7,6 +7,7 @@ import pytest
 from tests.compress.small_nets import CLASSES, labelled
 
 import intaglio
+from intaglio.compiler import trace
 from intaglio.errors import BadInput
 from intaglio.ir import Graph
 
@@ -111,6 +112,8 @@ def test_binary_layers_train_and_deploy_as_signs():
     two = [w for w in convolutions(graph, "qlinear_conv") if len(np.unique(w)) == 2]
     assert len(two) == 4  # still signs
     feeds = {name: data().x[:1]}
+    steps = [n.op for n in trace(graph, isa="scalar").graph.nodes()]
+    assert steps.count("cpu.xnor_conv") == 4  # they run in bits
     with intaglio.open(intaglio.compile(graph)) as session:
         found, want = session.run(feeds), intaglio.interpret(graph, feeds)
     assert all(np.allclose(found[k], want[k], atol=1e-6) for k in want)

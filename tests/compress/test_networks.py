@@ -40,6 +40,7 @@ FILES = (
     "onnx/FastestDet.onnx",
 )  # fmt: skip
 SIZE = 64  # of pictures
+RESULTS = 16  # of a program of an NPU, at most
 
 
 def load(name: str) -> Graph:
@@ -121,13 +122,18 @@ def test_parity(name: str):
 @pytest.mark.parametrize("name", [*BUILT, *FILES])
 def test_parity_on_chips(name: str, chip: str):
     source = load(name)
-    cut = integers_of(trained(source, target=chip))
+    whole = integers_of(trained(source, target=chip))
     (one,) = feeds(source, 1, 2)
-    want = intaglio.interpret(cut, one)
-    package = intaglio.compile(cut, target=chip)
-    with intaglio.open(package) as session:  # the simulator
-        for key, array in session.run(one).items():
-            assert array.tobytes() == want[key].tobytes(), key
+    # Sophgo's commands of CV18xx scale by multipliers and shifts: other bytes (docs/compress.md).
+    code = "own" if chip == "cv181x" else "auto"
+    for i in range(0, len(whole.outputs), RESULTS):
+        cut = Graph(whole.inputs, whole.outputs[i : i + RESULTS])
+        cut.output_names = whole.output_names[i : i + RESULTS]
+        want = intaglio.interpret(cut, one)
+        package = intaglio.compile(cut.copy(), target=chip, npu_code=code)
+        with intaglio.open(package) as session:  # the simulator
+            for key, array in session.run(one).items():
+                assert array.tobytes() == want[key].tobytes(), key
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc: apt install gcc")

@@ -141,7 +141,7 @@ def test_channels_are_rounded_to_what_the_target_makes_at_once():
     x = b.input(8)
     graph = b.graph(x, b.classifier(b.conv(b.conv(x, 160, 3), 24, 3), 10), "wide")
     step = usual_rounding("rk3588")
-    assert step > usual_rounding("cpu") == 8
+    assert step > usual_rounding("cpu") == 16
     found = prune(graph, macs=0.5, target="rk3588").layers
     assert found["conv1"][1] % step == 0
     assert found["conv1"][1] < 160

@@ -1,8 +1,8 @@
 // Signs as bits: packing those of an image, and counting differences. Included by xnor_conv.c.
 //
-// count_words adds popcount(x ^ w) of all words of a window to the sums of M pixels and V vectors of
-// columns. VPOPCNTDQ counts words; other instruction sets count bytes, of which at most FLUSH are
-// added before they are widened.
+// count_words adds popcount(x ^ w) of all words of a window to the sums of M pixels and V vectors
+// of columns. VPOPCNTDQ counts words; other instruction sets count bytes, of which at most FLUSH
+// are added before they are widened.
 #pragma once
 #include "xnor_conv.h"
 
@@ -19,8 +19,8 @@ static uint8_t eight_signs(const uint8_t *x, int64_t n, uint8_t flip, int8_t abo
   return (uint8_t)bits;
 }
 
-// Packs n bytes, a multiple of eight: bit i is whether byte i is above the bound. `flip` makes i8 of
-// them.
+// Packs n bytes, a multiple of eight: bit i is whether byte i is above the bound. `flip` makes i8
+// of them.
 static void pack_signs(uint8_t *to, const uint8_t *x, int64_t n, uint8_t flip, int8_t above) {
   int64_t i = 0;
 #if defined(ISA_avx512)
@@ -31,8 +31,8 @@ static void pack_signs(uint8_t *to, const uint8_t *x, int64_t n, uint8_t flip, i
   }
 #elif defined(ISA_avx2)
   for (; i + 32 <= n; i += 32) {
-    const __m256i signs =
-        _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(x + i)), _mm256_set1_epi8((char)flip));
+    const __m256i signs = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(x + i)),
+                                           _mm256_set1_epi8((char)flip));
     const int bits = _mm256_movemask_epi8(_mm256_cmpgt_epi8(signs, _mm256_set1_epi8(above)));
     memcpy(to + i / 8, &bits, 4);
   }

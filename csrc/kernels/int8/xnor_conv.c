@@ -154,8 +154,7 @@ static void multiply(const task *t, const pixels *all) {
     else
 #endif
 #endif
-      if (masked)
-      strip(EACH, 1, t, &p, &s, w, all);
+    if (masked) strip(EACH, 1, t, &p, &s, w, all);
     else strip(EACH, 0, t, &p, &s, w, all);
     panel += wide;
   }
@@ -206,7 +205,8 @@ static void run_lines(task *t, int64_t batch, int64_t oy, int64_t rows) {
   const itg_window *w = &c->w;
   const int64_t wide = w->out[2], step = w->stride[2] * c->pixel;
   // Windows of columns [inner, outer) lie inside the image.
-  const int64_t reach = (w->kernel[2] - 1) * w->dilation[2] + 1, room = w->in[2] + w->before[2] - reach;
+  const int64_t reach = (w->kernel[2] - 1) * w->dilation[2] + 1,
+                room = w->in[2] + w->before[2] - reach;
   int64_t inner = (w->before[2] + w->stride[2] - 1) / w->stride[2];
   int64_t outer = room < 0 ? 0 : room / w->stride[2] + 1;
   outer = outer < wide ? outer : wide;

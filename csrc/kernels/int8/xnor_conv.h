@@ -8,7 +8,12 @@
 #pragma once
 #include "qconv.h"
 
-enum { ITG_XNOR_PADDING = 6, ITG_XNOR_KERNEL = 7, ITG_XNOR_CLASSES = 64, ITG_XNOR_IMAGE = 64 << 10 };
+enum {
+  ITG_XNOR_PADDING = 6,
+  ITG_XNOR_KERNEL = 7,
+  ITG_XNOR_CLASSES = 64,
+  ITG_XNOR_IMAGE = 64 << 10
+};
 
 typedef struct itg_xnor {
   itg_window w;  // along axes 1 and 2

@@ -60,7 +60,8 @@ itg_words itg_xnor_of(const itg_call *call, itg_xnor *c, itg_tensor *out) {
   c->words = (c->run + 3) / 4;
   c->count = c->w.kernel[1] * c->runs * c->words;
   c->last = c->run % 4 ? (1u << c->run % 4 * 8) - 1 : UINT32_MAX;
-  const int64_t want[3] = {c->panels, c->count, ITG_PANEL}, taps[2] = {itg_taps(&c->w), c->channels};
+  const int64_t want[3] = {c->panels, c->count, ITG_PANEL},
+                taps[2] = {itg_taps(&c->w), c->channels};
   REFUSE(!itg_has_shape(call->in[1], 3, want), "the signs are not packed for this convolution");
   REFUSE(padding && (padding->dtype != ITG_I32 || !itg_has_shape(padding, 2, taps)),
          "the padding must be one i32 per tap and output channel");

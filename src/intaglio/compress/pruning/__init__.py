@@ -26,8 +26,9 @@ from intaglio.compress.pruning.masks import cut, zero_channels
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array, Graph, Value
 from intaglio.ops.complexity import Complexity, complexity
+from intaglio.targets.cpu.packing import PANEL
 
-CHANNELS = 8  # that vectors of CPUs hold
+CHANNELS = 8  # of a chip whose unit makes fewer at once
 MOST_COMPILES = 7  # predictions that a goal in milliseconds may take
 __all__ = ["CRITERIA", "Pruned", "find_coupling", "prune", "pruned_steps", "sensitivity"]
 
@@ -139,7 +140,9 @@ def prune(
 def usual_rounding(target: str) -> int:
     """The channels that a target makes at once: other numbers are slower."""
     chip = targets.find(target).chip
-    unit = None if chip is None else chip.units.get("conv")
+    if chip is None:
+        return PANEL
+    unit = chip.units.get("conv")
     return CHANNELS if unit is None else max(CHANNELS, unit.out_atom.get("i8", CHANNELS))
 
 
