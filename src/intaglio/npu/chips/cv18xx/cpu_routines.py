@@ -58,7 +58,7 @@ def quantize(arguments: dict[str, Any], inputs: list[Array], dtype: str) -> Arra
     with np.errstate(all="ignore"):
         if dtype in ("i8", "u8"):
             low, high = (-128, 127) if dtype == "i8" else (0, 255)
-            scaled = x.astype(np.float32) * scale
+            scaled = np.asarray(x.astype(np.float32) * scale)
             np.copyto(scaled, 0, where=np.isnan(scaled))
             np.clip(np.rint(scaled, out=scaled), low, high, out=scaled)
             return np.asarray(scaled, np.int8 if dtype == "i8" else np.uint8)
