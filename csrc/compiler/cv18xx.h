@@ -54,3 +54,7 @@ typedef struct itg_cv18xx {
 // result is `count`, or the index of the first command that cannot be executed.
 ITG_API int64_t itg_cv18xx_run(itg_cv18xx *machine, const uint8_t *is_tiu, int64_t count,
                                const itg_cv18xx_tiu *tiu, const itg_cv18xx_tdma *tdma);
+
+// Weights that the TDMA decompresses: `bytes` of them into `out`. 0: they are not valid.
+ITG_API int itg_cv18xx_expand(const uint8_t *in, int64_t size, uint8_t *out, int64_t bytes,
+                              int is_bf16);

@@ -39,6 +39,11 @@ static void one_row(const work *k, const uint8_t *a, const uint8_t *b, uint8_t *
   const itg_cv18xx_tiu *t = k->t;
   int64_t high = t->res0_b_str, unary = t->tsk_eu_typ == MOVE;
   int32_t fixed = constant(t);
+  if (unary && t->opt_opd0_seg && t->opt_res0_seg && !t->opt_chl_quan && !t->opt_relu_typ) {
+    int64_t from_step = k->a.w_str, to_step = k->y.w_str;
+    for (int64_t i = 0; i < k->y.w; i++) y[i * to_step] = a[i * from_step];
+    return;
+  }
   for (int64_t i = 0; i < k->y.w; i++) {
     uint8_t *to = y + i * k->y.w_str;
     int64_t left = element(a + i * k->a.w_str, t->opd0_b_str, t->opt_opd0_seg, t->opt_opd0_sign);

@@ -120,6 +120,3 @@ int itg_cv18xx_eltwise(itg_cv18xx *m, const itg_cv18xx_tiu *t);  // tsk_typ 3
 
 // Memory for the work of one command; NULL: there is none.
 void *itg_cv18xx_scratch(itg_cv18xx *m, int64_t bytes);
-
-// Weights that the TDMA decompresses: `bytes` of them into `out`. 0: they are not valid.
-int itg_cv18xx_expand(const uint8_t *in, int64_t size, uint8_t *out, int64_t bytes, int is_bf16);

@@ -66,6 +66,7 @@ static inline int make_window(itg_cv18xx *m, const itg_cv18xx_tiu *t, window *s,
   s->high = s->top + (x->h - 1) * s->y_step + 1 + t->conv_opd0_y_ins0_last + t->conv_opd0_dn_pad;
   s->wide = s->left + (x->w - 1) * s->x_step + 1 + t->conv_opd0_x_ins0_last + t->conv_opd0_rt_pad;
   if (!t->opd1_h || !t->opd1_w) return refuse(m, "the kernel is empty");
+  if (t->tsk_typ != 0 && (!s->y_str || !s->x_str)) return refuse(m, "the windows do not move");
   int64_t rows = (y->h - 1) * s->y_str + ((int64_t)t->opd1_h - 1) * s->y_dil + 1;
   int64_t columns = (y->w - 1) * s->x_str + ((int64_t)t->opd1_w - 1) * s->x_dil + 1;
   if (rows > s->high || columns > s->wide)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,14 @@ PYTHON = Path(os.environ.get("INTAGLIO_SOPHGO", ROOT / ".venv-vendors" / "bin" /
 RUNNER = Path(__file__).with_name("sophgo_runner.py")
 CHIP = "bm1684x"
 PACKAGES = PYTHON.parents[1] / "lib" / "python3.10" / "site-packages"
+WHOLE = {
+    "mobilenet_v1": mobilenets.mobilenet_v1,
+    "mobilenet_v2": mobilenets.mobilenet_v2,
+    "tiny_yolo": mobilenets.tiny_yolo,
+    "resnet18": partial(networks.resnet, 18),
+    "resnet50": partial(networks.resnet, 50),
+    "yolov8n": networks.yolov8n,
+}
 FIRMWARE = {"sg2260": PACKAGES / "tpu_mlir" / "lib" / "libbm1690_kernel_module.so"}
 
 
@@ -114,24 +123,16 @@ def test_random_networks_are_equal(tmp_path):
     assert compare({**nets, "joined": joined_outputs()}, tmp_path) >= 75
 
 
-@pytest.mark.parametrize(
-    "name", ["mobilenet_v1", "mobilenet_v2", "tiny_yolo", "resnet18", "resnet50", "yolov8n"]
-)
+@pytest.mark.parametrize("name", WHOLE)
 def test_whole_networks_are_equal(name, tmp_path):
-    made = {
-        "resnet18": lambda: networks.resnet(18),
-        "resnet50": lambda: networks.resnet(50),
-        "yolov8n": networks.yolov8n,
-    }
-    graph = made[name]() if name in made else getattr(mobilenets, name)()
-    assert compare({name: graph}, tmp_path, pictures=10) == 1
+    assert compare({name: WHOLE[name]()}, tmp_path, pictures=10) == 1
 
 
 @pytest.mark.parametrize("chip", ["bm1688", "sg2260"])
 @pytest.mark.parametrize("name", ["mobilenet_v2", "resnet18"])
 def test_whole_networks_are_equal_on_other_chips(name, chip, tmp_path):
     graph = networks.resnet(18) if name == "resnet18" else mobilenets.mobilenet_v2()
-    assert compare({name: graph}, tmp_path, chip=chip) == 1
+    assert compare({name: graph}, tmp_path, pictures=10, chip=chip) == 1
 
 
 @pytest.mark.parametrize(("chip", "cores"), [("bm1688", 2), ("sg2260", 8)])
@@ -195,8 +196,10 @@ def test_trained_networks_are_equal_on_pictures(name, tmp_path):
     assert not difference(tmp_path, name, expected, vendor(tmp_path)[name])
 
 
-def test_the_vendor_disassembles_every_command(tmp_path):
-    made = compile_bmodel(networks.random_network(3), targets.find(CHIP).chip)
+@pytest.mark.parametrize("name", ["random", *WHOLE])
+def test_the_vendor_disassembles_every_command(name, tmp_path):
+    graph = networks.random_network(3) if name == "random" else WHOLE[name]()
+    made = compile_bmodel(graph, targets.find(CHIP).chip)
     made.save(tmp_path / "net.bmodel")
     tool = PYTHON.with_name("bmodel_dis")
     done = subprocess.run(

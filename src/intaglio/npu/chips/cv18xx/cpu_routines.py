@@ -58,9 +58,10 @@ def quantize(arguments: dict[str, Any], inputs: list[Array], dtype: str) -> Arra
     with np.errstate(all="ignore"):
         if dtype in ("i8", "u8"):
             low, high = (-128, 127) if dtype == "i8" else (0, 255)
-            scaled = np.nan_to_num(x.astype(np.float32) * scale)
-            rounded = np.clip(np.rint(scaled), low, high)
-            return np.asarray(rounded, np.int8 if dtype == "i8" else np.uint8)
+            scaled = np.asarray(x.astype(np.float32) * scale)
+            np.copyto(scaled, 0, where=np.isnan(scaled))
+            np.clip(np.rint(scaled, out=scaled), low, high, out=scaled)
+            return np.asarray(scaled, np.int8 if dtype == "i8" else np.uint8)
         if dtype == "bf16":
             return np.asarray(x, ml_dtypes.bfloat16)
         return np.asarray(x.astype(np.float32) * scale, np.float32)

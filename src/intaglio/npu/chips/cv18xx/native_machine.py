@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -38,12 +38,14 @@ class Stream:
     is_tiu: Array  # bool [commands]
     tiu: Array  # u32 [TIU commands, fields]
     tdma: Array  # u32 [TDMA commands, fields]
+    more: dict[int, Array] = field(default_factory=dict)  # memory of its own, by base register
 
 
 def prepare(data: bytes, chip: Chip) -> Stream:
     """The fields of every command of a buffer."""
     order, tables = split(data, chip)
-    return Stream(order == TIU.engine, *(t.unpack_all(tables[t.engine]) for t in (TIU, TDMA)))
+    tiu, tdma = (t.unpack_all(tables[t.engine]) for t in (TIU, TDMA))
+    return Stream(order == TIU.engine, tiu, tdma)
 
 
 def execute(stream: Stream, chip: Chip, memory: list[Array | None]) -> None:
@@ -54,7 +56,7 @@ def execute(stream: Stream, chip: Chip, memory: list[Array | None]) -> None:
         raise BadInput(f"simulating a cvimodel needs the C library: {e}") from None
     local = np.zeros(chip.lanes * chip.lane_bytes + 64, np.uint8)
     machine = _Machine(local.ctypes.data, chip.lanes, chip.lane_bytes)
-    for i, part in enumerate(memory):
+    for i, part in [*enumerate(memory), *stream.more.items()]:
         if part is not None:
             machine.ddr[i], machine.ddr_bytes[i] = part.ctypes.data, part.nbytes
     count = len(stream.is_tiu)

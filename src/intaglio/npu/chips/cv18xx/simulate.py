@@ -9,7 +9,7 @@ import numpy as np
 
 from intaglio.errors import BadFile, BadInput
 from intaglio.ir import Array
-from intaglio.npu.chips.cv18xx import commands, cpu_routines, native_machine
+from intaglio.npu.chips.cv18xx import commands, cpu_routines, expanded_weights, native_machine
 from intaglio.npu.chips.cv18xx.cvimodel import (
     CMDBUF,
     FIRST_IO,
@@ -73,9 +73,16 @@ class Machine:
         return np.array(self._bytes(tensor).view(NUMPY[tensor.dtype]).reshape(tensor.shape))
 
     def _stream(self, name: str) -> native_machine.Stream:
-        if name not in self._streams:
-            data = self.model.section(CMDBUF, name)
-            self._streams[name] = native_machine.prepare(data, self.chip)
+        if not self._streams:
+            kinds: dict[bool, list[Routine]] = {True: [], False: []}
+            for routine in self.program.routines:
+                kinds[routine.kind == "cpu"].append(routine)
+            for routine in kinds[False]:
+                data = self.model.section(CMDBUF, routine.name)
+                self._streams[routine.name] = native_machine.prepare(data, self.chip)
+            written = [*self.program.inputs, *(n for r in kinds[True] for n in r.outputs)]
+            if all(self.program.tensor(n).base != WEIGHTS for n in written):
+                expanded_weights.expand_ahead(list(self._streams.values()), self.memory)
         return self._streams[name]
 
     def _call(self, routine: Routine) -> None:
