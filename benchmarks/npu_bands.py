@@ -1,12 +1,13 @@
 """Derive the bands around predictions from networks that were left out of the fit.
 
-python -m benchmarks.npu_fit --rows ... --fit --left-out benchmarks/npu_left_out.csv
+python -m benchmarks.npu_fit --left-out benchmarks/npu_left_out.csv
 python -m benchmarks.npu_bands [--rows benchmarks/npu_left_out.csv] [--write]
 
 The rows of a family and kind are pooled. All networks count the same, however many rows they have.
 The band reaches from the 10 % to the 90 % quantile of published / predicted, and is widened until
-80 % of the rows lie inside bands that were derived without their own network. A group of few rows
-or networks has no band of its own; `intaglio.npu.predict.bands` says which one serves instead.
+80 % of the rows lie inside bands that were derived without all sizes of their own network. A group
+of few rows or networks, or whose networks do not tell about each other, has no band of its own;
+`intaglio.npu.predict.bands` says which one serves instead.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import npu_zoo
 from intaglio.npu.predict import bands
 
 ROWS = Path(__file__).with_name("npu_left_out.csv")
@@ -29,7 +31,7 @@ MOST_WIDER = 3.0
 HEAD = """\
 # Bands around predictions: published / predicted of networks that were left out of the fit.
 # Written by `python -m benchmarks.npu_bands --write` from benchmarks/npu_left_out.csv.
-# `inside` is the share of rows inside bands that were derived without their own network.
+# `inside` is the share of rows inside bands derived without all sizes of their own network.
 """
 
 
@@ -41,6 +43,11 @@ class Row:
     kind: str
     net: str
     ratio: float  # log(published / predicted)
+
+    @property
+    def root(self) -> str:
+        """The architecture, of all sizes."""
+        return npu_zoo.family(self.net)
 
 
 def read(path: Path = ROWS) -> list[Row]:
@@ -68,11 +75,13 @@ def quantiles(rows: Sequence[Row], wider: float = 1.0) -> tuple[float, float]:
 
 
 def inside(rows: Sequence[Row], wider: float) -> float:
-    """The share of rows inside bands that were derived without their own network."""
+    """The share of rows inside bands that were derived without all sizes of their network."""
     count = 0
-    for net in {r.net for r in rows}:
-        low, high = quantiles([r for r in rows if r.net != net], wider)
-        count += sum(low <= r.ratio <= high for r in rows if r.net == net)
+    for family in {r.root for r in rows}:
+        if not (others := [r for r in rows if r.root != family]):
+            return 0.0
+        low, high = quantiles(others, wider)
+        count += sum(low <= r.ratio <= high for r in rows if r.root == family)
     return count / len(rows)
 
 
@@ -90,6 +99,8 @@ def derived(rows: Sequence[Row]) -> dict[str, bands.Range]:
         wider = 1.0
         while inside(mine, wider) < INSIDE and wider < MOST_WIDER:
             wider = round(wider + 0.05, 2)
+        if inside(mine, wider) < INSIDE:
+            continue  # its networks do not tell about each other
         low, high = quantiles(mine, wider)
         share = round(inside(mine, wider), 3)
         made = (round(math.exp(low), 3), round(math.exp(high), 3), len(mine), nets, share)

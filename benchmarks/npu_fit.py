@@ -1,12 +1,14 @@
 """Compare predicted with published speeds, and fit the constants of the cycle model.
 
 python -m benchmarks.npu_fit [--fit] [--rows benchmarks/npu_published.csv] [--family rknpu]
-                             [--chip NAME,...] [--without NET,...] [--single] [--cache FOLDER]
+                             [--chip NAME,...] [--without NET,...] [--single]
+                             [--cache FOLDER [--cached]] [--left-out FILE]
 
 The networks are rebuilt as float ONNX models (`npu_zoo`). They go through the same functions as the
 model of a user of `intaglio perf --as-vendor`. Without --fit the constants of the chip files are
-used. With --fit they are fitted to all rows, and once without each family of networks, whose rows
-are then predicted: this leave-one-family-out error is the one that counts.
+used. With --fit they are fitted to all rows. With --left-out they are also fitted once without each
+family of networks, whose rows are then predicted: this leave-one-family-out error is the one that
+counts. These fits start from the constants that are used for all rows.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from benchmarks import npu_zoo
 from intaglio.analysis.whatif import Model, WhatIf
 from intaglio.npu.own.isa import PROGRAM
 from intaglio.npu.predict import vendor
+from intaglio.npu.predict.cycles import constants
 from intaglio.npu.predict.timeline import timeline
 from intaglio.targets import chip
 from intaglio.targets.chip import Chip
@@ -121,12 +124,14 @@ def what_if(row: Row) -> WhatIf:
     return WhatIf(dtype=NAMES[row.dtype], batch=batch, cores=row.cores)
 
 
+def cache_file(row: Row, folder: Path) -> Path:
+    """The file of a row's compiled programs."""
+    return folder / f"{row.chip}-{row.net}-{NAMES[row.dtype]}-{row.batch}-{row.cores}.pickle"
+
+
 def network(row: Row, cached: Path | None = None) -> list[vendor.Part]:
     """A row's model, compiled in the style of the vendor's compiler."""
-    path = (
-        cached
-        and cached / f"{row.chip}-{row.net}-{NAMES[row.dtype]}-{row.batch}-{row.cores}.pickle"
-    )
+    path = cached and cache_file(row, cached)
     if path and path.exists():
         found: vendor.Part = pickle.loads(path.read_bytes())
         return [found]
@@ -282,6 +287,16 @@ class Fit:
             found["alone"] = 0.3
         return found
 
+    def now(self) -> Constants:
+        """The constants of the chip's file, by the names of a fit."""
+        timing, found = constants(self.chip), self.first()
+        for k, usual in found.items():
+            first = timing.get("use.i8", 1.0) if k == "use" else timing.get(k, usual)
+            if k == "lut" and k in self.chip.units:
+                first = max(self.chip.units[k].rate.values())
+            found[k] = first or usual
+        return found
+
     def left_out(self, values: Constants) -> dict[Row, float]:
         """Each row predicted with constants that were fitted without its family of networks.
 
@@ -329,13 +344,17 @@ def _solve(
     return x
 
 
-def report(fit: Fit, again: bool) -> list[tuple[Row, float, float | None]]:
+def report(fit: Fit, again: bool, leave_out: bool) -> list[tuple[Row, float, float | None]]:
     """Print a chip's rows; returns them with both predictions: fitted, and left out."""
     values: Constants = {}
     left: dict[Row, float] = {}
     if again:
         values = fit.fit(counted(fit.rows), fit.first())
+    if leave_out:
+        values = values or fit.now()
+        fit.near = fit.linear(counted(fit.rows), values)
         left = fit.left_out(values)
+    if again:
         told = ", ".join(f"{k} {v:.4g}" for k, v in values.items())
         print(f"\n{fit.chip.name}: fitted to {len(counted(fit.rows))} rows: {told}", flush=True)
     else:
@@ -394,8 +413,9 @@ def main() -> int:
     parser.add_argument("--without", default="", help="networks to leave out, separated by commas")
     parser.add_argument("--single", action="store_true", help="only one sample on one core")
     parser.add_argument("--cache", type=Path, help="folder for compiled programs")
+    parser.add_argument("--cached", action="store_true", help="only rows whose programs are there")
     parser.add_argument("--fit", action="store_true", help="fit the constants")
-    parser.add_argument("--left-out", type=Path, help="table to write of left-out rows (--fit)")
+    parser.add_argument("--left-out", type=Path, help="table to write of left-out rows")
     args = parser.parse_args()
     tables = {
         t.name: [
@@ -404,6 +424,7 @@ def main() -> int:
             if (not args.chip or r.chip in args.chip.split(","))
             and r.net not in args.without.split(",")
             and not (args.single and (r.batch, r.cores) != (1, 1))
+            and not (args.cached and not cache_file(r, args.cache).exists())
         ]
         for t in args.rows
     }
@@ -412,7 +433,7 @@ def main() -> int:
     kinds: dict[Row, str] = {}
     for name in dict.fromkeys(r.chip for r in rows):
         fit = Fit(name, [r for r in rows if r.chip == name], args.cache)
-        found += report(fit, args.fit)
+        found += report(fit, args.fit, args.fit or args.left_out is not None)
         kinds |= fit.kinds()
         if args.left_out:
             save(args.left_out, found, kinds)

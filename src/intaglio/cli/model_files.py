@@ -108,10 +108,12 @@ def integer_model(
     import intaglio
     from intaglio.analysis.agreement import random_inputs
     from intaglio.analysis.whatif import Model
+    from intaglio.npu.predict.leaky import with_one_slope
     from intaglio.quant import Options
 
     progress.report("reading the model")
     graph = intaglio.load(path, **load)
+    graph = with_one_slope(graph) if as_vendor else graph
     if any(n.op.startswith(("quantize", "dequantize", "qlinear")) for n in graph.nodes()):
         return Model(graph, by_layer, as_vendor)
     samples = [random_inputs(graph, seed) for seed in (0, 1)]

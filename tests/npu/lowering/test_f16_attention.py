@@ -43,15 +43,15 @@ def attended(rng, x, mask=None, shared=1, other=None, **attrs):
     return linear(rng, rows, WIDE)
 
 
-def _checked(graph, feed, atol=0.02):
+def _checked(graph, feed, atol=0.02, target=TARGET):
     """Compile it; the simulated program has the interpreter's bits, and nearly the float result."""
     made = graph.copy()
-    report = passes.run(made, [*passes.neutral(TARGET.cost), *passes.offload(TARGET)])
+    report = passes.run(made, [*passes.neutral(target.cost), *passes.offload(target)])
     found = report.found["partition"]
     assert sum(m.kind == "npu" for m in found.modules) == 1
     got = intaglio.interpret(made, feed)["y"]
     np.testing.assert_allclose(got, intaglio.interpret(graph, feed)["y"], atol=atol)
-    with intaglio.open(intaglio.compile(graph, target=TARGET)) as session:
+    with intaglio.open(intaglio.compile(graph, target=target)) as session:
         np.testing.assert_array_equal(session.run(feed)["y"], got)
     return {row.op for row in found.on_cpu}
 
@@ -144,3 +144,15 @@ def test_pools_within_slices_of_volumes(channels, step):
     flat = ops.reshape(pooled, shape=(1, -1, *pooled.shape[3:]))
     feed = rng.standard_normal(x.shape).astype(np.float32)
     assert _checked(Graph([x], [point(flat, 4)], ["y"]), {"x": feed}, atol=0.1) <= {"cast"}
+
+
+def test_depthwise_windows_and_means_larger_than_a_core_are_parts():
+    rng = np.random.default_rng(9)
+    small = replace(CHIP, host=SLOW, sram=8192)
+    x = Value(Type("f32", (1, 48, 8, 16)), "x")
+    w = constant(rng.standard_normal((48, 1, 5, 5)).astype(np.float32) / 5)
+    window = {"stride": (1, 1), "pad": (2,) * 4, "dilation": (1, 1)}
+    y = ops.reduce_mean(ops.conv(x, w, groups=48, **window), axes=(2, 3), keepdims=True)
+    feed = rng.standard_normal(x.shape).astype(np.float32)
+    target = npu_target(small, "scalar", "f16")
+    assert _checked(Graph([x], [y], ["y"]), {"x": feed}, target=target) <= {"cast"}

@@ -62,9 +62,10 @@ def test_kinds_of_networks(ops, moved, kind):
 
 def test_groups_without_rows_take_others():
     assert bands.band("kpu", "cnn", 1.0).group == "any.cnn"
-    assert bands.band("rknpu", "detector", 1.0).group == "any.detector"
-    guess = bands.band("rknpu", "transformer", 10.0)
-    assert (guess.low, guess.high, guess.calibrated) == (5.0, 20.0, False)
+    assert bands.band("rknpu", "detector", 1.0).group == "rknpu.detector"
+    assert bands.band("rknpu", "transformer", 1.0).group == "any.transformer"
+    guess = bands.Band(5.0, 20.0, "", 0)
+    assert not guess.calibrated
     assert str(guess) == "(5.00–20.0, a guess)"
     assert str(bands.Band(10.94, 13.8, "any.any", 9)) == "(10.9–13.8)"
     assert json.dumps(bands.band("kpu", "cnn", 1.0).low)

@@ -38,7 +38,9 @@ class Builder:
         except BadInput as e:
             raise Refused(str(e)) from None
         if why := self.why_not(node):
-            release(node)
+            for v in node.inputs:  # another attempt may read them; `attempt` releases them else
+                if v is not None and node in v.uses:
+                    del v.uses[node]
             raise Refused(why)
         self.made.append(node)
         return node.outputs[0]

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from intaglio.ir import Array, Value, constant
-from intaglio.npu.lowering.builder import Builder
+from intaglio.npu.lowering.builder import Builder, Refused
 from intaglio.npu.ops import concat, conv, depthwise, slice_
 from intaglio.targets.chip import Chip
 
+BLOCK = 16  # channels of a part are a multiple of it
+NO_ROOM = "of on-chip memory"  # in a refusal, if smaller operands would fit
 INSTRUCTION_OVERHEAD = 512  # cycles that one more instruction costs, about
 
 
@@ -37,7 +39,12 @@ class Convolution:
             return make(conv, self.x, *self._constants(), self.residual, table, **self.attrs)
         if not self.groups == channels == outputs or depth != 1 or "depthwise" not in chip.units:
             return self._split_groups(make, chip, table)
-        return make(depthwise, self.x, *self._constants(), self.residual, table, **self.attrs)
+        try:
+            return make(depthwise, self.x, *self._constants(), self.residual, table, **self.attrs)
+        except Refused as e:
+            if NO_ROOM not in str(e):
+                raise
+            return self._split_channels(make, table, e)
 
     def _constants(self) -> tuple[Value, Value, Value]:
         w, scale, bias = (np.ascontiguousarray(a) for a in (self.w, self.scale, self.bias))
@@ -53,6 +60,29 @@ class Convolution:
             dense = block_diagonal(self.w[i * count : (i + 1) * count], joined)
             results.append(self._outputs(make, seen, dense, i * count)(make, chip, table))
         return self._concat(make, results)
+
+    def _split_channels(self, make: Builder, table: Value | None, why: Refused) -> Value:
+        """The channels of a depthwise convolution in parts whose rows fit in a core's memory."""
+        channels = size = self.x.shape[1]
+        while size > BLOCK:
+            size = -(-size // (2 * BLOCK)) * BLOCK
+            try:
+                parts = [
+                    self._channels(make, table, i, min(size, channels - i))
+                    for i in range(0, channels, size)
+                ]
+                return self._concat(make, parts)
+            except Refused:
+                continue
+        raise why
+
+    def _channels(self, make: Builder, table: Value | None, first: int, count: int) -> Value:
+        rows, r = slice(first, first + count), self.residual
+        given = [constant(np.ascontiguousarray(a[rows])) for a in (self.w, self.scale, self.bias)]
+        r = None if r is None else self._slice(make, r, first, count)
+        return make(
+            depthwise, self._slice(make, self.x, first, count), *given, r, table, **self.attrs
+        )
 
     def _split_outputs(self, make: Builder, chip: Chip, table: Value | None, size: int) -> Value:
         """`size` output channels per convolution."""

@@ -95,7 +95,7 @@ def _avg_pool(
         return make(pool, part, kind="avg", x_zero=integer(xz), **scales, **window, **of_y)
 
     try:
-        return _in_parts(make, make.as_feature_map(x), pooled)
+        return in_parts(make, make.as_feature_map(x), pooled)
     except Refused as e:
         why = e
     kernel, count = window.pop("kernel"), window.pop("count_include_pad")
@@ -123,7 +123,7 @@ def _avg_pool(
 BLOCK = 16  # channels of a part are a multiple of it
 
 
-def _in_parts(make: Builder, x: Value, pooled: Callable[[Value], Value]) -> Value:
+def in_parts(make: Builder, x: Value, pooled: Callable[[Value], Value]) -> Value:
     """`pooled` of x; of parts of its channels if a core's memory has no room for a window."""
     try:
         return pooled(x)
@@ -163,7 +163,7 @@ def _max_pool(make: Builder, x: Value, node: Node) -> Value:
     def pooled(part: Value) -> Value:
         return make(pool, part, kind="max", **window, **_range(x), dtype=x.dtype)
 
-    result = _in_parts(make, make.as_feature_map(x), pooled)
+    result = in_parts(make, make.as_feature_map(x), pooled)
     return make.reshaped(result, node.outputs[0].shape)
 
 

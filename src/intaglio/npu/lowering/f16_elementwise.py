@@ -18,6 +18,7 @@ from intaglio.npu.lowering.builder import (
     two_axes,
 )
 from intaglio.npu.lowering.data_movement import select_channels
+from intaglio.npu.lowering.elementwise import in_parts
 from intaglio.npu.lowering.f16_operands import (
     DATA_MOVEMENT,
     FLOATS,
@@ -235,8 +236,11 @@ def _pool(make: Builder, casts: F16Casts, node: Node, x: Value, kind: str) -> Va
         attrs = {k: node.attrs[k] for k in ("kernel", "stride", "pad", "dilation")}
         attrs = attrs if x.type.rank == 4 else two_axes(attrs)
     count = bool(node.attrs.get("count_include_pad"))
-    image = make.as_feature_map(casts(x))
-    result = make(pool, image, kind=kind, count_include_pad=count, dtype="f16", **attrs)
+
+    def pooled(part: Value) -> Value:
+        return make(pool, part, kind=kind, count_include_pad=count, dtype="f16", **attrs)
+
+    result = in_parts(make, make.as_feature_map(casts(x)), pooled)
     return casts.back(result, node.outputs[0])
 
 

@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 
 from intaglio.ir import Array, Graph
+from intaglio.ops.registry import REGISTRY
 
 TABLES = {"npu.conv": 5, "npu.depthwise": 5, "npu.eltwise": 2}  # the input that is a table
 HALF = 0.501  # an entry is a rounded number
@@ -28,6 +29,21 @@ def without_tables(body: Graph, arithmetic: Container[str] = ()) -> Graph:
         leaky = table.data is not None and table.data.dtype.kind == "i" and is_leaky(table.data)
         if leaky or node.origin in arithmetic:
             node.inputs[k] = None
+    return result
+
+
+def with_one_slope(graph: Graph) -> Graph:
+    """A copy in which functions with a slope for each channel have one for all.
+
+    The vendors' chips compute both with the product; for ours slopes of channels are an op of the
+    CPU. Their speed does not depend on the slopes.
+    """
+    result = graph.copy()
+    for node in result.nodes():
+        if node.op == "prelu" and node.inputs[0] is not None:
+            made = REGISTRY["leaky_relu"](node.inputs[0], alpha=0.25)
+            made.producer.origin = node.origin
+            result.replace(node.outputs[0], made)
     return result
 
 

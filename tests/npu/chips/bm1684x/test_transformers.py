@@ -167,6 +167,21 @@ def test_a_causal_transformer_is_one_file():
     assert equal_in_simulator(made, transformers.feeds_of(made.lowered, rng))
 
 
+@pytest.mark.parametrize("hidden", [0, 3])
+def test_a_constant_mask_of_the_last_token(hidden):
+    """A model that returns one token keeps one row of its causal mask."""
+    q, k, v = (Value(Type("f32", (1, 2, n, 4)), name) for name, n in (("q", 1), ("k", 5), ("v", 5)))
+    mask = constant(np.arange(5)[None] >= hidden)
+    graph = Graph([q, k, v], [ops.attention(q, k, v, mask, scale=0.5, softcap=0.0)], ["y"])
+    made = compile_bmodel(graph, CHIP, dtype="f32")
+    feeds = transformers.masked_feeds(graph, np.random.default_rng(0))
+    ports = {p.name: feeds[p.name].reshape(p.shape) for p in made.lowered.inputs}
+    assert equal_in_simulator(made, ports)
+    (found,) = intaglio.interpret(made.graph, ports).values()
+    (expected,) = intaglio.interpret(graph, feeds).values()
+    assert np.abs(found.ravel() - expected.ravel()).max() < 1e-5
+
+
 def test_a_mask_that_does_not_fit_is_refused_by_name():
     q, k, v = (Value(Type("f32", (2, 2, 4, 4)), name) for name in "qkv")
     mask = Value(Type("f32", (1, 1, 4, 4)), "mask")

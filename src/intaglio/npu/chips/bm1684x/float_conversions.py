@@ -87,6 +87,7 @@ def _attention(node: Node, types: FloatTypes) -> Value:
     if node.attrs["softcap"]:
         raise Refused("it has a soft cap of its scores; scores without a cap are possible")
     (b, h, t, d), s, e = q.shape, k.shape[2], v.shape[3]
+    mask = None if mask is not None and _hides_nothing(mask) else mask
     n, heads = b * h, b * k.shape[1]
     parts = _query_parts(t, s)
     keys = as_map(k, (heads, s, d), (0, 2, 1), (heads, d, s, 1))
@@ -96,7 +97,7 @@ def _attention(node: Node, types: FloatTypes) -> Value:
     queries = as_map(q, (n, t, d), (0, 1, 2), (n * parts, t // parts, d, 1))
     scores = float_ops.float_matmul(keys, queries)
     scale, added = float(node.attrs["scale"]), []
-    if mask is not None and _by_query(mask):
+    if mask is not None and _by_query(mask, t):
         if scale != 1:
             scores, scale = with_constant(scores, np.array(scale, np.float32), "mul"), 1.0
         each = _query_mask(mask, (b, h, t, s), parts)
@@ -108,6 +109,11 @@ def _attention(node: Node, types: FloatTypes) -> Value:
     return ops.reshape(made, shape=node.outputs[0].shape)  # type: ignore[no-any-return]
 
 
+def _hides_nothing(mask: Value) -> bool:
+    """Whether a mask is a constant that changes no score, such as that of the last token alone."""
+    return mask.data is not None and bool(np.all(mask.data == (mask.dtype == "bool")))
+
+
 def _query_parts(queries: int, keys: int) -> int:
     """The least number of equal parts of queries whose scores fit in local memory."""
     return next(
@@ -117,9 +123,10 @@ def _query_parts(queries: int, keys: int) -> int:
     )
 
 
-def _by_query(mask: Value) -> bool:
+def _by_query(mask: Value, queries: int) -> bool:
     """Whether a mask may differ from query to query, as a causal one does."""
-    return mask.type.rank >= 2 and mask.shape[-2] != 1
+    single = mask.data is not None and queries == 1
+    return mask.type.rank >= 2 and (mask.shape[-2] != 1 or single)
 
 
 def _query_mask(mask: Value, scores: tuple[int, int, int, int], parts: int) -> Value:
