@@ -57,9 +57,6 @@ class Figure:
         }
         units = {**c.units, "conv": conv}
         both = self.read * 2 / (1 + self.write)  # bytes per cycle with equal reads and writes
-        timing = {
-            k: v for k, v in timing.items() if not k.startswith("use.")
-        }  # the unit's own cycles
         return replace(
             c, clock=self.clock, ddr=both * self.clock / 1000, units=units, timing=timing
         )
