@@ -122,7 +122,7 @@ PLAIN = {
     *("cpu.attention_bf16", "cpu.qwinograd", "cpu.conv_transpose", "cpu.wgemm", "deform_conv"),
     *("cpu.qgru_steps", "cpu.qlstm_steps", "lstm", "log_softmax", "layer_norm", "rms_norm"),
     *("matmul_integer", "qlinear_conv", "qlinear_matmul", "qlinear_resize", "non_max_suppression"),
-    *("conv_integer", "unique", "cpu.lstm_layer", "cpu.gru_layer"),
+    *("conv_integer", "unique", "cpu.lstm_layer", "cpu.gru_layer", "cpu.xnor_conv"),
     "cpu.attention",  # tests/test_ranges.py
     "npu.run",  # fixed shapes
 }

@@ -21,9 +21,14 @@ static itg_words layout(itg_xnor *c) {
   c->rows = ITG_XNOR_IMAGE / c->line;
   c->rows = c->rows > reach ? (c->rows - reach) / stride + 1 : 1;
   c->rows = c->rows < c->w.out[1] ? c->rows : c->w.out[1];
-  int64_t bytes;
-  REFUSE(__builtin_mul_overflow((c->rows - 1) * stride + reach, c->line, &bytes) || bytes > most,
+  // Smaller images take no more memory than larger ones, though more of their lines fit.
+  const int64_t lines = (c->w.out[1] - 1) * stride + reach;
+  int64_t bytes, least;
+  if (__builtin_mul_overflow(lines, c->line, &bytes) || bytes > ITG_XNOR_IMAGE)
+    bytes = ITG_XNOR_IMAGE;
+  REFUSE(__builtin_mul_overflow(reach, c->line, &least) || least > most,
          "what the windows see at a time is absurdly large");
+  bytes = bytes > least ? bytes : least;
   c->image = ((uint64_t)bytes + 64 + 63) / 64 * 64;  // the last run may be read beyond its end
   c->lists = ((uint64_t)c->count * 8 + 63) / 64 * 64;
   c->starts = (uint64_t)(ITG_XNOR_CLASSES + 1) * (uint64_t)c->panels * ITG_PANEL * 4;

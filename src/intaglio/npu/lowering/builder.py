@@ -9,7 +9,7 @@ import numpy as np
 
 from intaglio import ops
 from intaglio.errors import BadInput
-from intaglio.ir import Array, Node, Value, release
+from intaglio.ir import Array, Node, Value, detach, release
 from intaglio.npu.ops.feature_maps import FEATURES
 from intaglio.ops.quantized import INTEGERS
 from intaglio.ops.registry import Op
@@ -38,9 +38,7 @@ class Builder:
         except BadInput as e:
             raise Refused(str(e)) from None
         if why := self.why_not(node):
-            for v in node.inputs:  # another attempt may read them; `attempt` releases them else
-                if v is not None and node in v.uses:
-                    del v.uses[node]
+            detach(node)  # another attempt may read its inputs; `attempt` releases them else
             raise Refused(why)
         self.made.append(node)
         return node.outputs[0]
