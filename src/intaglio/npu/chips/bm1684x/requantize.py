@@ -60,7 +60,7 @@ def constants(f: Fields) -> list[Array]:
     return [
         numbers.constant(f["opd1_addr"], I32, 1),
         numbers.constant(two, numbers.I8, 1),
-        numbers.constant(two >> 8, numbers.I16, f["opd2_sign"]),
+        numbers.constant(two >> 16, numbers.I16, f["opd2_sign"]),
     ]
 
 
