@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 STANDS_OUT = 3.0  # times the median relative error of a layer alone
 TOO_WIDE = 3.0  # times the span of the golden values
-COARSE = 0.6  # share of a layer's error that the rounding of its input explains
 NOTABLE = 0.01  # least relative error of a layer that a verdict blames (40 dB)
 NEAR = 0.5  # share of the largest error above which layers are told apart by their ranges
 INPUT = "input"  # op of the row of an input
@@ -79,48 +78,38 @@ class Comparison:
         return min(every, default=math.nan)
 
     def by_single(self) -> list[Row]:
-        """Layers with their own error, largest first."""
+        """Layers with their own error, largest first; before them the one that is to blame."""
+        own, bad = self._by_relative(), self.guilty
+        return own if bad is None else [bad, *(r for r in own if r is not bad)]
+
+    def _by_relative(self) -> list[Row]:
         own = [r for r in self.rows if r.single is not None]
         return sorted(own, key=lambda r: -r.single.relative)  # type: ignore[union-attr]
 
     @property
     def guilty(self) -> Row | None:
-        """The layer whose own error stands out; None if there is none."""
-        own = self.by_single()
+        """The layer whose own error stands out; None if there is none.
+
+        A wrong scale costs many times what rounding to 8 bits costs: such a layer comes first.
+        Otherwise it is the layer whose error relative to its values is far above the others'.
+        """
+        own = self._by_relative()
         if not own:
             return None
         errors = [r.single.relative for r in own]  # type: ignore[union-attr]
+        wrong = max(
+            (r for r, e in zip(own, errors, strict=True) if e > NOTABLE), key=excess, default=None
+        )
+        usual = sorted(map(excess, own))[len(own) // 2]
+        if wrong is not None and len(own) > 2 and excess(wrong) > STANDS_OUT * max(usual, 1.0):
+            return wrong
         median, first = errors[len(errors) // 2], errors[0]
         stands_out = first > STANDS_OUT * median or len(own) < 3
         if first <= NOTABLE or not stands_out:
             return None
         least = max(NEAR * first, NOTABLE, STANDS_OUT * median if len(own) > 2 else 0.0)
         near = [r for r, e in zip(own, errors, strict=True) if e >= least]
-        return self._source(max(near, key=_excess) if near and math.isfinite(first) else own[0])
-
-    def _source(self, row: Row) -> Row:
-        """The row, or in a package the one whose rounding it reads: the inputs of its layer are
-        rounded golden values, so that a coarse rounding is in the errors of the next layers too."""
-        if self.runs != ["package"]:
-            return row
-        assert row.single is not None
-        rows = {r.name: r for r in self.rows if r.single is not None}
-        makers: dict[str, list[str]] = {}
-        for name, readers in self.readers.items():
-            for reader in readers:
-                makers.setdefault(reader, []).append(name)
-        todo, seen, found = [row.name], {row.name}, row
-        while todo:
-            for name in makers.get(todo.pop(), ()):
-                above = rows.get(name)
-                if name in seen:
-                    continue
-                seen.add(name)
-                if above is None:
-                    todo.append(name)
-                elif _explains(above, row):
-                    found = above
-        return found if found is row else self._source(found)
+        return max(near, key=excess) if near and math.isfinite(first) else own[0]
 
     @property
     def widest(self) -> Row | None:
@@ -152,7 +141,7 @@ class Comparison:
                 f"{_db(bad.single.sqnr)}, cosine {bad.single.cosine:.5f}"
                 f"{cut if bad.range.saturation > SEEN else ''}{tail}"
             )
-        own = self.by_single()
+        own = self._by_relative()
         if not own or own[0].single is None:
             return f"{how}; layers alone were not compared{tail}"
         named = f"'{short(own[0].name)}' ({own[0].op})"
@@ -193,17 +182,7 @@ class Comparison:
         return html_table(self)
 
 
-def _explains(above: Row, row: Row) -> bool:
-    """Whether the rounding of one tensor explains most of the error of the next: a range that is
-    much too wide does so more often."""
-    assert above.single is not None
-    assert row.single is not None
-    wide = above.range.width > max(TOO_WIDE, 2 * row.range.width)
-    share = COARSE / 2 if wide else COARSE
-    return above.single.relative > share * row.single.relative
-
-
-def _excess(row: Row) -> float:
+def excess(row: Row) -> float:
     """The error of a layer alone, relative to that of 8-bit integers with a range that fits: a
     wrong scale is many times that, a tensor that is hard to round is near to it."""
     assert row.single is not None
