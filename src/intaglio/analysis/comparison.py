@@ -97,12 +97,11 @@ class Comparison:
         if not own:
             return None
         errors = [r.single.relative for r in own]  # type: ignore[union-attr]
-        wrong = max(
-            (r for r, e in zip(own, errors, strict=True) if e > NOTABLE), key=excess, default=None
-        )
         usual = sorted(map(excess, own))[len(own) // 2]
-        if wrong is not None and len(own) > 2 and excess(wrong) > STANDS_OUT * max(usual, 1.0):
-            return wrong
+        limit = STANDS_OUT * max(usual, 1.0)
+        wrong = [r for r, e in zip(own, errors, strict=True) if e > NOTABLE and excess(r) > limit]
+        if wrong and len(own) > 2:
+            return self._first(max(wrong, key=excess), wrong)
         median, first = errors[len(errors) // 2], errors[0]
         stands_out = first > STANDS_OUT * median or len(own) < 3
         if first <= NOTABLE or not stands_out:
@@ -110,6 +109,28 @@ class Comparison:
         least = max(NEAR * first, NOTABLE, STANDS_OUT * median if len(own) > 2 else 0.0)
         near = [r for r, e in zip(own, errors, strict=True) if e >= least]
         return max(near, key=excess) if near and math.isfinite(first) else own[0]
+
+    def _first(self, row: Row, wrong: list[Row]) -> Row:
+        """The row, or in a package a wrong one that it reads: the factors of its channels are
+        fitted to its results, so that an error in them is also in its readers'."""
+        if self.runs != ["package"]:
+            return row
+        makers: dict[str, list[str]] = {}
+        for name, readers in self.readers.items():
+            for reader in readers:
+                makers.setdefault(reader, []).append(name)
+        known, suspects = {r.name for r in self.rows}, {r.name: r for r in wrong}
+        todo, seen, found = [row.name], {row.name}, row
+        while todo:
+            for name in makers.get(todo.pop(), ()):
+                if name in seen:
+                    continue
+                seen.add(name)
+                if name in suspects:
+                    found = suspects[name]
+                if name in suspects or name not in known:
+                    todo.append(name)
+        return found
 
     @property
     def widest(self) -> Row | None:
