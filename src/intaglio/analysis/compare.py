@@ -113,6 +113,7 @@ def compare(
         joined.golden_only,
         joined.other_only if package is None else [],
         joined.shapes_differ,
+        joined.not_comparable,
         {v.name: [w.name for n in v.uses for w in n.outputs] for v in golden.values()},
     )
 

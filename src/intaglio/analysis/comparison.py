@@ -63,6 +63,7 @@ class Comparison:
     golden_only: list[str] = field(default_factory=list)
     other_only: list[str] = field(default_factory=list)
     shapes_differ: list[str] = field(default_factory=list)
+    not_comparable: list[str] = field(default_factory=list)  # outputs, and why
     # golden tensors that are computed directly from each golden tensor
     readers: dict[str, list[str]] = field(default_factory=dict, repr=False)
 
@@ -146,6 +147,8 @@ class Comparison:
         how = "no output could be joined" if math.isnan(cosine) else f"outputs: cosine {cosine:.5f}"
         overflow = [short(r.name) for r in self.rows if r.range.f16_overflow]
         tail = f"; '{overflow[0]}' is too large for f16" if overflow else ""
+        if self.not_comparable:
+            tail += f"; not comparable: {'; '.join(self.not_comparable)}"
         bad, wide = self.guilty, self.widest
         if wide is not None and wide is not bad:
             width = f"{wide.range.width:.0f} times as wide as its values"
@@ -164,11 +167,22 @@ class Comparison:
             )
         own = self._by_relative()
         if not own or own[0].single is None:
-            return f"{how}; layers alone were not compared{tail}"
+            return f"{how}; layers alone were not compared{self._outside()}{tail}"
         named = f"'{short(own[0].name)}' ({own[0].op})"
         return (
             f"{how}; no layer stands out: the largest error alone is that of {named}, "
             f"{_db(own[0].single.sqnr)}{tail}"
+        )
+
+    def _outside(self) -> str:
+        """Words for the input with the largest share of values that its integers cannot hold."""
+        cut = [r for r in self.rows if r.op == INPUT and r.range.saturation > OUTSIDE]
+        if not cut:
+            return ""
+        row = max(cut, key=lambda r: r.range.saturation)
+        return (
+            f"; {row.range.saturation:.1%} of the values of input '{short(row.name)}' saturate: "
+            "give samples like those that it was quantised with"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -184,6 +198,7 @@ class Comparison:
             "joined_by": dict(Counter(r.joined for r in self.rows)),
             "not_joined": {"golden": self.golden_only, "other": self.other_only},
             "shapes_differ": self.shapes_differ,
+            "not_comparable": self.not_comparable,
             "tensors": [r.to_dict() for r in self.rows],
         }
 
