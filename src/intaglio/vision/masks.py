@@ -100,12 +100,17 @@ def tinted(image: Any, places: Sequence[tuple[tuple[int, int, int], Array, Regio
     return pillow().fromarray(np.rint(made).astype(np.uint8))
 
 
+def whole(mask: Array, box: Sequence[float], size: Size) -> Array:
+    """The mask of a box in a picture of this size."""
+    result = np.zeros(size, bool)
+    left, top, right, bottom = pixels(box, size)
+    result[top:bottom, left:right] = mask
+    return result
+
+
 def run_lengths(mask: Array, box: Sequence[float], size: Size) -> dict[str, Any]:
     """The mask in the whole picture as COCO's run lengths: down the columns, zeros first."""
-    whole = np.zeros(size, bool)
-    left, top, right, bottom = pixels(box, size)
-    whole[top:bottom, left:right] = mask
-    flat = whole.T.ravel()
+    flat = whole(mask, box, size).T.ravel()
     ends = np.flatnonzero(flat[1:] != flat[:-1]) + 1
     counts = np.diff([0, *ends, flat.size]).tolist()
     return {"size": [*size], "counts": [0, *counts] if flat.size and flat[0] else counts}
