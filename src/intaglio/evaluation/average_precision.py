@@ -114,10 +114,9 @@ def _shares(found: Sequence[Any], truths: Sequence[Any], crowd: Array) -> Array:
         a, b = ([np.ravel(m) for m in each] for each in (found, truths))
         result = np.zeros((len(a), len(b)))
         for i, j in np.ndindex(*result.shape):
-            both = np.count_nonzero(a[i] & b[j])
-            own = np.count_nonzero(a[i])
-            union = own if crowd[j] else own + np.count_nonzero(b[j]) - both
-            result[i, j] = both / max(union, 1)
+            both, own = int(np.count_nonzero(a[i] & b[j])), int(np.count_nonzero(a[i]))
+            union = own if crowd[j] else own + int(np.count_nonzero(b[j])) - both
+            result[i, j] = both / (union or 1)
         return result
     boxes = [np.array(each, np.float64).reshape(-1, 4) for each in (found, truths)]
     return _overlap(boxes[0], boxes[1], crowd)

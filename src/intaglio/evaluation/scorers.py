@@ -203,9 +203,9 @@ class MaskAP(MeanAP):
             truths.append((c, pixels_of(scaled, (h, w))))
         found = []
         for d in made.detections:
-            c = d.label if self.classes is None else self.classes.get(d.label)
-            if c is not None and d.mask is not None:
-                found.append((c, d.score, whole(d.mask, d.box, (h, w))))
+            known = d.label if self.classes is None else self.classes.get(d.label)
+            if known is not None and d.mask is not None:
+                found.append((known, d.score, whole(d.mask, d.box, (h, w))))
         self.precision.add(found, truths, label.crowds)
         return made
 

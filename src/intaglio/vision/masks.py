@@ -56,7 +56,7 @@ def instance_masks(
     return [_mask(s, box, region, size) for s, box in zip(sums, boxes, strict=True)]
 
 
-def pixels(box: Sequence[float], size: Size) -> tuple[int, int, int, int]:
+def pixels(box: Sequence[float] | Array, size: Size) -> tuple[int, int, int, int]:
     """Left, top, right, bottom of the whole pixels of a box, inside of the picture."""
     left, top = (max(math.floor(n), 0) for n in box[:2])
     right, bottom = min(math.ceil(box[2]), size[1]), min(math.ceil(box[3]), size[0])
