@@ -17,6 +17,7 @@ STANDS_OUT = 3.0  # times the median relative error of a layer alone
 TOO_WIDE = 3.0  # times the span of the golden values
 NOTABLE = 0.01  # least relative error of a layer that a verdict blames (40 dB)
 NEAR = 0.5  # share of the largest error above which layers are told apart by their ranges
+PARTS = ("slice", "split", "gather")
 INPUT = "input"  # op of the row of an input
 OUTSIDE = 0.05  # share of an input's values that saturate, of which others follow
 SEEN = 0.0005  # share of values that saturate which a verdict mentions
@@ -100,9 +101,13 @@ class Comparison:
         errors = [r.single.relative for r in own]  # type: ignore[union-attr]
         usual = sorted(map(excess, own))[len(own) // 2]
         limit = STANDS_OUT * max(usual, 1.0)
-        wrong = [r for r, e in zip(own, errors, strict=True) if e > NOTABLE and excess(r) > limit]
+        wrong = [
+            r
+            for r, e in zip(own, errors, strict=True)
+            if e > NOTABLE and excess(r) > limit * self._share(r)
+        ]
         if wrong and len(own) > 2:
-            return self._first(max(wrong, key=excess), wrong)
+            return self._first(max(wrong, key=lambda r: excess(r) / self._share(r)), wrong)
         median, first = errors[len(errors) // 2], errors[0]
         stands_out = first > STANDS_OUT * median or len(own) < 3
         if first <= NOTABLE or not stands_out:
@@ -110,6 +115,14 @@ class Comparison:
         least = max(NEAR * first, NOTABLE, STANDS_OUT * median if len(own) > 2 else 0.0)
         near = [r for r, e in zip(own, errors, strict=True) if e >= least]
         return max(near, key=excess) if near and math.isfinite(first) else own[0]
+
+    def _share(self, row: Row) -> float:
+        """How many times as wide as its own values those are that it is a part of: a part keeps
+        the scale of the whole."""
+        if row.op not in PARTS:
+            return 1.0
+        wholes = [r.range.step for r in self.rows if row.name in self.readers.get(r.name, ())]
+        return max([1.0, *(w / row.range.step for w in wholes if row.range.step)])
 
     def _first(self, row: Row, wrong: list[Row]) -> Row:
         """The row, or in a package a wrong one that it reads: the factors of its channels are
@@ -121,16 +134,13 @@ class Comparison:
             for reader in readers:
                 makers.setdefault(reader, []).append(name)
         known, suspects = {r.name for r in self.rows}, {r.name: r for r in wrong}
-        todo, seen, found = [row.name], {row.name}, row
+        todo, seen = [row.name], {row.name}
         while todo:
             for name in makers.get(todo.pop(), ()):
-                if name in seen:
-                    continue
-                seen.add(name)
-                if name in suspects:
-                    found = suspects[name]
-                if name in suspects or name not in known:
+                if name not in seen and (name in suspects or name not in known):
+                    seen.add(name)
                     todo.append(name)
+        found = next(r for r in self.rows if r.name in seen and r.name in suspects)
         return found
 
     @property
