@@ -178,7 +178,7 @@ def with_layers(
     known = {v.name: v for v in graph.values() if v.data is None}
     results: dict[str, Value] = {}
     for name, v in tensors:
-        layer = _Layer(known, counterparts, factors)
+        layer = LayerCopy(known, counterparts, factors)
         value = layer.copy(v)
         if layer.quantizes or counterparts is not None:
             results[name] = value
@@ -191,7 +191,7 @@ def with_layers(
     return whole, results
 
 
-class _Layer:
+class LayerCopy:
     """Copies the nodes that compute a tensor, back to tensors that the float graph has."""
 
     def __init__(

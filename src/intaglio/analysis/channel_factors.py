@@ -6,6 +6,7 @@ NAME_by_channel: in channel c it holds factor[c] times the value of NAME, and so
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
@@ -16,8 +17,10 @@ from intaglio.ops.registry import REGISTRY
 
 SUFFIX = "_by_channel"
 LEAST = 1e-30  # smaller squares are 0
-LARGE = 0.5  # share of the largest value that channels with large values reach
 ALIKE = 0.98  # least cosine of rows of which one is a multiple of the other
+SAME = 0.999  # least cosine of rows whose ratio tells a scale that all share
+NOISE = 3 * math.sqrt(1 - SAME**2)  # the ratio of such a row is that near to the true one
+TIE = 1e-9
 
 
 def by_channel(
@@ -48,22 +51,24 @@ def _factors(golden: Value, other: Value) -> Array | None:
 
 def factors_between(golden: Array, other: Array, inside: Array) -> Array | None:
     """The factors of the channels of a tensor [1, C, ...], from its values `inside` of the range
-    of its integers. The channel with the factor 1 is one of those with large values."""
-    large = np.abs(golden[0]).reshape(golden.shape[1], -1).max(1)
-    found = _ratios(golden[0] * inside[0], other[0] * inside[0], large > LARGE * large.max())
+    of its integers. The channel with the factor 1 is one of those that rounding changes little."""
+    found = _ratios(golden[0] * inside[0], other[0] * inside[0], SAME, NOISE)
     return None if found is None else found.reshape(1, -1, *[1] * (golden.ndim - 2))
 
 
-def _ratios(a: Array, b: Array, among: Array | None = None) -> Array | None:
-    """What brings each row of `a` nearest to that of `b`; the least `among` some rows is 1."""
+def _ratios(a: Array, b: Array, least: float = ALIKE, noise: float = 0.0) -> Array | None:
+    """What brings each row of `a` nearest to that of `b`; the least is 1, within `noise`, among
+    those with the cosine `least`, or if there are none, with the best one."""
     x, y = (w.reshape(len(w), -1).astype(np.float64) for w in (a, b))
     own, theirs, dot = (x * x).sum(1), (y * y).sum(1), (x * y).sum(1)
     ratio = np.where(own > LEAST, dot / np.maximum(own, LEAST), np.nan)
-    alike = dot > ALIKE * np.sqrt(own * theirs)  # noise makes the ratio of small rows too low
-    alike &= own > LEAST if among is None else among
-    if not alike.any():
+    cosine = np.where(own > LEAST, dot / np.sqrt(np.maximum(own * theirs, LEAST**2)), 0.0)
+    alike = cosine > min(least, float(cosine.max()) - TIE)  # noise makes ratios of others too low
+    if cosine.max() < ALIKE:
         return None
-    each: Array = np.nan_to_num(ratio / ratio[alike].min(), nan=1.0).astype(np.float32)
+    shared = ratio[alike].min()  # a scale of the whole tensor, which is no factor
+    shared = 1.0 if abs(shared - 1) < noise else shared
+    each: Array = np.nan_to_num(ratio / shared, nan=1.0).astype(np.float32)
     each[each <= 0] = 1.0
     return each
 

@@ -113,6 +113,7 @@ def compare(
         joined.golden_only,
         joined.other_only if package is None else [],
         joined.shapes_differ,
+        joined.not_comparable,
         {v.name: [w.name for n in v.uses for w in n.outputs] for v in golden.values()},
     )
 
@@ -198,8 +199,9 @@ def _integers(v: Value) -> tuple[str, str]:
 def _of_package(golden: Graph) -> Joined:
     from intaglio.analysis.joining import tensors
 
-    every = {v: v for v in tensors(golden)}
-    return Joined(every, dict.fromkeys(every, "node"))
+    inputs = [v for v in golden.inputs if dtypes.is_float(v.dtype) and v.name not in golden.state]
+    every = {v: v for v in [*inputs, *tensors(golden)]}
+    return Joined(every, dict.fromkeys(every, "node") | dict.fromkeys(inputs, "name"))
 
 
 # ---- running ----

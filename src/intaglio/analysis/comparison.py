@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 STANDS_OUT = 3.0  # times the median relative error of a layer alone
 TOO_WIDE = 3.0  # times the span of the golden values
-COARSE = 0.6  # share of a layer's error that the rounding of its input explains
 NOTABLE = 0.01  # least relative error of a layer that a verdict blames (40 dB)
 NEAR = 0.5  # share of the largest error above which layers are told apart by their ranges
+PARTS = ("slice", "split", "gather")
 INPUT = "input"  # op of the row of an input
 OUTSIDE = 0.05  # share of an input's values that saturate, of which others follow
 SEEN = 0.0005  # share of values that saturate which a verdict mentions
@@ -64,6 +64,7 @@ class Comparison:
     golden_only: list[str] = field(default_factory=list)
     other_only: list[str] = field(default_factory=list)
     shapes_differ: list[str] = field(default_factory=list)
+    not_comparable: list[str] = field(default_factory=list)  # outputs, and why
     # golden tensors that are computed directly from each golden tensor
     readers: dict[str, list[str]] = field(default_factory=dict, repr=False)
 
@@ -79,48 +80,68 @@ class Comparison:
         return min(every, default=math.nan)
 
     def by_single(self) -> list[Row]:
-        """Layers with their own error, largest first."""
+        """Layers with their own error, largest first; before them the one that is to blame."""
+        own, bad = self._by_relative(), self.guilty
+        return own if bad is None else [bad, *(r for r in own if r is not bad)]
+
+    def _by_relative(self) -> list[Row]:
         own = [r for r in self.rows if r.single is not None]
         return sorted(own, key=lambda r: -r.single.relative)  # type: ignore[union-attr]
 
     @property
     def guilty(self) -> Row | None:
-        """The layer whose own error stands out; None if there is none."""
-        own = self.by_single()
+        """The layer whose own error stands out; None if there is none.
+
+        A wrong scale costs many times what rounding to 8 bits costs: such a layer comes first.
+        Otherwise it is the layer whose error relative to its values is far above the others'.
+        """
+        own = self._by_relative()
         if not own:
             return None
         errors = [r.single.relative for r in own]  # type: ignore[union-attr]
+        usual = sorted(map(excess, own))[len(own) // 2]
+        limit = STANDS_OUT * max(usual, 1.0)
+        wrong = [
+            r
+            for r, e in zip(own, errors, strict=True)
+            if e > NOTABLE and excess(r) > limit * self._share(r)
+        ]
+        if wrong and len(own) > 2:
+            return self._first(max(wrong, key=lambda r: excess(r) / self._share(r)), wrong)
         median, first = errors[len(errors) // 2], errors[0]
         stands_out = first > STANDS_OUT * median or len(own) < 3
         if first <= NOTABLE or not stands_out:
             return None
         least = max(NEAR * first, NOTABLE, STANDS_OUT * median if len(own) > 2 else 0.0)
         near = [r for r, e in zip(own, errors, strict=True) if e >= least]
-        return self._source(max(near, key=_excess) if near and math.isfinite(first) else own[0])
+        return max(near, key=excess) if near and math.isfinite(first) else own[0]
 
-    def _source(self, row: Row) -> Row:
-        """The row, or in a package the one whose rounding it reads: the inputs of its layer are
-        rounded golden values, so that a coarse rounding is in the errors of the next layers too."""
+    def _share(self, row: Row) -> float:
+        """How many times as wide as its own values those are that it is a part of: a part keeps
+        the scale of the whole."""
+        if row.op not in PARTS:
+            return 1.0
+        wholes = [r.range.step for r in self.rows if row.name in self.readers.get(r.name, ())]
+        return max([1.0, *(w / row.range.step for w in wholes if row.range.step)])
+
+    def _first(self, row: Row, wrong: list[Row]) -> Row:
+        """The row, or in a package a wrong one that it reads: the factors of its channels are
+        fitted to its results, so that an error in them is also in its readers'."""
         if self.runs != ["package"]:
             return row
-        assert row.single is not None
-        rows = {r.name: r for r in self.rows if r.single is not None}
         makers: dict[str, list[str]] = {}
         for name, readers in self.readers.items():
             for reader in readers:
                 makers.setdefault(reader, []).append(name)
-        todo, seen, found = [row.name], {row.name}, row
+        known, suspects = {r.name for r in self.rows}, {r.name: r for r in wrong}
+        todo, seen = [row.name], {row.name}
         while todo:
             for name in makers.get(todo.pop(), ()):
-                above = rows.get(name)
-                if name in seen:
-                    continue
-                seen.add(name)
-                if above is None:
+                if name not in seen and (name in suspects or name not in known):
+                    seen.add(name)
                     todo.append(name)
-                elif _explains(above, row):
-                    found = above
-        return found if found is row else self._source(found)
+        found = next(r for r in self.rows if r.name in seen and r.name in suspects)
+        return found
 
     @property
     def widest(self) -> Row | None:
@@ -136,6 +157,8 @@ class Comparison:
         how = "no output could be joined" if math.isnan(cosine) else f"outputs: cosine {cosine:.5f}"
         overflow = [short(r.name) for r in self.rows if r.range.f16_overflow]
         tail = f"; '{overflow[0]}' is too large for f16" if overflow else ""
+        if self.not_comparable:
+            tail += f"; not comparable: {'; '.join(self.not_comparable)}"
         bad, wide = self.guilty, self.widest
         if wide is not None and wide is not bad:
             width = f"{wide.range.width:.0f} times as wide as its values"
@@ -152,13 +175,24 @@ class Comparison:
                 f"{_db(bad.single.sqnr)}, cosine {bad.single.cosine:.5f}"
                 f"{cut if bad.range.saturation > SEEN else ''}{tail}"
             )
-        own = self.by_single()
+        own = self._by_relative()
         if not own or own[0].single is None:
-            return f"{how}; layers alone were not compared{tail}"
+            return f"{how}; layers alone were not compared{self._outside()}{tail}"
         named = f"'{short(own[0].name)}' ({own[0].op})"
         return (
             f"{how}; no layer stands out: the largest error alone is that of {named}, "
             f"{_db(own[0].single.sqnr)}{tail}"
+        )
+
+    def _outside(self) -> str:
+        """Words for the input with the largest share of values that its integers cannot hold."""
+        cut = [r for r in self.rows if r.op == INPUT and r.range.saturation > OUTSIDE]
+        if not cut:
+            return ""
+        row = max(cut, key=lambda r: r.range.saturation)
+        return (
+            f"; {row.range.saturation:.1%} of the values of input '{short(row.name)}' saturate: "
+            "give samples like those that it was quantised with"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -174,6 +208,7 @@ class Comparison:
             "joined_by": dict(Counter(r.joined for r in self.rows)),
             "not_joined": {"golden": self.golden_only, "other": self.other_only},
             "shapes_differ": self.shapes_differ,
+            "not_comparable": self.not_comparable,
             "tensors": [r.to_dict() for r in self.rows],
         }
 
@@ -193,17 +228,7 @@ class Comparison:
         return html_table(self)
 
 
-def _explains(above: Row, row: Row) -> bool:
-    """Whether the rounding of one tensor explains most of the error of the next: a range that is
-    much too wide does so more often."""
-    assert above.single is not None
-    assert row.single is not None
-    wide = above.range.width > max(TOO_WIDE, 2 * row.range.width)
-    share = COARSE / 2 if wide else COARSE
-    return above.single.relative > share * row.single.relative
-
-
-def _excess(row: Row) -> float:
+def excess(row: Row) -> float:
     """The error of a layer alone, relative to that of 8-bit integers with a range that fits: a
     wrong scale is many times that, a tensor that is hard to round is near to it."""
     assert row.single is not None

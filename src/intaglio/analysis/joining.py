@@ -9,7 +9,9 @@ import numpy as np
 
 from intaglio import dtypes, ops
 from intaglio.analysis.channel_factors import by_channel, constant_of
+from intaglio.analysis.meaning import why_not_comparable
 from intaglio.errors import BadInput, option
+from intaglio.interpret import initial_state
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.ops.registry import REGISTRY
 
@@ -29,6 +31,7 @@ class Joined:
     golden_only: list[str] = field(default_factory=list)
     other_only: list[str] = field(default_factory=list)
     shapes_differ: list[str] = field(default_factory=list)  # same name, another shape
+    not_comparable: list[str] = field(default_factory=list)  # outputs of one shape, and why
     # factors of the channels of the other tensor, by golden tensor
     factors: dict[Value, Array] = field(default_factory=dict)
 
@@ -68,6 +71,8 @@ def join(golden: Graph, other: Graph) -> Joined:
             taken.add(b)
 
     named = by_name(other)
+    refused: set[Value] = set()
+    ends_of = {rounded(b) for b in other.outputs if b.producer}
     for v in ours:
         other_v = named.get(v.name)
         if v.name and other_v is not None:
@@ -76,7 +81,13 @@ def join(golden: Graph, other: Graph) -> Joined:
                 if _comparable(*ends):
                     add(ends[0], ends[1], "name")
             elif same_axes(v.shape, other_v.shape) is not None:
-                add(v, other_v, "name")
+                both = v in golden.outputs and other_v in ends_of
+                if both and (why := why_not_comparable(v, other_v)):
+                    result.not_comparable.append(why)
+                    refused.add(v)
+                    taken.add(other_v)
+                else:
+                    add(v, other_v, "name")
             else:
                 result.shapes_differ.append(v.name)
     _inputs(golden, other, add)
@@ -90,9 +101,14 @@ def join(golden: Graph, other: Graph) -> Joined:
     left = [rounded(b) for b in other.outputs if b.producer and rounded(b) not in taken]
     for a in golden.outputs:
         fits = [b for b in left if _comparable(a, b)]
-        if a.producer and a not in result.pairs and fits:
-            add(a, fits[0], "output")
-            left.remove(fits[0])
+        if a.producer and a not in result.pairs and fits and a not in refused:
+            same = [(b, why_not_comparable(a, b)) for b in fits]
+            best = next((b for b, why in same if not why), None)
+            if best is None:
+                result.not_comparable.append(same[0][1])
+                continue
+            add(a, best, "output")
+            left.remove(best)
     result.golden_only = [v.name for v in ours if v.name and v not in result.pairs]
     result.other_only = [v.name for v in theirs if v.name and rounded(v) not in taken]
     order = {v: i for i, v in enumerate([*golden.inputs, *ours])}
@@ -338,6 +354,11 @@ def feeds_for(graph: Graph, sample: Mapping[str, Array], golden: Graph) -> dict[
     feeds: dict[str, Array] = {}
     ours = [v for v in golden.inputs if v.name not in golden.state]
     theirs = [v for v in graph.inputs if v.name not in graph.state]
+    if len(ours) < len(theirs):  # states that are plain inputs there
+        carried = {v.name: v for v in golden.inputs if v.name in golden.state}
+        plain = [carried[v.name] for v in theirs if v.name in carried]
+        sample = {**sample, **{v.name: initial_state(v.type, golden.state[v.name]) for v in plain}}
+        ours += plain
     if len(ours) != len(theirs):
         raise BadInput(
             f"the models have {len(ours)} and {len(theirs)} inputs; compare needs the same number"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from intaglio.plan import Plan, Step, Tensor
 
 COPY = "bitcast"  # to the same type
+WRITTEN = ("arena", "output")  # memory that steps write to
 GOLDEN = "golden "  # before the names of steps in names of inputs
 
 
@@ -29,8 +30,8 @@ class _Alone:
     def __init__(self, plan: Plan):
         self.inputs, self.outputs = list(plan.inputs), list(plan.outputs)
         self.steps: list[Step] = []
-        # bytes of the arena: start, end, and the golden input in their place if there is one
-        self.written: list[tuple[int, int, Tensor | None, int]] = []
+        # bytes of the arena or of an output: start, end, and the golden input in their place if any
+        self.written: dict[tuple[str, int], list[tuple[int, int, Tensor | None, int]]] = {}
 
     def add(self, step: Step, name: str | None) -> None:
         inputs = [None if t is None else self._read(t) for t in step.inputs]
@@ -48,9 +49,9 @@ class _Alone:
 
     def _read(self, t: Tensor) -> Tensor:
         """The tensor, or the same bytes of the golden input that stands in its place."""
-        if t.memory != "arena":
-            return t
-        over = [w for w in self.written if w[0] < t.end and t.offset < w[1]]
+        over = [
+            w for w in self.written.get((t.memory, t.slot), ()) if w[0] < t.end and t.offset < w[1]
+        ]
         if len(over) != 1 or over[0][2] is None or over[0][0] > t.offset or over[0][1] < t.end:
             return t
         _, _, given, start = over[0]
@@ -58,12 +59,12 @@ class _Alone:
         return Tensor(t.type, "input", t.offset - start, given.slot, t.name, size=t.size)
 
     def _write(self, t: Tensor, given: Tensor | None) -> None:
-        if t.memory != "arena" or not t.size:
+        if t.memory not in WRITTEN or not t.size:
             return
-        rest = []
-        for a, b, old, start in self.written:
+        rest, place = [], (t.memory, t.slot)
+        for a, b, old, start in self.written.get(place, ()):
             if a < t.offset:
                 rest.append((a, min(b, t.offset), old, start))
             if b > t.end:
                 rest.append((max(a, t.end), b, old, start))
-        self.written = [*rest, (t.offset, t.end, given, t.offset)]
+        self.written[place] = [*rest, (t.offset, t.end, given, t.offset)]

@@ -12,11 +12,12 @@ import numpy as np
 import intaglio
 from intaglio import dtypes
 from intaglio.analysis.channel_factors import SUFFIX, factors_between
-from intaglio.analysis.joining import NCHW, NHWC, rounded, same_axes
-from intaglio.analysis.package_alone import COPY, GOLDEN, alone
+from intaglio.analysis.golden_layers import GoldenLayers, own_error
+from intaglio.analysis.joining import NCHW, NHWC, rounded, same_axes, turned
+from intaglio.analysis.package_alone import COPY, GOLDEN, WRITTEN, alone
 from intaglio.analysis.step_names import COUNTED, tensor_name
 from intaglio.errors import BadInput
-from intaglio.ir import Array, Graph, Value
+from intaglio.ir import Array, Graph, Type, Value
 from intaglio.ops.registry import REGISTRY
 from intaglio.package import Package
 from intaglio.plan import Plan, Step, Tensor
@@ -32,7 +33,8 @@ class Reading:
     """How the result of a step becomes a golden tensor."""
 
     tensor: Value
-    axes: tuple[int, ...]  # that turn the result
+    form: tuple[int, ...]  # the result's shape, or the golden one where axes of 1 differ
+    axes: tuple[int, ...]  # that turn it
     scale: float = 1.0  # of integers
     zero: int = 0
     fitted: bool = False  # whether the scale is a guess from the golden values
@@ -43,20 +45,20 @@ class Reading:
 
     def real(self, result: Array) -> Array:
         """The golden tensor as the package has it."""
-        y = result.transpose(self.axes)
+        y = result.reshape(self.form).transpose(self.axes)
         if result.dtype.kind in "iu":
             y = (y.astype(np.float32) - np.float32(self.zero)) * np.float32(self.scale)
         return y if self.factors is None else y / self.factors
 
-    def stored(self, golden: Array, dtype: str) -> Array:
+    def stored(self, golden: Array, t: Type) -> Array:
         """The result that stands for the golden tensor's values exactly, or is nearest to it."""
         x = golden if self.factors is None else golden * self.factors
         x = x.transpose(np.argsort(self.axes))
-        kind = dtypes.numpy_of(dtype)
-        if not dtypes.is_float(dtype):
-            low, high = dtypes.limits(dtype)
+        kind = dtypes.numpy_of(t.dtype)
+        if not dtypes.is_float(t.dtype):
+            low, high = dtypes.limits(t.dtype)
             x = np.clip(np.rint(x / np.float32(self.scale)) + self.zero, low, high)
-        return np.ascontiguousarray(x.astype(kind))
+        return np.ascontiguousarray(x.astype(kind).reshape(t.shape))
 
 
 class PackageTensors:
@@ -75,11 +77,17 @@ class PackageTensors:
         self.session = intaglio.open(Package.build([exposed], isa=self.isa))
         self.known = _known_scales(package, self.steps)
         names = {v.name: v for v in golden.values() if v.producer and v.name}
+        inputs = {v.name: v for v in golden.inputs if dtypes.is_float(v.dtype)}
         self.places = {
             name: found
             for name, s in self.steps.items()
-            if (found := _places(s, golden, names, self.known.get(name)))
+            if (
+                found := _rounded_input(s, inputs)
+                or _places(s, golden, names, self.known.get(name))
+            )
         }
+        self._golden = golden
+        self._layers: GoldenLayers | None = None
         self.readings: dict[str, Reading] = {}  # by step
         self._alone: intaglio.Session | None = None
 
@@ -105,6 +113,8 @@ class PackageTensors:
                     step = self.steps[name]
                     best.origin, best.name = step.origin, step.outputs[0].name
                     self.readings[name] = best
+            if all(r.tensor.producer is None for r in self.readings.values()):
+                self.readings = {}  # rounded inputs alone: the package does not name its layers
             self._drop_strangers(results, golden)
             self._find_factors(feeds, golden)
         found: dict[Value, Array] = {}
@@ -118,9 +128,11 @@ class PackageTensors:
     def single(
         self, feeds: Mapping[str, Array], golden: Mapping[Value, Array]
     ) -> dict[Value, Array]:
-        """The same tensors, each computed from golden ones; after the first `run`.
+        """The same tensors, each with the error of its own layer alone; after the first `run`.
 
-        Empty if the package has control flow, or does not name its layers.
+        Each step reads golden tensors, rounded as the package stores them. What that rounding
+        changes is not an error of the step: it is taken away, by the golden layer's result on the
+        same rounded tensors. Empty if the package has control flow, or does not name its layers.
         """
         if not self.readings:
             return {}
@@ -133,7 +145,15 @@ class PackageTensors:
         for name, v in self.outputs.items():
             if name in results and v in golden:
                 found[v] = _real(results[name], self.scales.get(name))
+        read = {v: r.real(r.stored(golden[v], self._type(r))) for v, r in self.by_tensor.items()}
+        if self._layers is None:
+            self._layers = GoldenLayers(self._golden, list(read), list(found))
+        for v, expected in self._layers.run(feeds, read).items():
+            found[v] = own_error(golden[v], turned(found[v], v.shape), expected)
         return found
+
+    def _type(self, reading: Reading) -> Type:
+        return next(self.steps[n].outputs[0].type for n, r in self.readings.items() if r is reading)
 
     def _run_alone(
         self, feeds: Mapping[str, Array], golden: Mapping[Value, Array]
@@ -148,7 +168,7 @@ class PackageTensors:
         for name, t in self._alone.inputs.items():
             if name not in feeds:
                 reading = self.readings[name.removeprefix(GOLDEN)]
-                given[name] = reading.stored(golden[reading.tensor], t.dtype)
+                given[name] = reading.stored(golden[reading.tensor], t)
         return self._alone.run(given)
 
     def _drop_strangers(self, results: Mapping[str, Array], golden: Mapping[Value, Array]) -> None:
@@ -173,7 +193,8 @@ class PackageTensors:
         for name in scaled if results else ():  # later steps may only move what the first made
             reading, result = self.readings[name], results[name]
             if reading.tensor not in found:
-                kind, y = np.iinfo(result.dtype), result.transpose(reading.axes)
+                form, kind = reading.form, np.iinfo(result.dtype)
+                y = result.reshape(form).transpose(reading.axes)
                 inside, x = (y > kind.min) & (y < kind.max), golden[reading.tensor]
                 found[reading.tensor] = factors_between(x, reading.real(result), inside)
             reading.factors = found[reading.tensor]
@@ -188,11 +209,14 @@ def _exposed(plan: Plan) -> tuple[Plan, dict[str, Step]]:
     """The plan with a copy of each step's result as an output, and the steps by output name."""
     outputs, steps = list(plan.outputs), []
     made: dict[str, Step] = {}
+    last = {t.slot: s for s in plan.steps for t in s.outputs if t.memory == "output"}
     for step in plan.steps:
         steps.append(step)
         result = step.outputs[0] if step.outputs else None
-        if result is None or result.memory != "arena" or not result.type.fixed:
+        if result is None or result.memory not in WRITTEN or not result.type.fixed:
             continue
+        if result.memory == "output" and last[result.slot] is step:
+            continue  # the model's output itself, not what a later step replaces
         name = f"step{len(made)}"
         copy = Tensor(result.type, "output", slot=len(outputs), name=name)
         steps.append(Step(COPY, [result], [copy], {"dtype": result.type.dtype}))
@@ -224,7 +248,7 @@ def _places(
     told = str(known[1]) if known else ""
     for name in (told, tensor_name(step.outputs[0].name)):
         v = names.get(name) or names.get(name.removesuffix(SUFFIX))
-        if v is not None and same_axes(v.shape, shape) is not None:
+        if v is not None and _form(shape, v.shape) is not None:
             return [v]
     found: list[Value] = []
     origins = {n.origin for n in golden.nodes()}
@@ -233,7 +257,7 @@ def _places(
         if origin and n.origin == origin:
             v = rounded(n.outputs[0])
             while True:
-                if dtypes.is_float(v.dtype) and same_axes(v.shape, shape) is not None:
+                if dtypes.is_float(v.dtype) and _form(shape, v.shape) is not None:
                     found.append(v)
                 reader = next(iter(v.uses), None)
                 fused = reader is not None and reader.op in REGISTRY
@@ -244,6 +268,13 @@ def _places(
                     break
                 v = reader.outputs[0]
     return found
+
+
+def _rounded_input(step: Step, inputs: Mapping[str, Value]) -> list[Value]:
+    """The golden input that a step rounds to integers; empty if it does something else."""
+    given = step.inputs[0] if step.op == "quantize_linear" else None
+    v = inputs.get(given.name) if given is not None and given.memory == "input" else None
+    return [v] if v is not None and same_axes(v.shape, step.outputs[0].type.shape) else []
 
 
 def _integers(step: Step) -> bool:
@@ -259,13 +290,22 @@ def _nearest(
     """How the result is read as the golden tensor that it is nearest to."""
     best: tuple[float, Reading] | None = None
     for v in places:
-        for axes in _turns(result.shape, v.shape):
-            reading = _reading(v, axes, result, golden[v], known)
+        form = _form(result.shape, v.shape) or result.shape
+        for axes in _turns(form, v.shape):
+            reading = _reading(v, axes, result.reshape(form), golden[v], known)
             x = golden[v].astype(np.float64)
             off = float(((x - reading.real(result)) ** 2).sum())
             if best is None or off < best[0]:
                 best = off, reading
     return None if best is None else best[1]
+
+
+def _form(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape, or the wanted one if they differ by axes of 1; None if they differ otherwise."""
+    if same_axes(wanted, shape) is not None:
+        return shape
+    plain = [tuple(n for n in s if n != 1) for s in (shape, wanted)]
+    return wanted if plain[0] == plain[1] else None
 
 
 def _turns(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -278,7 +318,7 @@ def _turns(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[tuple[int, .
 def _reading(
     v: Value, axes: tuple[int, ...], result: Array, x: Array, known: Sequence[Any] | None
 ) -> Reading:
-    made = Reading(v, axes)
+    made = Reading(v, result.shape, axes)
     if result.dtype.kind in "iu":
         kind = np.iinfo(result.dtype)
         y = result.transpose(axes).astype(np.float64)

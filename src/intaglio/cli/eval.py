@@ -33,7 +33,8 @@ GROUPS = {  # of --help
     "--metric",
     default="top1",
     show_default=True,
-    help="top1, top5, any topK, map (COCO AP), iou, cer, or FILE.py:FUNCTION(prediction, label).",
+    help="top1, top5, any topK, map (COCO AP), segm (AP of masks), iou, cer, or "
+    "FILE.py:FUNCTION(prediction, label).",
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Use the first N pictures.")
 @click.option(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -33,15 +34,15 @@ class Matches:
 class AveragePrecision:
     """Collects detections and true boxes picture by picture.
 
-    Boxes are left, top, right, bottom.
+    Boxes are left, top, right, bottom; masks are bool arrays of the whole picture in their place.
     """
 
     pictures: list[dict[int, Matches]] = field(default_factory=list)
 
     def add(
         self,
-        found: Sequence[tuple[int, float, Sequence[float]]],
-        truths: Sequence[tuple[int, Sequence[float]]],
+        found: Sequence[tuple[int, float, Any]],
+        truths: Sequence[tuple[int, Any]],
         crowds: Sequence[bool] = (),
     ) -> None:
         """Add a picture: detections (class, score, box) and true boxes (class, box)."""
@@ -81,22 +82,19 @@ class AveragePrecision:
 
 
 def _matched(
-    found: Sequence[tuple[int, float, Sequence[float]]],
-    truths: Sequence[tuple[Sequence[float], bool]],
+    found: Sequence[tuple[int, float, Any]], truths: Sequence[tuple[Any, bool]]
 ) -> Matches:
     """Every detection takes the free true box that it overlaps most, if by enough."""
     truths = sorted(truths, key=lambda t: t[1])  # crowds last
     crowd = np.array([c for _, c in truths], bool)
-    a = np.array([f[2] for f in found], np.float64).reshape(-1, 4)
-    b = np.array([t[0] for t in truths], np.float64).reshape(-1, 4)
-    shares = _overlap(a, b, crowd)
+    shares = _shares([f[2] for f in found], [t[0] for t in truths], crowd)
     right = np.zeros((len(OVERLAPS), len(found)), bool)
     ignored = np.zeros_like(right)
     for t, least in enumerate(OVERLAPS):
-        taken = np.zeros(len(b), bool)
+        taken = np.zeros(len(truths), bool)
         for d in range(len(found)):
             best, at = min(least, 1 - 1e-10), -1
-            for g in range(len(b)):
+            for g in range(len(truths)):
                 if taken[g] and not crowd[g]:
                     continue
                 if at >= 0 and not crowd[at] and crowd[g]:
@@ -108,6 +106,20 @@ def _matched(
                 right[t, d], ignored[t, d] = True, crowd[at]
     scores = np.array([f[1] for f in found], np.float64)
     return Matches(scores, right, ignored, int((~crowd).sum()))
+
+
+def _shares(found: Sequence[Any], truths: Sequence[Any], crowd: Array) -> Array:
+    """The overlap of every detection with every true object: of masks, or of boxes."""
+    if any(np.ndim(m) == 2 for m in (*found, *truths)):
+        a, b = ([np.ravel(m) for m in each] for each in (found, truths))
+        result = np.zeros((len(a), len(b)))
+        for i, j in np.ndindex(*result.shape):
+            both, own = int(np.count_nonzero(a[i] & b[j])), int(np.count_nonzero(a[i]))
+            union = own if crowd[j] else own + int(np.count_nonzero(b[j])) - both
+            result[i, j] = both / (union or 1)
+        return result
+    boxes = [np.array(each, np.float64).reshape(-1, 4) for each in (found, truths)]
+    return _overlap(boxes[0], boxes[1], crowd)
 
 
 def _overlap(a: Array, b: Array, crowd: Array) -> Array:

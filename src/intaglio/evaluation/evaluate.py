@@ -23,7 +23,7 @@ from intaglio.vision import Predictor
 if TYPE_CHECKING:
     from rich.table import Table
 
-METRICS = ("top1", "top5", "map", "iou", "cer")
+METRICS = ("top1", "top5", "map", "segm", "iou", "cer")
 TOP_K = re.compile(r"top[1-9]\d{0,3}")
 
 
@@ -224,7 +224,7 @@ def _scorer(
     prediction: Mapping[str, Any],
 ) -> Scorer:
     given = dict(prediction)
-    if name == "map" and custom is None:
+    if name in ("map", "segm") and custom is None:
         given.setdefault("confidence", 0.001)  # as COCO: precision at every recall
     predictor = Predictor(session, **given)
     if custom is not None:

@@ -20,12 +20,14 @@ from intaglio.evaluation.measures import (
     interval,
     mean_iou,
 )
+from intaglio.evaluation.outlines import pixels_of
 from intaglio.evaluation.truth import Boxes, Truth
 from intaglio.ir import Array
 from intaglio.quant.samples.images import Fit, pillow
 from intaglio.vision import Prediction, Predictor, draw
+from intaglio.vision.masks import whole
 from intaglio.vision.predict import real_numbers
-from intaglio.vision.recognize import CLASSIFIER
+from intaglio.vision.recognize import CLASSIFIER, mask_count
 
 FEW_RESAMPLES = 100  # of average precision, which is slow
 MAX_CLASSES = 1024  # of a segmentation
@@ -174,6 +176,40 @@ class MeanAP(Scorer):
         return len(self.precision.pictures)
 
 
+class MaskAP(MeanAP):
+    """Average precision of the masks of instances, as COCO's `segm`."""
+
+    def prepare(self, truth: Truth, characters: Sequence[str] | None, blank: int) -> None:
+        super().prepare(truth, characters, blank)
+        if not mask_count(self.predictor.decoder, self.predictor.facts):
+            raise BadInput(
+                "the model makes boxes without masks; give the metric map, or a model with "
+                "prototype maps (-seg)"
+            )
+
+    def add(self, path: Path, label: Boxes) -> Prediction:
+        if len(label.outlines) != len(label.rows) or None in label.outlines:
+            raise BadInput(
+                f"{path.name}: an object has a box alone; give annotations of COCO with "
+                "segmentation, or polygons of YOLO, or the metric map"
+            )
+        made = self.predictor(path)
+        w, h = made.size
+        truths = []
+        for (c, _), outline in zip(label.rows, label.outlines, strict=True):
+            scaled = outline
+            if label.relative:
+                scaled = [[x * (w, h)[i % 2] for i, x in enumerate(p)] for p in outline]
+            truths.append((c, pixels_of(scaled, (h, w))))
+        found = []
+        for d in made.detections:
+            known = d.label if self.classes is None else self.classes.get(d.label)
+            if known is not None and d.mask is not None:
+                found.append((known, d.score, whole(d.mask, d.box, (h, w))))
+        self.precision.add(found, truths, label.crowds)
+        return made
+
+
 class Segmentation(Scorer):
     """Mean intersection over union of pixels."""
 
@@ -286,6 +322,7 @@ class Characters(Scorer):
 SCORERS: dict[str, type[Scorer]] = {
     "top1": TopK,
     "map": MeanAP,
+    "segm": MaskAP,
     "iou": Segmentation,
     "cer": Characters,
 }

@@ -25,6 +25,7 @@ class Boxes:
     rows: list[tuple[int, tuple[float, float, float, float]]]
     crowds: list[bool] = field(default_factory=list)
     relative: bool = False
+    outlines: list[Any] = field(default_factory=list)  # polygons or run lengths, None without
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ def _yolo_file(picture: Path, given: Path | None) -> Path | None:
 def _yolo(path: Path) -> Boxes:
     """Lines of class and box, or of class and the corners of a polygon (three or more)."""
     rows: list[tuple[int, tuple[float, float, float, float]]] = []
+    outlines: list[Any] = []
     for n, line in enumerate(path.read_text().splitlines(), 1):
         if not line.strip():
             continue
@@ -154,10 +156,11 @@ def _yolo(path: Path) -> Boxes:
                 x, y, w, h = numbers[:4]
                 box = x - w / 2, y - h / 2, x + w / 2, y + h / 2
             rows.append((int(label), box))
+            outlines.append([numbers] if len(numbers) > len(box) + 1 else None)
         except ValueError:
             rule = "a line has class, centre x, centre y, width, height, or class and a polygon"
             raise BadFile(f"{path}, line {n}: {line.strip()[:60]!r}; {rule}") from None
-    return Boxes(rows, relative=True)
+    return Boxes(rows, relative=True, outlines=outlines)
 
 
 def _coco(path: Path, pictures: list[Path]) -> Found:
@@ -173,12 +176,13 @@ def _coco(path: Path, pictures: list[Path]) -> Found:
         found: dict[Path, Any] = {}
         for p in pictures:
             if p.name in by_file:
-                rows, crowds = [], []
+                rows, crowds, outlines = [], [], []
                 for a in by_file[p.name]:
                     x, y, w, h = map(float, a["bbox"])
                     rows.append((index[a["category_id"]], (x, y, x + w, y + h)))
                     crowds.append(bool(a.get("iscrowd", 0)))
-                found[p] = Boxes(rows, crowds)
+                    outlines.append(a.get("segmentation") or None)
+                found[p] = Boxes(rows, crowds, outlines=outlines)
         return found, [str(c.get("name", i)) for i, c in enumerate(categories)]
     except (ValueError, KeyError, TypeError) as e:
         raise BadFile(

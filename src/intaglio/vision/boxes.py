@@ -32,19 +32,21 @@ def suppress(found: Array, most: float) -> Array:
     found = found[np.argsort(-found[:, 1], kind="stable")][:CANDIDATES]
     if most >= EVERY:
         return found
-    kept: list[Array] = []
+    kept, columns = list[Array](), found.shape[1]
     while len(found) and len(kept) < MOST:
         kept.append(found[0])
         rest = found[1:]
-        covered = overlap(found[:1, 2:], rest[:, 2:])[0] > most
+        covered = overlap(found[:1, 2:6], rest[:, 2:6])[0] > most
         found = rest[~(covered & (rest[:, 0] == found[0, 0]))]
-    return np.array(kept).reshape(-1, 6)
+    return np.array(kept).reshape(-1, columns)
 
 
-def rows(boxes: Array, scores: Array, least: float) -> Array:
-    """Rows from boxes [n, 4] and scores by class [n, classes], all above `least`."""
+def rows(boxes: Array, scores: Array, least: float, more: Array | None = None) -> Array:
+    """Rows from boxes [n, 4] and scores by class [n, classes], all above `least`; `more` are
+    columns behind those of the boxes."""
     i, label = np.nonzero(scores > least)
-    return np.column_stack([label, scores[i, label], boxes[i]]).astype(np.float64)
+    behind = [] if more is None else [more[i]]
+    return np.column_stack([label, scores[i, label], boxes[i], *behind]).astype(np.float64)
 
 
 def corners(centred: Array) -> Array:

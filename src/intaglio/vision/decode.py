@@ -43,12 +43,17 @@ def yolov8(
     *,
     size: Size | None = None,
     classes: int | None = None,
+    masks: int = 0,
 ) -> Array:
-    """[1, 4 + classes, cells] or transposed: centred boxes, then class scores (YOLOv8 to v12)."""
+    """[1, 4 + classes, cells] or transposed: centred boxes, then class scores (YOLOv8 to v12).
+
+    With `masks`, the rows end with the coefficients of that many prototype maps.
+    """
     result = outputs[0][0]
     result = result if size and _cells_first(result, size) else result.T
     scores = result[:, 4 : None if classes is None else 4 + classes]
-    return suppress(rows(corners(result[:, :4]), scores, least), most)
+    more = result[:, result.shape[1] - masks :]
+    return suppress(rows(corners(result[:, :4]), scores, least, more), most)
 
 
 def yolov5(
@@ -57,12 +62,17 @@ def yolov5(
     most: float = 0.45,
     *,
     classes: int | None = None,
+    masks: int = 0,
     **unused: Any,
 ) -> Array:
-    """[1, cells, 5 + classes]: centred box, objectness, class scores (YOLOv5, v6, v7)."""
+    """[1, cells, 5 + classes]: centred box, objectness, class scores (YOLOv5, v6, v7).
+
+    With `masks`, the rows end with the coefficients of that many prototype maps.
+    """
     result = outputs[0][0]
     scores = result[:, 5 : None if classes is None else 5 + classes]
-    return suppress(rows(corners(result[:, :4]), result[:, 4:5] * scores, least), most)
+    more = result[:, result.shape[1] - masks :]
+    return suppress(rows(corners(result[:, :4]), result[:, 4:5] * scores, least, more), most)
 
 
 def yolox(

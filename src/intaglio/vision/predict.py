@@ -21,7 +21,7 @@ from intaglio.open_graph import at_sizes
 from intaglio.quant.samples.images import TAKE_PICTURES, Fit, Picture, open_picture, pillow
 from intaglio.session import Session
 from intaglio.symint import SymInt, range_of
-from intaglio.vision import recognize
+from intaglio.vision import masks, recognize
 from intaglio.vision.labels import name_of, names_in, read_labels
 from intaglio.vision.prediction import Detection, Prediction, top_classes
 from intaglio.vision.recognize import CLASSIFIER, DECODERS
@@ -136,7 +136,10 @@ class Predictor:
 
     def _detections(self, outputs: list[Array], size: tuple[int, int]) -> list[Detection]:
         decoder = DECODERS[str(self.decoder)]
-        more = {} if self.iou is None else {"most": self.iou}
+        more: dict[str, Any] = {} if self.iou is None else {"most": self.iou}
+        count = recognize.mask_count(self.decoder, self.facts)
+        if count:
+            more["masks"] = count
         try:
             rows = decoder.decode(
                 outputs, self.confidence, size=self.inner_size, classes=self.classes, **more
@@ -148,30 +151,47 @@ class Predictor:
                 f"give another {option('decode')}: one of {', '.join(recognize.CHOICES)}"
             ) from None
         rows = self._in_picture(rows, size)
+        found = self._masks(outputs, rows, size) if count else [None] * len(rows)
         return [
             Detection(
-                int(r[0]), name_of(int(r[0]), self.labels), float(r[1]), tuple(r[2:].tolist())
+                int(r[0]), name_of(int(r[0]), self.labels), float(r[1]), tuple(r[2:6].tolist()), m
             )
-            for r in rows
+            for r, m in zip(rows, found, strict=True)
         ]
+
+    def _masks(self, outputs: list[Array], rows: Array, size: tuple[int, int]) -> list[Array]:
+        """The masks of the kept boxes, in pixels of the picture."""
+        found = masks.prototypes(self.facts.shapes, self.inner_size)
+        assert found is not None
+        maps = outputs[found[0]][0]
+        if masks.channels_axis(self.facts.shapes[found[0]], self.inner_size) == 3:
+            maps = maps.transpose(2, 0, 1)
+        inner, outer = self.inner_size, self.taker.size
+        region = masks.region_of(Fit.of(self.format.resize, size, outer), outer)
+        if inner != outer:
+            fit = Fit.of("letterbox", outer, inner)
+            moved = np.array(region) * ((fit.width, fit.height) * 2) + (fit.left, fit.top) * 2
+            left, top, right, bottom = (moved / ((inner[1], inner[0]) * 2)).tolist()
+            region = left, top, right, bottom
+        return masks.instance_masks(rows[:, 6:], maps, rows[:, 2:6], region, size)
 
     def _in_picture(self, rows: Array, size: tuple[int, int]) -> Array:
         """Boxes in pixels of the picture: resizing and letterbox undone, cut at the edges."""
         rows = rows.astype(np.float64)
         inner, outer = self.inner_size, self.taker.size
-        if len(rows) and rows[:, 2:].max() <= SHARES:
-            rows[:, 2:] *= (inner[1], inner[0]) * 2
+        if len(rows) and rows[:, 2:6].max() <= SHARES:
+            rows[:, 2:6] *= (inner[1], inner[0]) * 2
         if inner != outer:
             _undo(rows, Fit.of("letterbox", outer, inner), outer)
         _undo(rows, Fit.of(self.format.resize, size, outer), size)
-        rows[:, 2:] = np.clip(rows[:, 2:], 0, (size[1], size[0]) * 2)
+        rows[:, 2:6] = np.clip(rows[:, 2:6], 0, (size[1], size[0]) * 2)
         return rows
 
 
 def _undo(rows: Array, fit: Fit, size: tuple[int, int]) -> None:
     """Move boxes from an input back into the picture of this size that lies in it."""
-    rows[:, 2:] -= (fit.left, fit.top) * 2
-    rows[:, 2:] *= (size[1] / fit.width, size[0] / fit.height) * 2
+    rows[:, 2:6] -= (fit.left, fit.top) * 2
+    rows[:, 2:6] *= (size[1] / fit.width, size[0] / fit.height) * 2
 
 
 def predict(session: Session, picture: Any, **options: Any) -> Prediction:

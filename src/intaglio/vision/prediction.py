@@ -12,6 +12,7 @@ import numpy as np
 from intaglio.ir import Array
 from intaglio.vision import draw
 from intaglio.vision.labels import name_of
+from intaglio.vision.masks import run_lengths, tinted
 from intaglio.vision.recognize import CLASSIFIER
 
 SUM_TOLERANCE = 0.15  # of probabilities: int8 rounds small ones to zero
@@ -25,6 +26,7 @@ class Detection:
     name: str
     score: float
     box: tuple[float, float, float, float]
+    mask: Array | None = field(default=None, repr=False, compare=False)  # of the box's pixels
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -72,7 +74,12 @@ class Prediction:
         results["decoder"] = self.decoder
         if self.decoder == CLASSIFIER:
             return results | {"scores": self.kind, "classes": [c.to_dict() for c in self.classes]}
-        return results | {"detections": [d.to_dict() for d in self.detections]}
+        found = [
+            d.to_dict()
+            | ({} if d.mask is None else {"mask": run_lengths(d.mask, d.box, (height, width))})
+            for d in self.detections
+        ]
+        return results | {"detections": found}
 
     def __str__(self) -> str:
         head = f"{self.picture} ({self.size[0]}x{self.size[1]}): "
@@ -92,7 +99,13 @@ class Prediction:
             result = draw.draw_lines(self.image, [f"{c.name} {c.score:.2f}" for c in self.classes])
         else:
             boxes = [(d.label, f"{d.name} {d.score:.2f}", d.box) for d in self.detections]
-            result = draw.draw_boxes(self.image, boxes)
+            tints = [
+                (draw.PALETTE[d.label % len(draw.PALETTE)], d.mask, d.box)
+                for d in self.detections
+                if d.mask is not None
+            ]
+            image = tinted(self.image, tints) if tints else self.image
+            result = draw.draw_boxes(image, boxes)
         if path is not None:
             draw.save_picture(result, path)
         return result

@@ -12,6 +12,7 @@ from intaglio.ir import Array, Type
 from intaglio.vision import decode, raw_heads
 from intaglio.vision.boxes import cell_count
 from intaglio.vision.decode import STRIDES, Size, are_cells
+from intaglio.vision.masks import channels_axis, prototypes
 
 Shape = tuple[int, ...]
 ANCHORS = 3  # boxes at every cell of YOLOv3 to v7
@@ -55,7 +56,8 @@ def _yolov8(o: Outputs) -> bool:
 def _yolov5(o: Outputs) -> bool:
     if len(o.first) != 3 or o.first[0] != 1 or o.first[2] < 6:
         return False
-    raw = all(len(s) == 5 for s in o.shapes[1:])  # old exports have the levels behind the result
+    # old exports have the levels behind the result, models of masks their prototypes
+    raw = all(len(s) == 5 or channels_axis(s, o.size) is not None for s in o.shapes[1:])
     return raw and are_cells(o.size, o.first[1], ANCHORS)
 
 
@@ -180,14 +182,22 @@ def is_classifier(shape: Shape) -> bool:
     return len(large) == 1 and large[0] >= LEAST_CLASSES and 1 < len(shape) <= 4
 
 
+def mask_count(decoder: str | None, o: Outputs) -> int:
+    """The number of prototype maps of instance masks; 0 without any."""
+    found = prototypes(o.shapes, o.size) if decoder in ("yolov8", "yolov5") else None
+    columns = min(o.first[1:]) if decoder == "yolov8" else o.first[-1]
+    return found[1] if found is not None and found[1] + 5 <= columns else 0
+
+
 def class_count(decoder: str | None, o: Outputs) -> int | None:
     """The number of classes that the shapes tell; None if they do not."""
     if decoder == CLASSIFIER:
         return max(o.first)
     if decoder == "yolov8":
-        masks = o.shapes[1][1] if len(o.shapes) > 1 and len(o.shapes[1]) == 4 else 0
-        return min(o.first[1:]) - 4 - masks
-    if decoder in ("yolov5", "yolox", "darknet"):
+        return min(o.first[1:]) - 4 - mask_count(decoder, o)
+    if decoder == "yolov5":
+        return o.first[-1] - 5 - mask_count(decoder, o)
+    if decoder in ("yolox", "darknet"):
         return o.first[-1] - 5
     if decoder in ("yolov5_raw", "yolov7_raw"):
         return o.first[1] // ANCHORS - 5

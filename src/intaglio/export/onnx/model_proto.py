@@ -120,8 +120,8 @@ class _Writer:
         self.infos: list[Any] = []
 
     def graph(self, graph: Graph, inputs: list[Any], main: bool = False) -> Any:
-        """The GraphProto. Outputs of the main graph keep their names."""
-        outputs = list(graph.output_names) if main else []
+        """The GraphProto. Outputs of the main graph keep their names, but for states."""
+        outputs = self._outputs(graph) if main else []
         if main:
             for v, name in zip(graph.outputs, outputs, strict=True):
                 if v.producer is not None:
@@ -139,6 +139,14 @@ class _Writer:
         return helper.make_graph(
             self.nodes, graph.name or "graph", inputs, infos, value_info=value_info
         )
+
+    def _outputs(self, graph: Graph) -> list[str]:
+        """The names of outputs. A next state has the name of its input, which ONNX refuses."""
+        inputs = {v.name for v in graph.inputs}
+        return [
+            self.names.new(f"{name}_next") if name in inputs else name
+            for name in graph.output_names
+        ]
 
     def _identity(self, v: Value, name: str, used: list[str]) -> str:
         """An Identity for an output that is an input or constant, or has another name already."""
