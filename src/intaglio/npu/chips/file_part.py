@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from intaglio.errors import Unsupported
@@ -38,15 +38,53 @@ class FilePart:
     after: list[tuple[Node, str]] = field(default_factory=list)
 
 
-def file_part(graph: Graph, target: Target) -> FilePart:
-    """The NPU ops of a lowered graph; Unsupported names ops in the way."""
+def real_outputs(graph: Graph) -> list[tuple[float, int] | None]:
+    """Scale and zero of each integer output, as the ops that make them have it.
+
+    They are read before the graph is lowered: the chip's ops keep one factor for each rounding.
+    """
+    return [_real(v) for v in graph.outputs]
+
+
+def _real(v: Value) -> tuple[float, int] | None:
+    while v.producer is not None:
+        node, op = v.producer, REGISTRY[v.producer.op]
+        names = list(op.signature.parameters)
+        scale = "scale" if node.op == "quantize_linear" else "y_scale"
+        if scale in names:
+            at = names.index(scale)
+            made = node.inputs[at]
+            if made is None or made.data is None or made.data.size != 1:
+                return None
+            return float(scale_of(made)), integer((*node.inputs, None)[at + 1])
+        if not (op.keeps_scale or node.op in MOVES) or not node.inputs or node.inputs[0] is None:
+            return None
+        v = node.inputs[0]
+    return _of_type(v)
+
+
+def _of_type(v: Value) -> tuple[float, int] | None:
+    quant = v.type.quant
+    if quant is None or len(quant.scale) != 1:
+        return None
+    return float(quant.scale[0]), int(quant.zero[0])
+
+
+def file_part(
+    graph: Graph, target: Target, reals: Sequence[tuple[float, int] | None] = ()
+) -> FilePart:
+    """The NPU ops of a lowered graph; Unsupported names ops in the way.
+
+    `reals` are the `real_outputs` of the graph before it was lowered.
+    """
     before, chosen, after = _parts(list(graph.nodes()))
     if not chosen or any(REGISTRY[n.op].macs(n) for n in (*before, *after)):
         _refuse(target, before, chosen, after)
     read, results = _boundary(graph, chosen)
     names = dict(zip(graph.outputs, graph.output_names, strict=True))
     inputs = [_input(v) for v in read]
-    outputs = [_output(v, names) for v in results]
+    known = {v: r for v, r in zip(graph.outputs, reals, strict=False) if r is not None}
+    outputs = [_output(v, names, known) for v in results]
     for ports in (inputs, outputs):
         _distinct(ports)
     copied = _subgraph(chosen, read, results, inputs, outputs, graph.name)
@@ -131,15 +169,19 @@ def _input(v: Value) -> Port:
             zero = integer(node.inputs[2] if len(node.inputs) > 2 else None)
         source = node.inputs[0]
         node = source.producer
+    if (scale, zero) == (1.0, 0):  # nothing was quantised on the way: the model takes integers
+        scale, zero = _of_type(source) or (scale, zero)
     return Port(source.name or v.name or "input", v.dtype, v.shape, scale, zero)
 
 
-def _output(v: Value, names: dict[Value, str]) -> Port:
+def _output(v: Value, names: dict[Value, str], reals: dict[Value, tuple[float, int]]) -> Port:
     """An output, with the scale and the name that its readers give it."""
     port = Port(names.get(v) or v.name or "output", v.dtype, v.shape)
     stack: list[Value] = [v]
     while stack:
         now = stack.pop()
+        if now in reals:
+            port.scale, port.zero = reals[now]
         for reader in now.uses:
             if reader.op == "dequantize_linear" and reader.inputs[0] is now:
                 port.scale = float(scale_of(reader.inputs[1]))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ import numpy as np
 from intaglio import ops as neutral
 from intaglio import passes
 from intaglio.ir import Array, Graph, Node, Value, constant
-from intaglio.npu.chips.file_part import Port, file_part
+from intaglio.npu.chips.file_part import Port, file_part, real_outputs
 from intaglio.npu.chips.rockchip import limits, means, ops
 from intaglio.npu.chips.rockchip.arithmetic import (
     Bounds,
@@ -49,11 +49,12 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     """The layers of a quantised graph, which changes; Unsupported names ops in the way."""
     design = DESIGNS[chip.name]
     target = npu_target(chip, also=partial(limits.why_not, design=design))
+    reals = real_outputs(graph)
     passes.run(graph, passes.neutral(), level)
     tables_of_bytes(graph)
     passes.run(graph, passes.offload(target)[:-1], level)
     graph.tidy()
-    part = file_part(graph, target)
+    part = file_part(graph, target, reals)
     layers = part.layers
     unsigned = {v for n in layers.nodes() for v in n.outputs if v.dtype == "u8"}
     unsigned |= {v for v in layers.inputs if v.dtype == "u8"}
