@@ -1,5 +1,5 @@
 # make demo      compile and run a small network, end to end, with the kernels that it needs
-# make test      everything that a fresh clone can test but for the next (about thirteen minutes, four of them builds)
+# make test      everything that a fresh clone can test but for the next (about ten minutes, two of them set-up and builds)
 # make test-sanitized  the C tests and changed files on a library with AddressSanitizer and UBSan: three minutes
 # make test-all  all of these and the slow tests; some read the models in ../shared (or INTAGLIO_SHARED),
 #                some want torch, which the environment of `make bench` has, or TensorFlow;
