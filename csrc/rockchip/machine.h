@@ -154,6 +154,7 @@ int rk3576_layer(rk_machine *m, rk_layer *l);
 int rk3576_output(rk_machine *m, rk_output *out);
 int rk3562_stages(rk_machine *m, rk_output *out);
 int rk3576_ends(rk_machine *m, rk_stage *s, const uint32_t places[4], int *missing);
+int rk3576_second(rk_machine *m, rk_output *out, int multiplies, int *missing);
 int rk3576_source(rk_machine *m, rk_source *s);
 int rk3576_look_up(rk_machine *m, int64_t *v, int64_t count);
 

@@ -8,18 +8,6 @@ enum { EW_NOTHING = 0x10041C1, EW_TABLE = 0x1004140, BYPASS_FACTOR = 2, TABLES =
 #define EW_ADDS 0x8002C0C0u
 #define EW_MULTIPLIES 0x81004094u
 
-static int second_of(rk_machine *m, rk_output *out, uint32_t mode, int *missing) {
-  const uint32_t reads = rk_get(m, 0x5034, missing), cvt = rk_get(m, 0x4084, missing);
-  if (reads & 1) return rk_fail(m, RK_BAD, "a second map is used, but not read");
-  out->has_second = 1, out->multiplies = mode == EW_MULTIPLIES;
-  out->second_offset = (int16_t)(rk_get(m, 0x4080, missing) & 0xFFFF);
-  out->second_scale = (int16_t)(cvt & 0xFFFF), out->second_shift = cvt >> 16 & 63;
-  rk_reader *r = &out->second;
-  r->readers = 1, r->base[0] = rk_get(m, 0x5038, missing), r->broadcasts = !(reads >> 30 & 3);
-  r->step[0] = (uint64_t)rk_get(m, 0x5040, missing) * (uint64_t)m->chip->atom;
-  return RK_DONE;
-}
-
 int rk3562_stages(rk_machine *m, rk_output *out) {
   static const uint32_t BS[] = {0x4048, 0x404C, 0x4058, 0x405C};
   static const uint32_t BN[] = {0x406C, 0x4070, 0x4074, 0x4078};
@@ -53,7 +41,8 @@ int rk3562_stages(rk_machine *m, rk_output *out) {
   if ((result = rk3576_ends(m, &out->after, EW, &missing))) return result;
   if (s->relu && bn == BN_NOTHING) return rk_fail(m, RK_BAD, "a stage without work has ends");
   out->looks_up = ew == EW_TABLE;
-  if (ew == EW_ADDS || ew == EW_MULTIPLIES) result = second_of(m, out, ew, &missing);
+  if (ew == EW_ADDS || ew == EW_MULTIPLIES)
+    result = rk3576_second(m, out, ew == EW_MULTIPLIES, &missing);
   else if (ew != EW_NOTHING && !out->looks_up)
     return rk_fail(m, RK_UNSUPPORTED, "EW_CFG is %#x", ew);
   if (!result && out->looks_up && GET(0x4108) != TABLES)

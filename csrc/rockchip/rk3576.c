@@ -169,10 +169,10 @@ int rk3576_ends(rk_machine *m, rk_stage *s, const uint32_t places[4], int *missi
   return RK_DONE;
 }
 
-static int second_of(rk_machine *m, rk_output *out, uint32_t mode, int *missing) {
+int rk3576_second(rk_machine *m, rk_output *out, int multiplies, int *missing) {
   const uint32_t reads = rk_get(m, 0x5034, missing), cvt = rk_get(m, 0x4084, missing);
   if (reads & 1) return rk_fail(m, RK_BAD, "a second map is used, but not read");
-  out->has_second = 1, out->multiplies = mode == EW_MULTIPLIES;
+  out->has_second = 1, out->multiplies = multiplies;
   out->second_offset = (int16_t)(rk_get(m, 0x4080, missing) & 0xFFFF);
   out->second_scale = (int16_t)(cvt & 0xFFFF), out->second_shift = cvt >> 16 & 63;
   rk_reader *r = &out->second;
@@ -217,7 +217,8 @@ static int stages(rk_machine *m, rk_output *out, uint32_t use) {
     return result;
   if (s->relu && bn == BN_NOTHING) return rk_fail(m, RK_BAD, "a stage without work has ends");
   out->looks_up = ew == EW_TABLE;
-  if (ew == EW_ADDS || ew == EW_MULTIPLIES) result = second_of(m, out, ew, &missing);
+  if (ew == EW_ADDS || ew == EW_MULTIPLIES)
+    result = rk3576_second(m, out, ew == EW_MULTIPLIES, &missing);
   else if (ew != EW_NOTHING && !out->looks_up)
     return rk_fail(m, RK_UNSUPPORTED, "EW_CFG is %#x", ew);
   if (!result && out->looks_up && GET(0x4108) != ONE_TABLE)

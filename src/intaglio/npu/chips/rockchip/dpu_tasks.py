@@ -116,18 +116,30 @@ def look_up(size: MapSize, table: Table) -> Settings:
 def load_table(table: Table, design: Design = RK3588) -> list[Settings]:
     """Both tables, on an RK356x in a task each; the map that a task copies is one of its own."""
     size = MapSize(design.atom, 1, 1, design)
-    parts: list[Settings] = []
-    for number, half in enumerate(table_halves(table)):
-        words: Settings = [("DPU", 0x4100, WRITES_TABLE | number << 16)]
-        last = half[1:2] if design is RK356X else []  # the vendor writes it once more
-        parts.append(words + [("DPU", 0x4104, e & 0xFFFFFFFF) for e in [*half, *last]])
     whole = _task(size, {}, {})
+    if design is RK356X:  # the vendor writes the second entry once more
+        parts = [_half(i, [*h, *h[1:2]]) for i, h in enumerate(table_halves(table))]
+        return [before_end(whole, words) for words in parts]
     if design is RV110X:
         whole = [(block, r, 1 if r == LUT_CFG else v) for block, r, v in whole]
-    if design is not RK356X:
-        parts = [parts[0] + parts[1]]
-    size_of_end = len(END) + 1
-    return [[*whole[:-size_of_end], *words, *whole[-size_of_end:]] for words in parts]
+    return [before_end(whole, both_halves(table))]
+
+
+def before_end(task: Settings, words: Settings) -> Settings:
+    """A task with more words before those that end it."""
+    end = len(END) + 1
+    return [*task[:-end], *words, *task[-end:]]
+
+
+def both_halves(table: Table) -> Settings:
+    """The words that write both tables."""
+    first, second = table_halves(table)
+    return [*_half(0, first), *_half(1, second)]
+
+
+def _half(number: int, entries: list[int]) -> Settings:
+    words: Settings = [("DPU", 0x4100, WRITES_TABLE | number << 16)]
+    return words + [("DPU", 0x4104, e & 0xFFFFFFFF) for e in entries]
 
 
 def table_halves(table: Table) -> tuple[list[int], list[int]]:

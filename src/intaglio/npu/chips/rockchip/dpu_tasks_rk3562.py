@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from intaglio.npu.chips.rockchip.arithmetic import Pair
-from intaglio.npu.chips.rockchip.dpu_tasks import (
-    BLOCKS,
-    WRITES_TABLE,
-    MapSize,
-    Settings,
-    table_halves,
-)
+from intaglio.npu.chips.rockchip.dpu_tasks import BLOCKS, MapSize, Settings, before_end, both_halves
 from intaglio.npu.chips.rockchip.geometry import RK3562, Table, round_up, surface_pixels
 from intaglio.npu.chips.rockchip.settings import END, IN_TURN, LUT_CFG, TABLE_SET, table_registers
 from intaglio.npu.chips.rockchip.settings_rk3562 import (
@@ -62,12 +56,7 @@ def load_table(table: Table, _: object = None) -> list[Settings]:
     """Both halves of the table, in one task; the map that it copies is one of its own."""
     whole = copy(MapSize(RK3562.atom, 1, 1, RK3562))
     whole = [(block, r, 1 if r == LUT_CFG else v) for block, r, v in whole]
-    words: Settings = []
-    for number, half in enumerate(table_halves(table)):
-        words.append(("DPU", 0x4100, WRITES_TABLE | number << 16))
-        words += [("DPU", 0x4104, e & 0xFFFFFFFF) for e in half]
-    end = len(END) + 1
-    return [[*whole[:-end], *words, *whole[-end:]]]
+    return [before_end(whole, both_halves(table))]
 
 
 def repeat(size: MapSize, factor: tuple[int, int]) -> Settings:
