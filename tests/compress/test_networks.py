@@ -17,13 +17,15 @@ from tests.export.deploy_nets import build
 from tests.export.test_deploy import run
 
 import intaglio
-from intaglio import catalogue, cpu_isa, native
-from intaglio.ir import Graph, Value
+from intaglio import catalogue, cpu_isa, native, targets
+from intaglio.ir import Graph
+from intaglio.npu.chips.packaged import meaning
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install .[train]")
 
 from intaglio.compress.qat import quantized_twin  # noqa: E402
 from intaglio.compress.twin import verify  # noqa: E402
+from intaglio.compress.twin.on_chip import MOST_RESULTS, last_integers  # noqa: E402
 from intaglio.compress.twin.write_back import to_graph  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -40,7 +42,6 @@ FILES = (
     "onnx/FastestDet.onnx",
 )  # fmt: skip
 SIZE = 64  # of pictures
-RESULTS = 16  # of a program of an NPU, at most
 
 
 def load(name: str) -> Graph:
@@ -58,20 +59,6 @@ def feeds(graph: Graph, count: int, seed: int) -> list[dict[str, np.ndarray]]:
         {v.name: rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs}
         for _ in range(count)
     ]
-
-
-def last_integers(graph: Graph) -> list[Value]:
-    """Quantised tensors that a float op reads, and those before an output."""
-    whole = ("i8", "u8")
-    return list(
-        dict.fromkeys(
-            v
-            for n in [*graph.nodes(), graph.result]
-            for v in n.inputs
-            if v is not None and v.producer is not None and v.dtype in whole
-            and (n is graph.result or not any(y.dtype in whole for y in n.outputs))
-        )
-    )  # fmt: skip
 
 
 def trained(source: Graph, **options: object) -> Graph:
@@ -118,22 +105,25 @@ def test_parity(name: str):
                 assert array.tobytes() == want[key].tobytes(), (isa, key)
 
 
-@pytest.mark.parametrize("chip", ["rk3588", "k230", "cv181x"])
+@pytest.mark.parametrize("chip", ["rk3588", "k230", "bm1684x", "cv181x"])
 @pytest.mark.parametrize("name", [*BUILT, *FILES])
 def test_parity_on_chips(name: str, chip: str):
     source = load(name)
     whole = integers_of(trained(source, target=chip))
     (one,) = feeds(source, 1, 2)
-    # Sophgo's commands of CV18xx scale by multipliers and shifts: other bytes (docs/compress.md).
-    code = "own" if chip == "cv181x" else "auto"
-    for i in range(0, len(whole.outputs), RESULTS):
-        cut = Graph(whole.inputs, whole.outputs[i : i + RESULTS])
-        cut.output_names = whole.output_names[i : i + RESULTS]
-        want = intaglio.interpret(cut, one)
-        package = intaglio.compile(cut.copy(), target=chip, npu_code=code)
+    for i in range(0, len(whole.outputs), MOST_RESULTS):
+        cut = Graph(whole.inputs, whole.outputs[i : i + MOST_RESULTS])
+        cut.output_names = whole.output_names[i : i + MOST_RESULTS]
+        want = intaglio.interpret(in_arithmetic_of(chip, cut), one)
+        package = intaglio.compile(cut.copy(), target=chip)
         with intaglio.open(package) as session:  # the simulator
             for key, array in session.run(one).items():
                 assert array.tobytes() == want[key].tobytes(), key
+
+
+def in_arithmetic_of(chip: str, graph: Graph) -> Graph:
+    """CV18xx scales by multipliers and shifts."""
+    return meaning(graph, targets.find(chip)) if chip.startswith("cv") else graph
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc: apt install gcc")

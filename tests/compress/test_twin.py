@@ -7,13 +7,13 @@ import pytest
 from tests.compress.small_nets import NETS, build, pictures, samples, with_softmax
 
 import intaglio
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, RunError
 from intaglio.ir import Graph
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install .[train]")
 
 from intaglio.compress.qat import inner, quantized_twin  # noqa: E402
-from intaglio.compress.twin import Twin, differences, verify  # noqa: E402
+from intaglio.compress.twin import Twin, differences, on_chip, verify  # noqa: E402
 from intaglio.compress.twin.rounding import METHODS  # noqa: E402
 from intaglio.compress.twin.write_back import to_graph  # noqa: E402
 from intaglio.quant.prepare import prepare  # noqa: E402
@@ -155,3 +155,24 @@ def test_mistakes_are_one_line(options: dict, words: str):
         quantized_twin(build("residual"), samples(4), fast=True, **options)
     assert words in str(e.value)
     assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_chips_that_round_in_their_own_way_are_evaluated_by_their_simulator(name: str):
+    twin = quantized_twin(with_softmax(build(name)), samples(8), target="cv181x", fast=True)
+    for _ in range(2):  # a package of weights that have changed is compiled anew
+        graph = to_graph(stepped(twin, 1))
+        x = pictures(3, 5)
+        with torch.no_grad():
+            mine = twin.eval()(torch.from_numpy(x)).numpy()
+        with intaglio.open(intaglio.compile(graph.copy(), target="cv181x")) as session:
+            theirs = np.concatenate([session.run({"input": p[None]})["scores"] for p in x])
+        assert mine.tobytes() == theirs.tobytes()
+        assert verify(twin, graph, samples(2, 5)) > 0
+
+
+def test_a_twin_that_differs_from_the_chip_is_refused(monkeypatch: pytest.MonkeyPatch):
+    twin = quantized_twin(build("plain"), samples(8), target="cv181x", fast=True)
+    monkeypatch.setattr(on_chip, "meaning", lambda graph, _: graph)  # the arithmetic of CPUs
+    with pytest.raises(RunError, match="the commands for cv181x differ"):
+        verify(twin, to_graph(stepped(twin)), samples(16, 5))

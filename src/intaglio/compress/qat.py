@@ -15,9 +15,11 @@ import torch
 from intaglio import passes, quant, targets
 from intaglio.compress.twin import Twin
 from intaglio.compress.twin.module import from_array
+from intaglio.compress.twin.on_chip import OnChip
 from intaglio.compress.twin.rounding import METHODS, Rounding
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array, Graph
+from intaglio.npu.chips.packaged import rounds_otherwise
 
 MOST_VALUES = 1 << 16  # values of a tensor that the search for a scale looks at
 SHARES = 40  # scales that it tries
@@ -57,6 +59,8 @@ def quantized_twin(
     if min(bits, activations) < 8:
         samples = [dict(s) for _, s in zip(range(16), found.dataset or [], strict=False)]
         narrow(twin, bits, activations, ends, samples)
+    if rounds_otherwise(chip.chip):
+        twin.on_chip = OnChip(target)
     return twin
 
 

@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+from intaglio import targets
 from intaglio.compress.twin.module import Twin, as_array, from_array
+from intaglio.compress.twin.on_chip import verify_on_chip
 from intaglio.errors import RunError
 from intaglio.interpret import interpret
 from intaglio.ir import Array, Graph
+from intaglio.npu.chips.packaged import meaning
 
 
 @torch.no_grad()
@@ -23,7 +26,7 @@ def outputs(
     found: dict[str, torch.Tensor] = {}
     types = {v.name: v.dtype for v in twin.source.values()}
     given = [from_array(np.asarray(feeds[v.name])) for v in twin.source.inputs]
-    made = twin.run(given, exact=True, keep=found)
+    made = twin.run(given, exact=True, keep=None if keep is None else found)
     twin.train(was)
     if keep is not None:
         keep.update({n: as_array(t, types[n]) for n, t in found.items() if n in types})
@@ -34,6 +37,8 @@ def outputs(
 def differences(twin: Twin, graph: Graph, samples: Sequence[Mapping[str, Array]]) -> dict[str, int]:
     """Differing bytes of every output over all samples."""
     total = dict.fromkeys(graph.output_names, 0)
+    if twin.on_chip is not None:
+        graph = meaning(graph, targets.find(twin.on_chip.target))
     for feeds in samples:
         mine, theirs = outputs(twin, feeds), interpret(graph, feeds)
         for name in total:
@@ -43,7 +48,13 @@ def differences(twin: Twin, graph: Graph, samples: Sequence[Mapping[str, Array]]
 
 
 def verify(twin: Twin, graph: Graph, samples: Sequence[Mapping[str, Array]]) -> int:
-    """Bytes compared; RunError if one differs, with the first tensor that does."""
+    """Bytes compared; RunError if one differs, with the first tensor that does.
+
+    A twin of a chip that rounds in its own way has the bytes of the chip's commands: those are
+    compared with the interpreter of their arithmetic.
+    """
+    if twin.on_chip is not None:
+        return verify_on_chip(graph, twin.on_chip.target, samples)
     count = 0
     for feeds in samples:
         mine: dict[str, Array] = {}

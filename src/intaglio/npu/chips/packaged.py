@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from intaglio import progress
+from intaglio import passes, progress
 from intaglio.custom import simulated
 from intaglio.errors import BadInput, option
 from intaglio.ir import Graph, Node, constant
@@ -57,6 +57,23 @@ def target_of(given: Target) -> Target:
         )
     why_not = limits.why_not if chip.name in CHIPS else cut.why_not
     return npu_target(chip, given.isa, given.precision, also=why_not)
+
+
+def rounds_otherwise(chip: Chip | None) -> bool:
+    """Whether packages for a chip hold files that scale by multipliers and shifts."""
+    return chip is not None and chip.name in CHIPS and has_files(chip)
+
+
+def meaning(graph: Graph, target: Target) -> Graph:
+    """A quantised graph in the arithmetic of its package for CV18xx, for the interpreter."""
+    to, result = target_of(target), graph.copy()
+    assert to.chip is not None
+    passes.run(result, [*passes.neutral(to.cost), *passes.offload(to)])
+    for node in result.nodes():
+        if node.op == "npu.program":
+            body = lower.prepared(node.attrs["body"], to.chip, keep_types=True)
+            node.attrs["body"] = lower.meaning(body)
+    return result
 
 
 def computes_floats(chip: Chip, precision: str) -> bool:
