@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from intaglio.errors import Unsupported
@@ -14,6 +14,7 @@ from intaglio.targets import Target
 
 MOST_NAMED = 8  # ops that an error names
 MOVES = ("reshape", "transpose")
+INTEGERS = ("i8", "u8")
 
 
 @dataclass(slots=True)
@@ -38,55 +39,95 @@ class FilePart:
     after: list[tuple[Node, str]] = field(default_factory=list)
 
 
-def real_outputs(graph: Graph) -> list[tuple[float, int] | None]:
-    """Scale and zero of each integer output, as the ops that make them have it.
+Real = tuple[float, int]  # real = scale * (number - zero)
+
+
+@dataclass(slots=True)
+class Reals:
+    """Scales and zeros of a model's integers, by the model's own ops.
 
     They are read before the graph is lowered: the chip's ops keep one factor for each rounding.
     """
-    return [_real(v) for v in graph.outputs]
+
+    inputs: dict[Value, Real] = field(default_factory=dict)
+    outputs: list[Real | None] = field(default_factory=list)
+    read: dict[tuple[Node, int], Real] = field(default_factory=dict)  # by reader and operand
+
+    def learn(self, graph: Graph) -> None:
+        """Add those of a quantised graph, which may have been simplified since the last time."""
+        made = [_made(v) for v in graph.outputs]
+        self.outputs = [a or b for a, b in zip(self.outputs or made, made, strict=True)]
+        for v in graph.inputs:
+            if v.dtype in INTEGERS and (real := _of_type(v) or _of_readers(v)):
+                self.inputs.setdefault(v, real)
+        for n in graph.nodes():
+            for i, source in enumerate(n.inputs):
+                if source is None or source.data is not None or source.dtype not in INTEGERS:
+                    continue
+                if real := _made(source) or _operand(n, i):
+                    self.read[n, i] = real
+
+    def returned(self, graph: Graph) -> dict[Value, Real]:
+        """Those of the outputs of the same graph after it was lowered."""
+        pairs = zip(graph.outputs, self.outputs, strict=False)
+        return {v: real for v, real in pairs if real is not None}
 
 
-def _real(v: Value) -> tuple[float, int] | None:
+def _made(v: Value) -> Real | None:
+    """Of a value, by the op that rounded it."""
     while v.producer is not None:
         node, op = v.producer, REGISTRY[v.producer.op]
         names = list(op.signature.parameters)
         scale = "scale" if node.op == "quantize_linear" else "y_scale"
         if scale in names:
-            at = names.index(scale)
-            made = node.inputs[at]
-            if made is None or made.data is None or made.data.size != 1:
-                return None
-            return float(scale_of(made)), integer((*node.inputs, None)[at + 1])
+            return _constants(node, names.index(scale))
         if not (op.keeps_scale or node.op in MOVES) or not node.inputs or node.inputs[0] is None:
             return None
         v = node.inputs[0]
     return _of_type(v)
 
 
-def _of_type(v: Value) -> tuple[float, int] | None:
+def _operand(node: Node, i: int) -> Real | None:
+    """Of an operand, by the scale that its reader has for it."""
+    names = list(REGISTRY[node.op].signature.parameters)
+    scale = f"{names[i]}_scale" if i < len(names) else ""
+    return _constants(node, names.index(scale)) if scale in names else None
+
+
+def _of_readers(v: Value) -> Real | None:
+    reals = {_operand(n, i) for n in v.uses for i, x in enumerate(n.inputs) if x is v}
+    return reals.pop() if len(reals) == 1 else None
+
+
+def _constants(node: Node, at: int) -> Real | None:
+    """The scale at this place of a node's inputs, and the zero after it."""
+    made = node.inputs[at] if at < len(node.inputs) else None
+    if made is None or made.data is None or made.data.size != 1:
+        return None
+    return float(scale_of(made)), integer((*node.inputs, None)[at + 1])
+
+
+def _of_type(v: Value) -> Real | None:
     quant = v.type.quant
     if quant is None or len(quant.scale) != 1:
         return None
     return float(quant.scale[0]), int(quant.zero[0])
 
 
-def file_part(
-    graph: Graph, target: Target, reals: Sequence[tuple[float, int] | None] = ()
-) -> FilePart:
+def file_part(graph: Graph, target: Target, reals: Reals) -> FilePart:
     """The NPU ops of a lowered graph; Unsupported names ops in the way.
 
-    `reals` are the `real_outputs` of the graph before it was lowered.
+    `reals` knows the graph as it was before it was lowered.
     """
     before, chosen, after = _parts(list(graph.nodes()))
     if not chosen or any(REGISTRY[n.op].macs(n) for n in (*before, *after)):
         _refuse(target, before, chosen, after)
     read, results = _boundary(graph, chosen)
     names = dict(zip(graph.outputs, graph.output_names, strict=True))
-    inputs = [_input(v) for v in read]
-    known = {v: r for v, r in zip(graph.outputs, reals, strict=False) if r is not None}
-    outputs = [_output(v, names, known) for v in results]
+    inputs = [input_port(v, reals) for v in read]
+    outputs = [output_port(v, names, reals, reals.returned(graph)) for v in results]
     for ports in (inputs, outputs):
-        _distinct(ports)
+        distinct(ports)
     copied = _subgraph(chosen, read, results, inputs, outputs, graph.name)
     return FilePart(copied, inputs, outputs, before, [(n, _why(target, n)) for n in after])
 
@@ -160,40 +201,44 @@ def _boundary(graph: Graph, nodes: list[Node]) -> tuple[list[Value], list[Value]
     return list(read), results
 
 
-def _input(v: Value) -> Port:
+def input_port(v: Value, reals: Reals) -> Port:
     """An input, named after the tensor of the user that becomes it."""
-    node, scale, zero, source = v.producer, 1.0, 0, v
+    real: Real | None = None
+    node, source = v.producer, v
     while node is not None and node.inputs and node.inputs[0] is not None:
         if node.op == "quantize_linear":
-            scale = float(scale_of(node.inputs[1]))  # type: ignore[arg-type]
-            zero = integer(node.inputs[2] if len(node.inputs) > 2 else None)
+            real = _constants(node, 1)
         source = node.inputs[0]
         node = source.producer
-    if (scale, zero) == (1.0, 0):  # nothing was quantised on the way: the model takes integers
-        scale, zero = _of_type(source) or (scale, zero)
-    return Port(source.name or v.name or "input", v.dtype, v.shape, scale, zero)
+    if real is None:  # nothing was quantised on the way: the model takes integers
+        real = reals.inputs.get(source)
+    return Port(source.name or v.name or "input", v.dtype, v.shape, *(real or ()))
 
 
-def _output(v: Value, names: dict[Value, str], reals: dict[Value, tuple[float, int]]) -> Port:
+def output_port(
+    v: Value, names: dict[Value, str], reals: Reals, returned: dict[Value, Real]
+) -> Port:
     """An output, with the scale and the name that its readers give it."""
-    port = Port(names.get(v) or v.name or "output", v.dtype, v.shape)
+    real: Real | None = None
+    name = names.get(v) or v.name
     stack: list[Value] = [v]
     while stack:
         now = stack.pop()
-        if now in reals:
-            port.scale, port.zero = reals[now]
+        name, real = name or now.name, returned.get(now, real)
         for reader in now.uses:
-            if reader.op == "dequantize_linear" and reader.inputs[0] is now:
-                port.scale = float(scale_of(reader.inputs[1]))  # type: ignore[arg-type]
-                port.zero = integer(reader.inputs[2] if len(reader.inputs) > 2 else None)
-                port.name = names.get(reader.outputs[0], port.name)
+            at = next(i for i, x in enumerate(reader.inputs) if x is now)
+            if reader.op == "dequantize_linear" and at == 0:
+                real = _constants(reader, 1)
+                name = names.get(reader.outputs[0], name)
             elif reader.op in MOVES:
                 stack.append(reader.outputs[0])
-                port.name = names.get(reader.outputs[0], port.name)
-    return port
+                name = names.get(reader.outputs[0], name)
+            elif real is None and now.dtype in INTEGERS:
+                real = reals.read.get((reader, at))
+    return Port(name or "output", v.dtype, v.shape, *(real or ()))
 
 
-def _distinct(ports: Iterable[Port]) -> None:
+def distinct(ports: Iterable[Port]) -> None:
     """Give ports of the same name different ones."""
     seen: set[str] = set()
     for p in ports:

@@ -23,6 +23,7 @@ from intaglio.npu.chips.bm1684x.spread import spread_inputs
 from intaglio.npu.chips.bm1684x.transfers import Addresses
 from intaglio.npu.chips.bm1684x.unsigned import as_unsigned
 from intaglio.npu.chips.bm1684x.variants import VARIANTS, Variant
+from intaglio.npu.chips.file_part import Reals
 from intaglio.npu.lowering.target import npu_target
 from intaglio.targets.chip import Chip
 
@@ -87,8 +88,11 @@ def compile_bmodel(
     if dtype not in ("", *FLOATS):
         raise BadInput(f"dtype is {dtype}; {', '.join(FLOATS)} are possible")
     graph = graph.copy()
+    reals = Reals()
+    reals.learn(graph)
     passes.run(graph, passes.neutral(), level)
-    lowered = lower(graph, npu_target(chip, also=why_not), dtype)
+    reals.learn(graph)
+    lowered = lower(graph, npu_target(chip, also=why_not), dtype, reals)
     return compile_layers(lowered, chip, grouped, firmware, cores)
 
 

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from intaglio import passes
 from intaglio.errors import Unsupported
-from intaglio.ir import Graph, Node, Value
+from intaglio.ir import Graph, Node
 from intaglio.npu.chips.bm1684x.float_layers import FloatLayers
 from intaglio.npu.chips.bm1684x.float_ops import FLOATS
 from intaglio.npu.chips.bm1684x.float_types import FloatTypes
-from intaglio.npu.chips.file_part import SAME_ELEMENTS, is_view
-from intaglio.npu.lowering.builder import integer, is_npu, scale_of
+from intaglio.npu.chips.file_part import (
+    SAME_ELEMENTS,
+    Reals,
+    distinct,
+    input_port,
+    is_view,
+    output_port,
+)
+from intaglio.npu.chips.file_part import Port as Port
+from intaglio.npu.lowering.builder import is_npu
 from intaglio.npu.lowering.limits import UNITS
 from intaglio.ops.registry import REGISTRY
 from intaglio.passes.partition import gather, given_back, stages_of
@@ -22,17 +30,6 @@ from intaglio.targets import Target
 
 PRODUCTS = ("conv", "gemm", "matmul")  # that have weights
 NAMED = 8  # ops that an error names
-
-
-@dataclass(slots=True)
-class Port:
-    """An input or output of the file: real = scale * (number - zero)."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    scale: float
-    zero: int
 
 
 @dataclass(slots=True)
@@ -46,11 +43,12 @@ class Lowered:
     after: list[tuple[Node, str]] = field(default_factory=list)
 
 
-def lower(graph: Graph, target: Target, dtype: str = "") -> Lowered:
+def lower(graph: Graph, target: Target, dtype: str = "", reals: Reals | None = None) -> Lowered:
     """The chip's layers of an optimised graph; Unsupported names all ops that are in the way.
 
     `dtype` is the type in which ops of f32 are computed on the chip; without one those that no
-    layer of the chip needs stay with the caller.
+    layer of the chip needs stay with the caller. `reals` knows the scales of
+    its integers.
     """
     passes.run(graph, passes.offload(target)[:-1])
     graph.tidy()
@@ -91,10 +89,18 @@ def lower(graph: Graph, target: Target, dtype: str = "") -> Lowered:
     after = [n for n in graph.nodes() if n is not program and n not in before]
     names = dict(zip(graph.outputs, graph.output_names, strict=True))
     outer = [v for v in program.inputs if v is not None]
-    taken: set[str] = set()
-    inputs = [_input(v, inner, taken) for v, inner in zip(outer, body.inputs, strict=True)]
-    ends = zip(program.outputs, body.outputs, body.output_names, strict=True)
-    outputs = [_output(v, inner, name, names) for v, inner, name in ends]
+    reals = reals or Reals()
+    returned = reals.returned(graph)
+    inputs = [
+        replace(input_port(v, reals), dtype=inner.dtype, shape=inner.shape)
+        for v, inner in zip(outer, body.inputs, strict=True)
+    ]
+    outputs = [
+        replace(output_port(v, names, reals, returned), dtype=inner.dtype, shape=inner.shape)
+        for v, inner in zip(program.outputs, body.outputs, strict=True)
+    ]
+    for ports in (inputs, outputs):
+        distinct(ports)
     body.output_names = [p.name for p in outputs]
     for v, port in zip(body.inputs, inputs, strict=True):
         v.name = port.name
@@ -165,39 +171,6 @@ def _refuse_late(target: Target, graph: Graph, why: dict[Node, str]) -> None:
         named = [f"{_name(n)} ({n.op}): {why[n] or target.why_not(n)}" for n in nodes if n in why]
         named = named or [f"{_name(n)} ({n.op}): {target.why_not(n)}" for n in late]
         raise _blocked(target, len(late), named)
-
-
-def _input(v: Value, inner: Value, taken: set[str]) -> Port:
-    """An input of the file: a tensor of the model, or what the CPU makes of it."""
-    scale, zero, name = 1.0, 0, v.name or inner.name
-    node = v.producer
-    if node is not None and node.op == "reshape":
-        given = node.inputs[0]
-        assert given is not None
-        name, node = given.name or name, given.producer
-    if node is not None and node.op == "quantize_linear":
-        scale = float(scale_of(node.inputs[1]))  # type: ignore[arg-type]
-        zero = integer(node.inputs[2] if len(node.inputs) > 2 else None)
-        source = node.inputs[0]
-        name = source.name if source is not None and source.name else name
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return Port(name, inner.dtype, inner.shape, scale, zero)
-
-
-def _output(v: Value, inner: Value, name: str, names: dict[Value, str]) -> Port:
-    """An output of the file, with the scale by which its readers turn it into floats."""
-    scale, zero = 1.0, 0
-    name = names.get(v, name)
-    for reader in v.uses:
-        if reader.op == "dequantize_linear" and reader.inputs[0] is v:
-            scale = float(scale_of(reader.inputs[1]))  # type: ignore[arg-type]
-            zero = integer(reader.inputs[2] if len(reader.inputs) > 2 else None)
-            name = names.get(reader.outputs[0], name)
-        elif reader.op == "reshape":
-            name = names.get(reader.outputs[0], name)
-    return Port(name, inner.dtype, inner.shape, scale, zero)
 
 
 def why_not(node: Node) -> str | None:

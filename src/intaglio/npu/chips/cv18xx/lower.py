@@ -23,7 +23,7 @@ from intaglio.npu.chips.cv18xx.repeat_channel import repeat_single_channels
 from intaglio.npu.chips.cv18xx.signed import as_signed
 from intaglio.npu.chips.cv18xx.split import split_wide_layers, split_wide_means
 from intaglio.npu.chips.file_part import Port as Port
-from intaglio.npu.chips.file_part import file_part, real_outputs
+from intaglio.npu.chips.file_part import Reals, file_part
 from intaglio.npu.chips.input_layout import transpose_inputs_first
 from intaglio.npu.lowering.target import npu_target
 from intaglio.ops.registry import REGISTRY
@@ -48,8 +48,10 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     """The layers of a quantised graph, which changes; Unsupported names ops in the way."""
     # split_wide_means cuts what is larger than local memory
     target = npu_target(replace(chip, sram=MOST_PARTS * chip.sram), also=limits.why_not)
-    reals = real_outputs(graph)
+    reals = Reals()
+    reals.learn(graph)
     passes.run(graph, passes.neutral(), level)
+    reals.learn(graph)
     transpose_inputs_first(graph)
     split_depthwise_phases(graph)
     split_large_scales(graph)

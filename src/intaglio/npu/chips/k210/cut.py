@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Value
+from intaglio.npu.chips.file_part import Reals
 from intaglio.npu.chips.k210.lower import READS, Lowering, Port
 from intaglio.npu.chips.k210.operands import name_of, offset
 from intaglio.npu.lowering.builder import integer, scale_of
@@ -25,7 +26,9 @@ class Lowered:
 
 def lower(graph: Graph) -> Lowered:
     """The KPU's layers of a quantised graph; Unsupported names all ops that are in the way."""
-    work = Lowering(graph)
+    reals = Reals()
+    reals.learn(graph)
+    work = Lowering(graph, reals)
     work.run()
     after = [(n, why) for n, why in work.refused.items() if n not in work.before]
     cut = _cut(graph, work)
@@ -91,6 +94,6 @@ def _output(graph: Graph, work: Lowering, v: Value) -> Port:
     names = dict(zip(graph.outputs, graph.output_names, strict=True))
     name = names.get(v) or v.name or (v.producer.origin if v.producer else "") or "output"
     for reader in v.uses:
-        if reader.op == "dequantize_linear" and reader.outputs[0] in names:
+        if reader.op in ("dequantize_linear", "reshape") and reader.outputs[0] in names:
             name = names[reader.outputs[0]]
     return Port(name, v.shape, scale, zero, value)

@@ -14,6 +14,7 @@ import numpy as np
 
 from intaglio import ops as neutral
 from intaglio.ir import Graph, Node, Type, Value
+from intaglio.npu.chips.file_part import Reals
 from intaglio.npu.chips.k210 import layer, parts
 from intaglio.npu.chips.k210.operands import (
     bounds,
@@ -63,8 +64,8 @@ class Port:
 class Lowering:
     """Lowers the nodes of one graph, producers first."""
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
+    def __init__(self, graph: Graph, reals: Reals):
+        self.graph, self.reals = graph, reals
         self.maps: dict[Value, Map] = {}
         self.inputs: list[Port] = []
         self.scales: dict[Value, tuple[float, int]] = {}  # of tensors that the file may return
@@ -94,7 +95,7 @@ class Lowering:
         """Lower every node that the KPU can do."""
         for v in self.graph.inputs:
             if v.dtype in ("i8", "u8"):
-                self._input(v, v, 1.0, 0)
+                self._input(v, v, *self.reals.inputs.get(v, (1.0, 0)))
         for node in self.graph.nodes():
             if node in self.done or node in self.before:
                 continue

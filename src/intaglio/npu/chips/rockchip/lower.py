@@ -13,7 +13,7 @@ import numpy as np
 from intaglio import ops as neutral
 from intaglio import passes
 from intaglio.ir import Array, Graph, Node, Value, constant
-from intaglio.npu.chips.file_part import Port, file_part, real_outputs
+from intaglio.npu.chips.file_part import Port, Reals, file_part
 from intaglio.npu.chips.rockchip import limits, means, ops
 from intaglio.npu.chips.rockchip.arithmetic import (
     Bounds,
@@ -49,8 +49,10 @@ def lower(graph: Graph, chip: Chip, level: int = 3) -> Lowered:
     """The layers of a quantised graph, which changes; Unsupported names ops in the way."""
     design = DESIGNS[chip.name]
     target = npu_target(chip, also=partial(limits.why_not, design=design))
-    reals = real_outputs(graph)
+    reals = Reals()
+    reals.learn(graph)
     passes.run(graph, passes.neutral(), level)
+    reals.learn(graph)
     tables_of_bytes(graph)
     passes.run(graph, passes.offload(target)[:-1], level)
     graph.tidy()
