@@ -21,7 +21,7 @@ ENDS = {
         "dma": ("sDMA_sys", {"cmd_special_function": 0}),
     },
 }
-ENDS["bm1690"] = ENDS["bm1688"]
+ENDS["bm1690"] = ENDS["bm1688"]  # streams of the BM1684 have none
 SENDS = {"SYS": 8, "sDMA_sys": 3}  # kinds of commands that send a message to all cores
 WAITS = {"SYS": 9, "sDMA_sys": 4}  # and that wait for those of all cores
 DEPENDENCY = {"bm1690": (1 << 20) - 1}  # bits of a dependency that are a number
@@ -56,6 +56,8 @@ def kind_of(command: Command, chip: str = "bm1684x") -> str:
 
 def is_end(command: Command, chip: str = "bm1684x") -> bool:
     """Whether a command ends its stream."""
+    if chip not in ENDS:
+        return False
     name, fields = ENDS[chip][command.engine]
     if command.name != name:
         return False
@@ -71,7 +73,7 @@ def encode(commands: Iterable[Command], chip: str = "bm1684x") -> tuple[bytes, b
         last[c.engine] = c
     for engine, stream in streams.items():
         final = last.get(engine)
-        if final is None or not is_end(final, chip):
+        if chip in ENDS and (final is None or not is_end(final, chip)):
             name, fields = ENDS[chip][engine]
             number = final.number + 1 if final else 1
             stream += _bytes(Command(engine, name, fields, number), chip)

@@ -17,11 +17,12 @@ from intaglio.npu.chips.bm1684x.commands import (
     kind_of,
 )
 from intaglio.npu.chips.bm1684x.fields import FORMS, OTHER
-from intaglio.npu.chips.bm1684x.lanes import DDR_AT, L2, L2_AT, LANE, LOCAL, LOCAL_AT, STATIC_AT
+from intaglio.npu.chips.bm1684x.lanes import DDR_AT, L2, L2_AT, LANE, LANES, LOCAL_AT, STATIC_AT
 
 OPERANDS = ("res0", "res1", "opd0", "opd1", "opd2", "opd3")
 SIDES = ("src", "dst", "index", "mask")
 SAME = {"sg2260": "bm1690", "cv186x": "bm1688"}
+LANE_BYTES = {"bm1684": 512 << 10}  # from one lane to the next; other chips: LANE
 MOST_KINDS = 8  # kinds of commands that are listed
 QUIET = {"cmd_id_en", "tsk_eu_typ", "cmd_special_function", "localmem_mask_l32", "tsk_lane_num"}
 QUIET |= {"localmem_mask_h32"}
@@ -38,7 +39,7 @@ def lines(model: Bmodel, words: bool = False) -> Iterator[str]:
     yield f"bmodel      version {model.version} for {model.chip or 'no chip'}, {model.time}".rstrip(
         ", "
     )
-    if model.kernel:
+    if model.kernel and model.kernel[1]:
         yield f"firmware    {model.kernel[0]}, {len(model.kernel[1]):,} bytes"
     for net in model.nets:
         yield f"net         {net.name}: {len(net.stages)} stage{'s' * (len(net.stages) != 1)}"
@@ -108,15 +109,20 @@ def text(command: Command, chip: str = "bm1684x") -> str:
     used = left.pop("tsk_opd_num", len(OPERANDS))
     for name in OPERANDS[2 + used : 5]:  # operands that this command does not read
         left.pop(f"{name}_addr", None)
-    found = [s for s in (_operand(left, name) for name in OPERANDS) if s]
-    found += [s for s in (_side(left, name) for name in SIDES) if s]
+    lane = LANE_BYTES.get(chip, LANE)
+    found = [s for s in (_operand(left, name, lane) for name in OPERANDS) if s]
+    found += [s for s in (_side(left, name, lane) for name in SIDES) if s]
+    form = form_of(command, chip)
+    usual = form.defaults if form else {}
     rest = [
-        f"{k}={v:#x}" if k == OTHER else f"{k}={v}" for k, v in left.items() if v and k not in QUIET
+        f"{k}={v:#x}" if k == OTHER else f"{k}={v}"
+        for k, v in left.items()
+        if v and k not in QUIET and v != usual.get(k)
     ]
     return " ".join([head, command.name, kind_of(command, chip), *found, *rest])
 
 
-def _operand(left: dict[str, int], name: str) -> str:
+def _operand(left: dict[str, int], name: str, lane: int) -> str:
     """An operand of the TIU as text; its fields are taken from `left`."""
     if f"{name}_addr" not in left:
         return ""
@@ -133,17 +139,17 @@ def _operand(left: dict[str, int], name: str) -> str:
     if not address and not shape and not any(steps):
         return f"{name}={kind}@0" if kind else ""
     step = f"/{','.join(map(str, steps))}" if any(steps) else ""
-    return f"{name}={kind}{shape}{step}@{_local(address)}"
+    return f"{name}={kind}{shape}{step}@{_local(address, lane)}"
 
 
-def _local(address: int) -> str:
-    if address >= LOCAL:
-        return place(address)
-    lane, offset = divmod(address, LANE)
-    return f"{offset:#x}" if not lane else f"lane{lane}+{offset:#x}"
+def _local(address: int, lane: int) -> str:
+    if address >= LOCAL_AT:
+        return place(address, lane)
+    first, offset = divmod(address, lane)
+    return f"{offset:#x}" if not first else f"lane{first}+{offset:#x}"
 
 
-def _side(left: dict[str, int], name: str) -> str:
+def _side(left: dict[str, int], name: str, lane: int) -> str:
     """Source or destination of a DMA command as text."""
     low = left.pop(f"{name}_start_addr_l32", None)
     if low is None:
@@ -153,13 +159,13 @@ def _side(left: dict[str, int], name: str) -> str:
     steps = [left.pop(f"{name}_{d}stride") for d in "nchw" if f"{name}_{d}stride" in left]
     shape = f"[{'x'.join(map(str, dims))}]" if any(dims) else ""
     step = f"/{','.join(map(str, steps))}" if any(steps) else ""
-    return f"{name}={shape}{step}@{place(address)}"
+    return f"{name}={shape}{step}@{place(address, lane)}"
 
 
-def place(address: int) -> str:
-    """An address that the DMA uses, with the name of the memory."""
-    if LOCAL_AT <= address < LOCAL_AT + LOCAL:
-        return f"local:{_local(address - LOCAL_AT)}"
+def place(address: int, lane: int = LANE) -> str:
+    """An address that the DMA uses, with the name of the memory; a lane has so many bytes."""
+    if LOCAL_AT <= address < LOCAL_AT + LANES * lane:
+        return f"local:{_local(address - LOCAL_AT, lane)}"
     if address >= DDR_AT:
         return f"ddr:{address - DDR_AT:#x}"
     if L2_AT <= address < L2_AT + L2:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from intaglio.errors import BadInput
-from intaglio.npu.chips.bm1684x import tables, tables_bm1688, tables_bm1690
+from intaglio.npu.chips.bm1684x import tables, tables_bm1684, tables_bm1688, tables_bm1690
 
 HEAD = {"cmd_id", "cmd_id_dep", "cmd_short", "tsk_typ", "cmd_type"}  # not in Command.fields
 OTHER = "other_bits"  # bits that are set but belong to no field
@@ -102,14 +102,19 @@ class Forms:
 
     def find(self, engine: str, head: int) -> Form | None:
         """The form of a command whose first 64 bits are `head`; None: unknown."""
-        places = (
-            ((0, 1), (41, 4), (45, 5))
-            if engine == "tiu"
-            else ((3, 1), (32, self._type_bits), (36, 3))
-        )
+        if self.chip == "bm1684":
+            places = FIRST_HEADS[engine]
+        elif engine == "tiu":
+            places = (0, 1), (41, 4), (45, 5)
+        else:
+            places = (3, 1), (32, self._type_bits), (36, 3)
         short, kind, special = (head >> low & (1 << bits) - 1 for low, bits in places)
         forms = self._by_head.get((engine, short, kind), [])
         return next((f for f in forms if special in f.kinds), forms[0] if forms else None)
+
+
+# where short form, type and kind lie in commands of the BM1684; 0 bits: there is no such field
+FIRST_HEADS = {"tiu": ((0, 0), (37, 4), (41, 5)), "dma": ((0, 0), (0, 0), (32, 3))}
 
 
 def layout(text: str) -> tuple[dict[str, tuple[int, int]], int]:
@@ -140,7 +145,8 @@ def _forms(chip: str, bits: Mapping[str, str], kinds: Mapping[str, tuple[int, st
     forms: dict[str, Form] = {}
     for names, text in bits.items():
         fields, total = layout(text)
-        values = {n: v for n, v in DEFAULTS.items() if n in fields}
+        usual = DEFAULTS | tables_bm1684.DEFAULTS if chip == "bm1684" else DEFAULTS
+        values = {n: v for n, v in usual.items() if n in fields}
         for name in names.split():
             long = SHORT.sub("", name)
             engine = "dma" if long.startswith("DMA_") else "tiu"
@@ -148,7 +154,7 @@ def _forms(chip: str, bits: Mapping[str, str], kinds: Mapping[str, tuple[int, st
             if long not in kinds:
                 continue
             kind, specials = kinds[long]
-            one_form = long in ("LAR", "SYSID", "SYS", "SYS_TR_ACC")
+            one_form = long in ("LAR", "SYSID", "SYS", "SYS_TR_ACC") or chip == "bm1684"
             short = None if one_form else int(name != long)
             form = Form(name, engine, fields, total // 8, kind, short, _kinds(specials), values)
             forms[name] = form
@@ -158,6 +164,7 @@ def _forms(chip: str, bits: Mapping[str, str], kinds: Mapping[str, tuple[int, st
 def _all() -> Iterator[Forms]:
     full = " ".join(name for name in tables.TIU_KINDS if name not in tables.TIU_SHORT)
     first = tables.TIU_KINDS | tables.DMA_KINDS
+    yield _forms("bm1684", tables_bm1684.FORMS, tables_bm1684.KINDS)
     yield _forms("bm1684x", {full: tables.FULL, **tables.TIU_SHORT, **tables.DMA_FORMS}, first)
     kept = {k: v for k, v in first.items() if k not in ("TRANS&BC", "SYSID", "SEG")}
     second = kept | tables_bm1688.KINDS
