@@ -13,10 +13,12 @@ from tests.npu.quantized_networks import Net, networks
 
 import intaglio
 from intaglio import ops, targets
+from intaglio.catalogue.builder import Builder
 from intaglio.cli import cli
 from intaglio.compiler import trace
 from intaglio.errors import BadInput
 from intaglio.ir import Graph, Type, Value, constant
+from intaglio.npu.ops.program import MOST_RESULTS
 
 CHIPS = ("rk3588", "rk3566", "k230", "bm1684x")
 
@@ -128,3 +130,19 @@ def test_rows_that_a_core_cannot_hold_stay_on_the_cpu(chip: str):
     found = intaglio.open(package).run(feeds)
     for a, b in zip(found.values(), wanted.values(), strict=True):
         assert np.linalg.norm(a - b) < 2e-3 * np.linalg.norm(b)
+
+
+@pytest.mark.parametrize("chip", ["rk3588", "cv181x"])
+def test_networks_with_more_results_than_a_program_may_have(chip: str):
+    b, rng = Builder("random"), np.random.default_rng(0)
+    x = y = b.input(16, 8)
+    outputs = [y := b.conv(y, 8, 3) for _ in range(MOST_RESULTS + 4)]
+    graph = Graph([x], outputs, [f"y{i}" for i in range(len(outputs))])
+    feeds = [{"input": rng.standard_normal(x.shape).astype(np.float32)} for _ in range(4)]
+    result = trace(intaglio.quantize(graph, feeds, target=chip), chip)
+    assert result.partition is not None
+    assert [m.name for m in result.partition.modules if m.kind == "npu"] == ["npu0", "npu0_1"]
+    want = intaglio.interpret(graph, feeds[0])
+    with intaglio.open(result.package) as session:
+        for name, array in session.run(feeds[0]).items():
+            assert np.corrcoef(array.ravel(), want[name].ravel())[0, 1] > 0.9

@@ -15,6 +15,7 @@ from typing import Any
 from intaglio.ir import Graph, Node, Value
 from intaglio.npu.lowering.builder import is_npu
 from intaglio.npu.lowering.limits import UNITS
+from intaglio.npu.ops.program import MOST_RESULTS
 from intaglio.ops.registry import REGISTRY
 from intaglio.passes.partition_report import Module, OnCpu, Partition, what_is_done, why_and_remedy
 from intaglio.rewrite import Trace
@@ -52,7 +53,9 @@ def partition(target: Target) -> Callable[[Graph, Trace], Partition]:
 def report(target: Target, stages: dict[int, list[Node]], why: dict[Node, str]) -> Partition:
     """The report of stages that are chosen already; `why` nodes are on the CPU."""
     assert target.chip is not None
-    return _Partition(target, target.chip)._report(stages, why)
+    return _Partition(target, target.chip)._report(
+        {_name(i): nodes for i, nodes in stages.items()}, why
+    )
 
 
 class _Partition:
@@ -62,11 +65,11 @@ class _Partition:
     def __call__(self, graph: Graph, trace: Trace) -> Partition:
         graph.tidy()
         why = self._give_back(graph)
-        stages = stages_of(list(graph.nodes()))
-        report = self._report(stages, why)
-        for i, nodes in stages.items():
+        modules = modules_of(stages_of(list(graph.nodes())))
+        report = self._report(modules, why)
+        for name, nodes in modules.items():
             if is_npu(nodes[0]):
-                gather(graph, nodes, _name(i))
+                gather(graph, nodes, name)
         graph.tidy()
         return report
 
@@ -124,16 +127,16 @@ class _Partition:
         return max(work / rate * 1e3 / self.chip.clock, weights / self.chip.ddr)
 
     # ---- the report ------------------------------------------------------------------------------
-    def _report(self, stages: dict[int, list[Node]], why: dict[Node, str]) -> Partition:
+    def _report(self, of: dict[str, list[Node]], why: dict[Node, str]) -> Partition:
         modules, stay = [], []
-        for i, nodes in stages.items():
+        for name, nodes in of.items():
             npu = is_npu(nodes[0])
             each = {n: self.on_npu(n) if npu else self.on_cpu(n) for n in nodes}
             read, results = _boundary(nodes)
             modules.append(
                 Module(
                     "npu" if npu else "cpu",
-                    _name(i),
+                    name,
                     len(nodes),
                     sum(REGISTRY[n.op].macs(n) for n in nodes),
                     sum(each.values()) / 1e3,
@@ -143,7 +146,7 @@ class _Partition:
             )
             stay += [] if npu else [(n, ns / 1e3) for n, ns in each.items() if ns]
         total = sum(m.microseconds for m in modules) or 1.0
-        every = [n for nodes in stages.values() for n in nodes]
+        every = [n for nodes in of.values() for n in nodes]
         done = what_is_done(every, self.target.precision)
         return Partition(self.chip.name, modules, [self._row(*r, total, why, done) for r in stay])
 
@@ -200,8 +203,28 @@ def _grouped(nodes: list[Node], of: dict[Node, int]) -> dict[int, list[Node]]:
     return stages
 
 
+def modules_of(stages: dict[int, list[Node]]) -> dict[str, list[Node]]:
+    """The nodes of every program, and of the CPU between them, by name, in execution order."""
+    found = {}
+    for i, nodes in stages.items():
+        for k, part in enumerate(_with_few_results(nodes) if i % 2 else [nodes]):
+            found[f"{_name(i)}_{k}" if k else _name(i)] = part
+    return found
+
+
 def _name(stage: int) -> str:
     return f"{'npu' if stage % 2 else 'cpu'}{stage // 2}"
+
+
+def _with_few_results(nodes: list[Node]) -> list[list[Node]]:
+    """A stage cut into runs that have no more results than a program may have."""
+    parts = []
+    while len(_boundary(nodes)[1]) > MOST_RESULTS:
+        run = range(len(nodes) - 1, 0, -1)
+        cut = next((k for k in run if len(_boundary(nodes[:k])[1]) <= MOST_RESULTS), 1)
+        parts.append(nodes[:cut])
+        nodes = nodes[cut:]
+    return [*parts, nodes]
 
 
 def _parts(nodes: list[Node]) -> list[list[Node]]:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from intaglio.compress.twin.module import Twin
 
 BYTES = ("i8", "u8")
-MOST_RESULTS = 16  # of one part of a network on the NPU
 
 
 class OnChip:
@@ -82,23 +81,21 @@ def before_softmax(v: Value) -> Value:
 def verify_on_chip(graph: Graph, target: str, samples: Sequence[Mapping[str, Array]]) -> int:
     """Bytes of integers compared between the package's simulator and the interpreter; RunError
     if one differs."""
-    count, found = 0, last_integers(graph)
-    for i in range(0, len(found), MOST_RESULTS):
-        outputs = found[i : i + MOST_RESULTS]
-        part = Graph(graph.inputs, outputs, [f"t{k}" for k in range(len(outputs))])
-        means = meaning(part, targets.find(target))
-        with intaglio.open(intaglio.compile(part.copy(), target=target)) as session:
-            for feeds in samples:
-                mine, theirs = session.run(dict(feeds)), interpret(means, feeds)
-                for v, (name, array) in zip(outputs, mine.items(), strict=True):
-                    if array.tobytes() != theirs[name].tobytes():
-                        wrong = int((array != theirs[name]).sum())
-                        raise RunError(
-                            f"the commands for {target} differ from the interpreter in tensor "
-                            f"'{v.name}': {wrong} of {array.size} elements; trained weights must "
-                            "equal deployed ones, so nothing is written; report this model"
-                        )
-                    count += array.nbytes
+    count, outputs = 0, last_integers(graph)
+    part = Graph(graph.inputs, outputs, [f"t{k}" for k in range(len(outputs))])
+    means = meaning(part, targets.find(target))
+    with intaglio.open(intaglio.compile(part.copy(), target=target)) as session:
+        for feeds in samples:
+            mine, theirs = session.run(dict(feeds)), interpret(means, feeds)
+            for v, (name, array) in zip(outputs, mine.items(), strict=True):
+                if array.tobytes() != theirs[name].tobytes():
+                    wrong = int((array != theirs[name]).sum())
+                    raise RunError(
+                        f"the commands for {target} differ from the interpreter in tensor "
+                        f"'{v.name}': {wrong} of {array.size} elements; trained weights must "
+                        "equal deployed ones, so nothing is written; report this model"
+                    )
+                count += array.nbytes
     return count
 
 

@@ -16,6 +16,7 @@ from intaglio.custom.definition import Operand
 from intaglio.custom.simulated import Simulated
 from intaglio.errors import BadInput
 from intaglio.ir import Array, Type, Value
+from intaglio.npu.ops.program import MOST_RESULTS
 from intaglio.ops.registry import op
 from intaglio.package.vendor_files import ending_of
 
@@ -25,7 +26,6 @@ CHIPS = (  # also those that may come: other words would be another op to packag
     *("bm1684", "bm1684x", "bm1684x2", "bm1688", "bm1690", "sg2260", "sg2380"),
 )
 RANK = 4  # of every result
-MOST_RESULTS = 16
 FIELDS = f"chip:e1({'|'.join(CHIPS)}) macs:i1 n_types:i1 types:i{MOST_RESULTS * (1 + RANK)}"
 
 

@@ -6,6 +6,8 @@ from intaglio.ir import Array, Graph, Node, Type, Value
 from intaglio.ops.control import body_macs, check_inputs
 from intaglio.ops.registry import evaluate, op
 
+MOST_RESULTS = 16  # of a step of the runtime: ITG_MAX_OUTPUTS
+
 
 def _type(*inputs: Value, body: Graph) -> list[Type]:
     check_inputs("the NPU program", body, [v.type for v in inputs])
