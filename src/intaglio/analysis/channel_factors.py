@@ -6,8 +6,8 @@ NAME_by_channel: in channel c it holds factor[c] times the value of NAME, and so
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +17,12 @@ from intaglio.ops.registry import REGISTRY
 
 SUFFIX = "_by_channel"
 LEAST = 1e-30  # smaller squares are 0
+VANISHED = 1e-12  # weights whose squares are less than this share of the largest are none
 ALIKE = 0.98  # least cosine of rows of which one is a multiple of the other
 SAME = 0.999  # least cosine of rows whose ratio tells a scale that all share
-NOISE = 3 * math.sqrt(1 - SAME**2)  # the ratio of such a row is that near to the true one
-TIE = 1e-9
+SURE = 3.0  # times the noise of a ratio, within which the true one lies
+EXACT = 0.01  # the same for weights
+SATURATED = 0.01  # share of values beyond the integers from which a scale is wrong
 
 
 def by_channel(
@@ -41,48 +43,107 @@ def by_channel(
 
 def _factors(golden: Value, other: Value) -> Array | None:
     """The factors of the channels, from the weights that make the tensors: a wrong scale that all
-    channels share is no factor."""
-    a, b = _weights(golden), _weights(other)
-    if a is None or b is None or a.shape != b.shape or a.shape[0] != golden.shape[1]:
+    channels share is no factor. A channel without weights is its bias."""
+    a, b = _product(golden), _product(other)
+    if a is None or b is None:
         return None
-    found = _ratios(a, b)
-    return None if found is None else found.reshape(1, -1, *[1] * (len(golden.shape) - 2))
-
-
-def factors_between(golden: Array, other: Array, inside: Array) -> Array | None:
-    """The factors of the channels of a tensor [1, C, ...], from its values `inside` of the range
-    of its integers. The channel with the factor 1 is one of those that rounding changes little."""
-    found = _ratios(golden[0] * inside[0], other[0] * inside[0], SAME, NOISE)
-    return None if found is None else found.reshape(1, -1, *[1] * (golden.ndim - 2))
-
-
-def _ratios(a: Array, b: Array, least: float = ALIKE, noise: float = 0.0) -> Array | None:
-    """What brings each row of `a` nearest to that of `b`; the least is 1, within `noise`, among
-    those with the cosine `least`, or if there are none, with the best one."""
-    x, y = (w.reshape(len(w), -1).astype(np.float64) for w in (a, b))
-    own, theirs, dot = (x * x).sum(1), (y * y).sum(1), (x * y).sum(1)
-    ratio = np.where(own > LEAST, dot / np.maximum(own, LEAST), np.nan)
-    cosine = np.where(own > LEAST, dot / np.sqrt(np.maximum(own * theirs, LEAST**2)), 0.0)
-    alike = cosine > min(least, float(cosine.max()) - TIE)  # noise makes ratios of others too low
-    if cosine.max() < ALIKE:
+    x, y = _weights(a), _weights(b)
+    if x is None or y is None or x.shape != y.shape or x.shape[0] != golden.shape[1]:
         return None
-    shared = ratio[alike].min()  # a scale of the whole tensor, which is no factor
-    shared = 1.0 if abs(shared - 1) < noise else shared
-    each: Array = np.nan_to_num(ratio / shared, nan=1.0).astype(np.float32)
-    each[each <= 0] = 1.0
-    return each
+    x, y = (w.reshape(len(w), -1).astype(np.float64) for w in (x, y))
+    ratio, cosine = _ratios((x * y).sum(1), (x * x).sum(1), (y * y).sum(1))
+    alike = cosine >= ALIKE
+    if not alike.any():
+        return None
+    shared, of_bias = ratio[alike].min(), _bias_ratios(a, b, len(ratio))
+    both = alike & np.isfinite(of_bias)
+    if abs(shared - 1) > EXACT and not alike.all() and both.any():  # which factor is 1 is not seen
+        shared = np.median(ratio[both] / of_bias[both])
+    vanished = ~alike & np.isfinite(of_bias)
+    return _positive(np.where(vanished, of_bias, ratio / shared), golden.shape)
 
 
-def _weights(v: Value) -> Array | None:
-    """The constant weights of the product that makes a tensor, behind functions of single values
-    and roundings."""
+class ChannelFactors:
+    """The factors of the channels of a tensor [1, C, ...], from its values in samples.
+
+    Some factor is 1. If rounding leaves no doubt that none is, all channels share a scale, which
+    is no factor; channels without values leave a doubt unless the scale makes values saturate.
+    """
+
+    def __init__(self, step: float):
+        self.step = step  # of the integers
+        self.sums: Any = 0.0  # by channel: golden @ other, golden², other²
+        self.count = 0  # values of each channel
+        self.values = self.saturated = 0  # that are not 0
+        self.shape: tuple[int, ...] = ()
+
+    def add(self, golden: Array, other: Array, inside: Array) -> None:
+        """Add a sample; values `inside` of the range of the integers count."""
+        every, kept = golden != 0, inside[0].reshape(golden.shape[1], -1)
+        x, y = (a[0].reshape(kept.shape).astype(np.float64) * kept for a in (golden, other))
+        self.sums = self.sums + np.stack([(x * y).sum(1), (x * x).sum(1), (y * y).sum(1)])
+        self.values += int(every.sum())
+        self.saturated += int((every & ~inside).sum())
+        self.shape, self.count = golden.shape, self.count + kept.shape[1]
+
+    @property
+    def factors(self) -> Array | None:
+        """The factors as an array [1, C, 1, ...]; None if nothing is known."""
+        ratio, cosine = _ratios(*self.sums)
+        seen = cosine >= ALIKE
+        if not seen.any():
+            return None
+        noise = SURE * np.sqrt(1 - np.minimum(cosine[seen], 1.0) ** 2) + EXACT
+        size = np.sqrt(self.sums[2][seen] / self.count)
+        noise += self.step / 2 / size  # which values that are all the same share
+        low, high = (ratio[seen] * (1 - noise)).min(), (ratio[seen] * (1 + noise)).min()
+        doubt = low > 1 and not seen.all() and self.saturated < SATURATED * self.values
+        if doubt or low <= 1 <= high:
+            return _positive(ratio, self.shape)
+        sure = cosine >= min(SAME, float(cosine.max()))  # noise makes ratios of others too low
+        return _positive(ratio / ratio[sure].min(), self.shape)
+
+
+def _positive(factors: Array, shape: tuple[int, ...]) -> Array:
+    """The factors in the shape of the channels; 1 where they are not known."""
+    known = np.isfinite(factors) & (factors > 0)
+    each: Array = np.where(known, factors, 1.0).astype(np.float32)
+    return each.reshape(1, -1, *[1] * (len(shape) - 2))
+
+
+def _ratios(dot: Array, own: Array, theirs: Array) -> tuple[Array, Array]:
+    """What brings each row nearest to the other's, NaN for rows without values, and the cosines
+    of the rows; from the sums of products."""
+    known = own > max(LEAST, VANISHED * float(own.max()))
+    ratio = np.where(known, dot / np.maximum(own, LEAST), np.nan)
+    return ratio, np.where(known, dot / np.sqrt(np.maximum(own * theirs, LEAST**2)), 0.0)
+
+
+def _bias_ratios(a: Node, b: Node, rows: int) -> Array:
+    """How many times as large each bias of `b` is; NaN where there is none."""
+    found: Array = np.full(rows, np.nan)
+    x, y = (constant_of(n.inputs[2]) if len(n.inputs) > 2 else None for n in (a, b))
+    if x is None or y is None or x.size != rows or y.size != rows:
+        return found
+    x, y = x.ravel().astype(np.float64), y.ravel().astype(np.float64)
+    known = x * x > max(LEAST, VANISHED * float((x * x).max()))
+    np.divide(y, x, out=found, where=known)
+    return found
+
+
+def _product(v: Value) -> Node | None:
+    """The product that makes a tensor, behind functions of single values and roundings."""
     node: Node | None = v.producer
     while node is not None and not REGISTRY[node.op].macs(node):
         computed = [x for x in node.inputs if x is not None and x.data is None]
         if len(computed) != 1:
             return None
         node = computed[0].producer
-    return None if node is None or len(node.inputs) < 2 else constant_of(node.inputs[1])
+    return node
+
+
+def _weights(node: Node) -> Array | None:
+    return None if len(node.inputs) < 2 else constant_of(node.inputs[1])
 
 
 def constant_of(v: Value | None) -> Array | None:

@@ -48,9 +48,14 @@ class Row:
             "output": self.output,
             "range": self.range.to_dict(),
             "entire": {run: e.to_dict() for run, e in self.entire.items()},
-            "single": None if self.single is None else self.single.to_dict(),
+            "single": None if self.single is None else self._alone(),
             **({"scale_fitted": True} if self.fitted else {}),
         }
+
+    def _alone(self) -> dict[str, Any]:
+        assert self.single is not None
+        times = excess(self)
+        return self.single.to_dict() | {"times_rounding": times if math.isfinite(times) else None}
 
 
 @dataclass
@@ -125,10 +130,12 @@ class Comparison:
         return max([1.0, *(w / row.range.step for w in wholes if row.range.step)])
 
     def _first(self, row: Row, wrong: list[Row]) -> Row:
-        """The row, or in a package a wrong one that it reads: the factors of its channels are
-        fitted to its results, so that an error in them is also in its readers'."""
+        """The row, or in a package one that it reads, if that is about as wrong: the factors of
+        its channels are fitted to its results, so that an error in them is also in its readers'."""
         if self.runs != ["package"]:
             return row
+        least = NEAR * row.single.relative  # type: ignore[union-attr]
+        wrong = [r for r in wrong if r.single.relative >= least]  # type: ignore[union-attr]
         makers: dict[str, list[str]] = {}
         for name, readers in self.readers.items():
             for reader in readers:
@@ -209,6 +216,7 @@ class Comparison:
             "not_joined": {"golden": self.golden_only, "other": self.other_only},
             "shapes_differ": self.shapes_differ,
             "not_comparable": self.not_comparable,
+            "by_single": [r.name for r in self.by_single()],
             "tensors": [r.to_dict() for r in self.rows],
         }
 

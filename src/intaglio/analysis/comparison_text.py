@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from intaglio.analysis.comparison import Comparison, Row
+from intaglio.analysis.comparison import Comparison, Row, excess
 from intaglio.analysis.step_names import short
 from intaglio.analysis.tensor_error import TensorError
 from intaglio.text_table import aligned, wrapped
@@ -16,21 +16,23 @@ if TYPE_CHECKING:
 SHOWN = 12  # rows unless all are asked for
 NAMES = 6  # that a line lists
 FIGURES = ("cosine", "euclid", "max err", "SQNR")
+TIMES = "x 8-bit"  # the error of a layer alone, in errors of rounding to 8 bits
+ORDERS = ("single", "model")
 
 
 def titles(found: Comparison) -> list[str]:
     """The titles of the columns."""
     of_runs = [f"{run} {figure}" for run in found.runs for figure in FIGURES]
-    alone = [f"single {f}" for f in FIGURES] if found.by_single() else []
+    alone = [f"single {f}" for f in (*FIGURES, TIMES)] if found.by_single() else []
     return ["tensor", "op", *of_runs, *alone, "low", "high", "cut off", ""]
 
 
 def cells(row: Row, found: Comparison) -> list[str]:
     """The cells of a row, in the order of `titles`."""
     errors: list[TensorError | None] = [row.entire.get(run) for run in found.runs]
-    if found.by_single():
-        errors.append(row.single)
     figures = [cell for e in errors for cell in _figures(e)]
+    if found.by_single():
+        figures += [*_figures(row.single), _times(row)]
     cut = f"{row.range.saturation:.2%}" if row.range.limits is not None else ""
     marks = ["f16 overflow"] * row.range.f16_overflow + ["scale fitted"] * row.fitted
     marks += ["output"] * row.output
@@ -45,8 +47,25 @@ def _figures(e: TensorError | None) -> list[str]:
     return [f"{e.cosine:.5f}", f"{e.euclidean:.4g}", f"{e.max_error:.4g}", sqnr]
 
 
-def shown_rows(found: Comparison, every: bool) -> list[Row]:
-    """All rows, or those with the largest errors and the outputs, in the order of the model."""
+def _times(row: Row) -> str:
+    if row.single is None or not row.single.off:
+        return ""
+    times = excess(row)
+    return f"{times:.1f}" if math.isfinite(times) else "-"
+
+
+def shown_rows(found: Comparison, every: bool, order: str = ORDERS[0]) -> list[Row]:
+    """All rows, or those with the largest errors and the outputs; in the order of the model, or
+    by their errors alone."""
+    picked = _picked(found, every)
+    if order != ORDERS[0]:
+        return picked
+    place = {id(r): i for i, r in enumerate(found.by_single())}
+    return sorted(picked, key=lambda r: place.get(id(r), len(place)))
+
+
+def _picked(found: Comparison, every: bool) -> list[Row]:
+    """The rows to show, in the order of the model."""
     if every or len(found.rows) <= SHOWN:
         return found.rows
     by = found.by_single()
@@ -59,9 +78,9 @@ def shown_rows(found: Comparison, every: bool) -> list[Row]:
     return [r for r in found.rows if id(r) in picked]
 
 
-def text(found: Comparison, every: bool = False) -> str:
+def text(found: Comparison, every: bool = False, order: str = ORDERS[0]) -> str:
     """The table, unjoined tensors, and the verdict."""
-    rows, head = shown_rows(found, every), titles(found)
+    rows, head = shown_rows(found, every, order), titles(found)
     few = "" if len(rows) == len(found.rows) else f", the {len(rows)} worst"
     lines = [
         f"golden: {found.golden}; {len(found.rows)} tensors on {found.samples} "
@@ -92,7 +111,7 @@ def _two_lines(found: Comparison) -> tuple[list[str], list[str]]:
     for run in [*found.runs, "single"]:
         for i, title in enumerate(figures):
             figure = title.removeprefix(f"{run} ")
-            if figure != title and figure in FIGURES:
+            if figure != title and figure in (*FIGURES, TIMES):
                 figures[i] = figure
                 groups[i] = run if figure == FIGURES[0] else ""
     return figures, groups

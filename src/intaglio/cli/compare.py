@@ -15,7 +15,7 @@ from intaglio.errors import BadInput
 GROUPS = {  # of --help
     "Samples": "--data --samples --seed --bgr --resize",
     "Runs": "--run --target --tensor",
-    "Output": "--layers --snapshot --min-cosine --json",
+    "Output": "--layers --sort --snapshot --min-cosine --json",
     **key_options.GROUP,
 }
 
@@ -36,6 +36,14 @@ GROUPS = {  # of --help
     "--tensor", "tensors", multiple=True, metavar="NAME", help="Compare this tensor; repeatable."
 )
 @click.option("--layers", is_flag=True, help="Print every tensor, not only the worst.")
+@click.option(
+    "--sort",
+    "order",
+    type=click.Choice(["single", "model"]),
+    default="single",
+    show_default=True,
+    help="Order of the table: largest error alone first, or as the model computes them.",
+)
 @click.option(
     "--snapshot",
     type=click.Path(),
@@ -58,6 +66,7 @@ def command(
     target: str | None,
     tensors: tuple[str, ...],
     layers: bool,
+    order: str,
     snapshot: str | None,
     min_cosine: float | None,
     as_json: bool,
@@ -105,7 +114,7 @@ def command(
             plain["passed"] = passed
         click.echo(json.dumps(plain, indent=1))
     else:
-        click.echo(comparison_text.text(found, every=layers))
+        click.echo(comparison_text.text(found, every=layers, order=order))
         if not passed:
             click.echo(f"failed: cosine {found.worst_output:.5f} is less than {min_cosine:g}")
     if not passed:
