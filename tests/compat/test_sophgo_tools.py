@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from tests.compat.command_line import refused, run
 
+import intaglio
 from intaglio.compat.nntc.cali_model import CALI_MODEL
 from intaglio.compat.tpu_mlir.calibration_options import CALIBRATION
 from intaglio.compat.tpu_mlir.compare import Tolerance, compare_one
@@ -164,6 +165,25 @@ def test_tpu_nntc(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert "mean_value" in refused(NNTC.replace("mean_value", "mean_valeu"), capsys)
     assert "paddle2onnx" in refused("bmpaddle --model a", capsys)
     assert "precision.txt" in refused("ufw.tools.app --port 8001", capsys)
+
+
+def test_cali_model_keeps_layers_in_floats(folder: Path, capsys: pytest.CaptureFixture[str]):
+    assert run(NNTC) == 0
+    whole = Path("auto/net_batch1/compilation.bmodel").read_bytes()
+    assert run(f"{NNTC} --try_cali_accuracy_opt '-fpfwd_outputs=c1_Conv;-th_method=MAX'") == 0
+    part = Path("auto/net_batch1/compilation.bmodel").read_bytes()
+    assert run(f"{NNTC} --fp32_layer_list conv0") == 0
+    assert len({whole, part, Path("auto/net_batch1/compilation.bmodel").read_bytes()}) == 3
+    assert "did you mean" in refused(f"{NNTC} --fp32_layer_list c0_Con", capsys)
+
+
+def test_tpu_nntc_for_bm1684(folder: Path, capsys: pytest.CaptureFixture[str]):
+    assert run(NNTC.replace("BM1684X", "BM1684")) == 0
+    assert "W bmnetu: auto/net_batch1/compilation.itg" in capsys.readouterr().err
+    assert run("bmneto --model mobilenet.onnx --target BM1684 --outdir fp32") == 0
+    for path in ("auto/net_batch1/compilation.itg", "fp32/compilation.itg"):
+        with intaglio.open(path) as session:
+            assert session.meta["target"] == "bm1684"
 
 
 def test_model_tool(folder: Path, capsys: pytest.CaptureFixture[str]):

@@ -300,3 +300,107 @@ def test_10_model_tool_and_model_runner(folder: Path, capsys: pytest.CaptureFixt
     assert np.corrcoef(*flat)[0, 1] > 0.99
     assert run(f"{runner} net.mlir --dump_all_tensors --output all.npz") == 0
     assert len(np.load("all.npz").files) > len(b.files)
+
+
+@pytest.mark.parametrize("quantize", ["F32", "F16", "BF16"])
+@pytest.mark.parametrize("pixels", ["RGB_PLANAR", "BGR_PLANAR", "BGR_PACKED", "RGB_PACKED"])
+def test_files_in_floats_take_pixels(folder: Path, quantize: str, pixels: str):
+    transform("mobilenet.onnx", f"{BY_CHANNEL} --test_input images/0.png --test_result top.npz")
+    deploy = (
+        f"model_deploy --mlir net.mlir --quantize {quantize} --chip bm1684x --fuse_preprocess "
+        f"--customization_format {pixels} --test_input images/0.png --test_reference top.npz "
+        "--model net.bmodel"
+    )
+    assert run(deploy) == 0
+    (tensor,) = bmodel.read(Path("net.bmodel").read_bytes()).nets[0].stages[0].inputs
+    assert bmodel.TYPES[tensor.type][0] == "u8"
+    from PIL import Image
+
+    rgb = np.asarray(Image.open("images/0.png").convert("RGB"))
+    frame = rgb[:, :, ::-1] if "BGR" in pixels else rgb
+    frame = frame if "PACKED" in pixels else frame.transpose(2, 0, 1)
+    assert tensor.shape == frame[None].shape
+    np.savez("pixels.npz", x=frame[None])
+    assert run("model_runner --input pixels.npz --model net.bmodel --output out.npz") == 0
+    top, out = np.load("top.npz")["y_Gemm"], np.load("out.npz")["y_Gemm_f32"]
+    assert np.abs(out - top).max() < {"F32": 1e-5, "F16": 2e-3, "BF16": 2e-2}[quantize] * 5
+
+
+def types_of(tensors: list[bmodel.Tensor]) -> list[str]:
+    return [bmodel.TYPES[t.type][0] for t in tensors]
+
+
+def test_a_table_names_layers_of_another_float_type(folder: Path, capsys):
+    transform("mobilenet.onnx", f"{PICTURES} --test_input images/0.png --test_result top.npz")
+    assert run("fp_forward.py net.mlir --fpfwd_outputs c0_Conv --fp_type F32 -o every") == 0
+    assert run("fp_forward.py net.mlir --fpfwd_outputs c1_Conv --fp_type F32 -o some") == 0
+    deploy = (
+        "model_deploy --mlir net.mlir --chip bm1684x --test_input net_in_f32.npz "
+        "--test_reference top.npz --tolerance 0.99,0.9"
+    )
+    found = {}
+    for name, types in {
+        "f32": "F32",
+        "bf16": "BF16",
+        "every": "BF16 --quantize_table every",
+        "some": "BF16 --quantize_table some",
+    }.items():
+        assert run(f"{deploy} --model {name}.bmodel --quantize {types}") == 0
+        assert run(f"model_runner --input net_in_f32.npz --model {name}.bmodel") == 0
+        found[name] = np.load("_output.npz")["y_Gemm_f32"]
+    np.testing.assert_array_equal(found["every"], found["f32"])
+    assert (found["some"] != found["f32"]).any()
+    assert (found["some"] != found["bf16"]).any()
+    deploy += " --quantize BF16 --model"
+    Path("q").write_text("c1_Conv F32\nc9_Conv F32\n")
+    assert "did you mean 'c1_Conv'?" in refused(f"{deploy} a.bmodel --quantize_table q", capsys)
+    Path("q").write_text("c1_Conv INT8\n")
+    assert "--quantize INT8" in refused(f"{deploy} a.bmodel --quantize_table q", capsys)
+
+
+@pytest.mark.parametrize("quantize", ["F16", "BF16"])
+def test_ports_of_16_bits(folder: Path, quantize: str, capsys):
+    transform("yolo.onnx", "--test_input images/0.png --test_result top.npz")
+    deploy = (
+        f"model_deploy --mlir net.mlir --quantize {quantize} --chip bm1684x --test_input "
+        "net_in_f32.npz --test_reference top.npz --model net.bmodel"
+    )
+    kind = quantize.lower()
+    for options, wanted in (
+        ("--quant_input --quant_output", ([kind], [kind, kind])),
+        ("--quant_output_list 2", (["f32"], ["f32", kind])),
+        ("--quant_input_list 1 --quant_output --quant_output_list 1", ([kind], [kind, "f32"])),
+    ):
+        assert run(f"{deploy} {options}") == 0
+        (stage,) = bmodel.read(Path("net.bmodel").read_bytes()).nets[0].stages
+        assert (types_of(stage.inputs), types_of(stage.outputs)) == wanted
+        assert run("model_runner --input net_in_f32.npz --model net.bmodel --output out.npz") == 0
+        top, out = np.load("top.npz"), np.load("out.npz")
+        for tensor, name in zip(stage.outputs, ("out0_Conv", "out1_Conv"), strict=True):
+            assert np.abs(out[tensor.name] - top[name]).max() < 0.02 * np.abs(top[name]).max()
+    assert "from 1 to 2" in refused(f"{deploy} --quant_output_list 3", capsys)
+
+
+def test_some_outputs_are_bytes(folder: Path):
+    transform("yolo.onnx", "--test_input images/0.png --test_result top.npz")
+    calibrate()
+    deploy = "model_deploy --mlir net.mlir --quantize INT8 --chip bm1684x --calibration_table table"
+    assert run(f"{deploy} --quant_output_list 2 --model net.bmodel") == 0
+    (stage,) = bmodel.read(Path("net.bmodel").read_bytes()).nets[0].stages
+    assert types_of(stage.outputs) == ["f32", "i8"]
+
+
+@pytest.mark.parametrize("chip", ["bm1684", "cv186x"])
+def test_chips_without_files_have_packages(folder: Path, chip: str, capsys):
+    transform("mobilenet.onnx", f"{PICTURES} --test_input images/0.png --test_result top.npz")
+    calibrate(chip)
+    deploy = f"model_deploy --mlir net.mlir --chip {chip} --test_input net_in_f32.npz"
+    rest = "--test_reference top.npz --tolerance 0.85,0.45 --model net.itg"
+    for types in ("--quantize INT8 --calibration_table table", "--quantize F32"):
+        assert run(f"{deploy} {types} {rest}") == 0
+        with intaglio.open("net.itg") as session:
+            assert session.meta["target"] == chip
+    line = refused(f"{deploy} --quantize F32 --model net.bmodel", capsys)
+    assert "--model NAME.itg" in line
+    assert "use --chip bm16" in line
+    assert "use --chip cv181x" in refused(f"{deploy} --chip cv183x --model a.cvimodel", capsys)

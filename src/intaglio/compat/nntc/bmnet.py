@@ -34,6 +34,7 @@ FORMATS = {  # of each front end
     "bmnett": ("TensorFlow", "TensorFlow SavedModel"),
     "bmnetd": ("Darknet",),
 }
+TARGETS = "BM1684X, BM1688 or BM1690"  # of which files are written
 TUNING = "ignored: it tunes the vendor's compiler"
 MODEL = (
     option("--model", "the model file", required=True),
@@ -41,7 +42,7 @@ MODEL = (
     option("--net_name", "the name of the network; by default that of the file", default=""),
     option("--input_names", "inputs, which the shapes belong to", words, default=[]),
     option("--output_names", "tensors that become the outputs", words, default=[]),
-    option("--target", "BM1684X, BM1688 or BM1690", default="BM1684X"),
+    option("--target", "BM1684X, BM1688, BM1690; BM1684 is a package", default="BM1684X"),
 )
 COMPILER = (
     option("--opt", TUNING, int, default=1),
@@ -71,7 +72,7 @@ BMNETU = Command(
         option("--model", "the .prototxt beside the weights, or nothing", default=""),
         option("--weight --weights", "the .int8umodel", required=True),
         option("--net_name", "the name of the network", default=""),
-        option("--target", "BM1684X, BM1688 or BM1690", default="BM1684X"),
+        option("--target", "BM1684X, BM1688, BM1690; BM1684 is a package", default="BM1684X"),
         option("--prec", "INT8", default="INT8"),
         option("--max_n", "refused: the batch is that of cali_model; leave it out", int),
         option("--outdir", "the folder to write", default="compilation"),
@@ -81,8 +82,18 @@ BMNETU = Command(
 
 
 def dashed(arguments: Sequence[str]) -> list[str]:
-    """Options as tpu-nntc writes them, -opt=1, with two dashes."""
-    return [re.sub(r"^-(?=[A-Za-z_]{2,})", "--", word) for word in arguments]
+    """Options as tpu-nntc writes them, -opt=1, with two dashes.
+
+    Options whose values are options themselves, such as --convert_bmodel_cmd_opt, take the next
+    word as it is.
+    """
+    found: list[str] = []
+    for word in arguments:
+        if found and found[-1].endswith("_opt"):
+            found[-1] += f"={word}"
+        else:
+            found.append(re.sub(r"^-(?=[A-Za-z_]{2,})", "--", word))
+    return found
 
 
 def load(given: argparse.Namespace, given_shapes: Sequence[Sequence[int]], tool: str) -> Module:
@@ -126,24 +137,41 @@ def _convert(tool: str, arguments: Sequence[str], log: Log) -> int:
     module = load(given, given.shapes, tool)
     folder = Path(given.outdir)
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        file = compile_file(module.graph.copy(), module.graph, chip, "f32")
-    except Unsupported as e:
-        log.warning(f"{tool}: {' '.join(str(e).split())}")
-    else:
-        path = folder / "compilation.bmodel"
-        write_atomically(path, file.data)
-        log.info(f"{path}: {len(file.data):,} bytes for {chip.name}, in f32")
-        return 0
-    path = folder / "compilation.itg"
+    why = ""
+    if chip.file == "bmodel":
+        try:
+            file = compile_file(module.graph.copy(), module.graph, chip, "f32")
+        except Unsupported as e:
+            why = " ".join(str(e).split())
+            log.warning(f"{tool}: {why}")
+        else:
+            path = folder / "compilation.bmodel"
+            write_atomically(path, file.data)
+            log.info(f"{path}: {len(file.data):,} bytes for {chip.name}, in f32")
+            return 0
+    remedy = "end the network before that layer by --output_names for a bmodel"
     precision = "f16" if "f16" in chip.types else None
-    made = intaglio.compile(module.graph, target=chip.name, precision=precision, npu_code="own")
-    made.save(path)
-    log.warning(
-        f"{tool}: {path} is a package of Intaglio in float16 instead, for `intaglio run`; "
-        "end the network before that layer by --output_names for a bmodel"
-    )
+    kind = "float16" if precision else "float32"
+    remedy = remedy if why else f"give another --target for a bmodel: {TARGETS}"
+    _save_package(tool, module.graph, chip, folder, f"in {kind} instead", remedy, log, precision)
     return 0
+
+
+def _save_package(
+    tool: str,
+    graph: Graph,
+    chip: Chip,
+    folder: Path,
+    kind: str,
+    remedy: str,
+    log: Log,
+    precision: str | None = None,
+) -> Path:
+    """compilation.itg, where no bmodel can be written."""
+    path = folder / "compilation.itg"
+    intaglio.compile(graph, target=chip.name, precision=precision, npu_code="own").save(path)
+    log.warning(f"{tool}: {path} is a package of Intaglio {kind}, for `intaglio run`; {remedy}")
+    return path
 
 
 def bmneto(arguments: Sequence[str], log: Log) -> int:
@@ -193,12 +221,15 @@ def bmnetu(arguments: Sequence[str], log: Log) -> int:
 
 
 def write_bmodel(module: Module, quantised: Graph, chip: Chip, folder: str, log: Log) -> Path:
-    """Compile a quantised graph into compilation.bmodel of a folder."""
+    """Compile a quantised graph into compilation.bmodel of a folder; a package for other chips."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    if chip.file != "bmodel":
+        remedy = f"give another target for a bmodel: {TARGETS}"
+        return _save_package("bmnetu", quantised, chip, Path(folder), "instead", remedy, log)
     try:
         made = compile_file(quantised, module.graph, chip)
     except UnsupportedEnd:  # Softmax and the like are computed in floats
         made = compile_file(quantised, module.graph, chip, "f32")
-    Path(folder).mkdir(parents=True, exist_ok=True)
     path = Path(folder, "compilation.bmodel")
     write_atomically(path, made.data)
     log.info(f"{path}: {len(made.data):,} bytes for {chip.name}")

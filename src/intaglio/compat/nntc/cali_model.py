@@ -13,8 +13,9 @@ from intaglio.compat.nntc.bmnet import MODEL, dashed, load, write_bmodel
 from intaglio.compat.tpu_mlir import evaluate
 from intaglio.compat.tpu_mlir.chips import chip_of
 from intaglio.compat.tpu_mlir.compare import Tolerance, Verdict, compare
+from intaglio.compat.tpu_mlir.fp_forward import chosen_layers
 from intaglio.compat.tpu_mlir.module_file import Module, Pictures
-from intaglio.compat.tpu_mlir.option_table import Command, option, shapes, truth
+from intaglio.compat.tpu_mlir.option_table import Command, option, shapes, truth, words
 from intaglio.compat.tpu_mlir.quantise import Request, by_table, quantise, table_of
 from intaglio.compat.tpu_mlir.samples import dataset, inputs_of
 from intaglio.errors import BadInput, did_you_mean
@@ -45,12 +46,12 @@ CALI_MODEL = Command(
         option("--convert_bmodel_cmd_opt", "ignored: it tunes the vendor's compiler", default=""),
         option(
             "--try_cali_accuracy_opt",
-            "th_method and fpfwd_outputs; by default all range methods are tried",
+            "th_method, and fpfwd_ options for f32 layers; by default all range methods are tried",
             default="",
         ),
         option("--postprocess_and_calc_score_class", "ignored: layers are compared", default=""),
         option("--debug_cmd", "ignored: it is for the vendor's developers", default=""),
-        option("--fp32_layer_list", "layers that stay in floats", default=""),
+        option("--fp32_layer_list", "layers that stay in f32", default=""),
     ),
 )
 
@@ -59,8 +60,6 @@ def main(arguments: Sequence[str], log: Log) -> int:
     """Quantise, compile and compare."""
     given = CALI_MODEL.parse(dashed(arguments), log)
     chip = chip_of(given.target)
-    if chip.file != "bmodel":
-        raise BadInput(f"--target is {given.target}; it is BM1684X, BM1688 or BM1690")
     module = load(given, given.input_shapes, "cali_model")
     module = replace(module, pictures=pictures_of(given.cali_image_preprocess))
     if not given.cali_image_path:
@@ -68,16 +67,16 @@ def main(arguments: Sequence[str], log: Log) -> int:
     samples = dataset(
         module, given.cali_image_path, None, given.cali_iterations or USUAL_ITERATIONS
     )
-    method, floats = _accuracy_options(given.try_cali_accuracy_opt)
-    if given.fp32_layer_list or floats:
-        raise BadInput(
-            "fp32 layers cannot be in a bmodel; end the network before them by --output_names"
-        )
+    method, first, last, between = _accuracy_options(given.try_cali_accuracy_opt)
+    kept = chosen_layers(module.graph, first, last, between)
+    names = words(given.fp32_layer_list)
+    kept += chosen_layers(module.graph, [], [], [f"{name}:{name}" for name in names])
+    layers = dict.fromkeys(kept, "f32")
     log.info(f"calibrating {module.name} with {len(samples)} pictures, method {method}")
-    found = quantise(module, samples, len(samples), Request(chip, method), log)
+    found = quantise(module, samples, len(samples), Request(chip, method, layers=layers), log)
     table = table_of(module, found, samples, method)
     inputs = [v.name for v in inputs_of(module.graph)]
-    result = by_table(module, table, Request(chip, method), None, inputs, log)
+    result = by_table(module, table, Request(chip, method, layers=layers), None, inputs, log)
     batch = inputs_of(module.graph)[0].shape[0]
     folder = Path(given.outdir, f"{module.name}_batch{batch}")
     write_bmodel(module, result.graph, chip, str(folder), log)
@@ -133,9 +132,10 @@ def pictures_of(text: str) -> Pictures:
     )
 
 
-def _accuracy_options(text: str) -> tuple[str, list[str]]:
-    """The range method and the float layers of --try_cali_accuracy_opt."""
-    method, floats = "auto", list[str]()
+def _accuracy_options(text: str) -> tuple[str, list[str], list[str], list[str]]:
+    """The range method of --try_cali_accuracy_opt, and its fpfwd_inputs, _outputs and _blocks."""
+    method = "auto"
+    found: dict[str, list[str]] = {f"fpfwd_{k}": [] for k in ("inputs", "outputs", "blocks")}
     for part in re.split(r"[;\s]+", text):
         key, _, value = part.lstrip("-").partition("=")
         if key == "th_method":
@@ -145,9 +145,10 @@ def _accuracy_options(text: str) -> tuple[str, list[str]]:
                     f"--try_cali_accuracy_opt: th_method is {value}; it is one of {known}"
                 )
             method = METHODS[value.upper()]
-        elif key in ("fpfwd_outputs", "fpfwd_inputs", "fpfwd_blocks") and value:
-            floats += value.split(",")
-    return method, floats
+        elif key in found:
+            found[key] += words(value)
+    first, last, between = found.values()
+    return method, first, last, between
 
 
 def show_precision(arguments: Sequence[str], log: Log) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import intaglio
+from intaglio import dtypes
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array, Graph, Node, Value
 from intaglio.npu.chips.bm1684x import bmodel
@@ -51,13 +52,11 @@ class Port:
 
     def stored(self, x: Array) -> Array:
         """Real numbers as the file takes them; NHWC pictures become NCHW."""
-        want = np.float32 if self.dtype == "f32" else np.dtype(self.dtype.replace("i", "int", 1))
-        if self.dtype == "u8":
-            want = np.dtype(np.uint8)
+        want = dtypes.numpy_of(self.dtype)
         if x.ndim == 4 and tuple(x.shape[a] for a in TO_NCHW) == self.shape != x.shape:
             x = x.transpose(TO_NCHW)
         x = np.ascontiguousarray(x).reshape(self.shape)
-        if x.dtype == want or self.dtype == "f32":
+        if x.dtype == want or dtypes.is_float(self.dtype):
             return x.astype(want)
         limits = np.iinfo(want)
         whole = np.rint(x.astype(np.float32) / np.float32(self.scale)) + self.zero
@@ -66,8 +65,8 @@ class Port:
 
     def real(self, x: Array) -> Array:
         """Numbers of the file as real ones."""
-        if self.dtype == "f32":
-            return x
+        if dtypes.is_float(self.dtype):
+            return x.astype(np.float32)
         return ((x.astype(np.int32) - self.zero) * np.float32(self.scale)).astype(np.float32)
 
 
@@ -93,17 +92,22 @@ class ChipFile:
 
 
 def compile_file(
-    graph: Graph, network: Graph, chip: Chip, dtype: str = "", cores: int = 1
+    graph: Graph,
+    network: Graph,
+    chip: Chip,
+    dtype: str = "",
+    cores: int = 1,
+    layers: Mapping[str, str] | None = None,
 ) -> ChipFile:
     """Compile a graph of a network; Unsupported names a layer that is in the way.
 
     The graph is quantised, or its layers are computed in the floats `dtype`. `cores` of a BM chip
-    share the work.
+    share the work. `layers` has other types of floats, by operator.
     """
     made: Any
     try:
         if chip.file == "bmodel":
-            made = compile_bmodel(graph, chip, dtype=dtype, cores=cores)
+            made = compile_bmodel(graph, chip, dtype=dtype, cores=cores, layers=layers)
         else:
             made = compile_cvimodel(graph, chip)
     except Unsupported as e:

@@ -19,16 +19,17 @@ from intaglio.compat.tpu_mlir.chip_file import (
     compile_file,
     refuse_type,
 )
-from intaglio.compat.tpu_mlir.chips import chip_of, ending_of
+from intaglio.compat.tpu_mlir.chips import chip_of, ending_of, refuse_file
 from intaglio.compat.tpu_mlir.compare import Tolerance, compare, report
 from intaglio.compat.tpu_mlir.deploy_options import DEPLOY
+from intaglio.compat.tpu_mlir.half_ports import chosen, half_ports
 from intaglio.compat.tpu_mlir.module_file import Module
 from intaglio.compat.tpu_mlir.option_table import words
 from intaglio.compat.tpu_mlir.quantise import Request, by_table, round_outputs
 from intaglio.compat.tpu_mlir.quantised_model import is_quantised
 from intaglio.compat.tpu_mlir.samples import Sample, inputs_of, read_sample
 from intaglio.compat.tpu_mlir.tables import CalibrationTable, read_qtable
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, did_you_mean
 from intaglio.files import refuse_unwritable, write_atomically
 from intaglio.ir import Array, Graph
 from intaglio.quant.weight_only.rounded import rounded_weights
@@ -43,6 +44,8 @@ def main(arguments: Sequence[str], log: Log) -> int:
     given = DEPLOY.parse(arguments, log)
     chip = chip_of(given.chip)
     package = given.model.endswith(PACKAGE)
+    if not package:
+        refuse_file(chip, given.chip, "give --model NAME.itg for a package that its simulator runs")
     if not package and not given.model.endswith(ending_of(chip)):
         raise BadInput(
             f"--model is '{given.model}'; a file for {given.chip} ends in {ending_of(chip)}, a "
@@ -96,8 +99,9 @@ def _compiled(
     if given.model.endswith(PACKAGE):
         return graph, None
     dtype, cores = FLOATS.get(given.quantize, ""), _cores(given, chip, log)
+    types = _types(module.graph, given) if dtype else {}
     try:
-        return graph, compile_file(graph, module.graph, chip, dtype, cores)
+        return graph, compile_file(graph, module.graph, chip, dtype, cores, types)
     except UnsupportedEnd as e:
         first = e
     if given.calibration_table:
@@ -109,6 +113,26 @@ def _compiled(
     if dtype or chip.file != "bmodel":
         raise first
     return graph, compile_file(graph, module.graph, chip, "f32", cores)
+
+
+def _types(graph: Graph, given: argparse.Namespace) -> dict[str, str]:
+    """The types of single layers of a file in floats, by operator, from --quantize_table."""
+    if not given.quantize_table:
+        return {}
+    named = {v.name: n.origin for n in graph.nodes() for v in n.outputs if v.name}
+    named |= {n.origin: n.origin for n in graph.nodes() if n.origin}
+    found = {}
+    for name, dtype in read_qtable(given.quantize_table).items():
+        if dtype == "int8":
+            raise BadInput(
+                f"--quantize_table: '{name}' is INT8, --quantize is {given.quantize}; give "
+                "--quantize INT8, and the layers in floats in the table"
+            )
+        if name not in named:
+            hint = did_you_mean(name, named) or "; the .npz of --test_result names all layers"
+            raise BadInput(f"--quantize_table: no layer is called '{name}'{hint}")
+        found[named[name]] = dtype
+    return found
 
 
 def _cores(given: argparse.Namespace, chip: Chip, log: Log) -> int:
@@ -154,10 +178,11 @@ def _network(
     """The network in the wanted numbers, with its preprocessing if that is fused."""
     layers = read_qtable(given.quantize_table) if given.quantize_table else {}
     if given.quantize in FLOATS:
-        if layers:
-            raise BadInput(f"--quantize_table is for INT8, --quantize is {given.quantize}")
         graph = _with_rounded_weights(module.graph, given)
-        return fused.embedded(graph) if fused else graph.copy()
+        graph = fused.embedded(graph) if fused else graph.copy()
+        if FLOATS[given.quantize] != "f32":
+            half_ports(graph, FLOATS[given.quantize], given)
+        return graph
     if given.quantize not in ("INT8", "QDQ"):
         raise BadInput(f"--quantize {given.quantize} is not supported; use INT8, F16, BF16 or F32")
     if is_quantised(module.graph) and not given.calibration_table:
@@ -178,8 +203,10 @@ def _network(
     symmetric = ports if not given.asymmetric or chip.file == "cvimodel" else []
     request = Request(chip, layers=layers, to_the_end=to_the_end)
     found = by_table(module, table, request, test, symmetric, log).graph
-    if given.quant_output or given.quant_output_int8:
-        round_outputs(found, table)
+    every = given.quant_output or given.quant_output_int8
+    names = module.graph.output_names
+    which = chosen(every, given.quant_output_list, "--quant_output_list", len(names))
+    round_outputs(found, table, which)
     return fused.embedded(found) if fused else found
 
 
@@ -264,7 +291,9 @@ def _describe(made: ChipFile, given: argparse.Namespace, log: Log) -> None:
 def _save_package(graph: Graph, given: argparse.Namespace, chip: Chip, log: Log) -> None:
     """A package for the chip, whose other layers run on its CPU."""
     keywords: dict[str, Any] = {"target": chip.name}
-    keywords["npu_code"] = "own" if given.quantize in FLOATS else "chip"
+    if given.quantize_table and given.quantize in FLOATS:
+        raise BadInput("--quantize_table of a package is for --quantize INT8; leave it out")
+    keywords["npu_code"] = "chip" if chip.file and given.quantize not in FLOATS else "own"
     precision = FLOATS.get(given.quantize)
     if precision in chip.types and given.quantize != "F32":
         keywords["precision"] = precision

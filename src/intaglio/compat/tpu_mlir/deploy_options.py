@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from intaglio.compat.tpu_mlir.chips import CHIPS
-from intaglio.compat.tpu_mlir.option_table import Command, flag, lower, option, upper, words
+from intaglio.compat.tpu_mlir.option_table import (
+    Command,
+    flag,
+    integers,
+    lower,
+    option,
+    upper,
+    words,
+)
 
 FORMATS = (  # of --customization_format: pixels of the frames that a file takes
     *("", "RGB_PLANAR", "RGB_PACKED", "BGR_PLANAR", "BGR_PACKED", "GRAYSCALE", "YUV420_PLANAR"),
@@ -16,7 +24,7 @@ QUANTIZE = (
 )
 TILING = "ignored: the tiling search of Intaglio decides"
 VENDOR = "ignored: it is for the vendor's compiler"
-PORTS = "ignored: --quant_input and --quant_output hold for all inputs and outputs"
+PORTS = "numbers from 1 of those that are meant by"
 
 DEPLOY = Command(
     "model_deploy",
@@ -25,7 +33,7 @@ DEPLOY = Command(
         option("--mlir", "the file of model_transform", required=True),
         option(
             "--chip --processor",
-            "the chip; files are written for bm1684x, bm1688, bm1690 (sg2260), cv181x and cv180x",
+            "the chip: bm1684x, bm1688, bm1690 (sg2260), cv181x, cv180x; packages: bm1684, cv186x",
             lower,
             required=True,
             choices=tuple(CHIPS),
@@ -44,17 +52,19 @@ DEPLOY = Command(
         option(
             "--calibration_table", "the table of run_calibration; INT8 of a float model needs it"
         ),
-        option("--quantize_table", "the table of layers that are not INT8"),
+        option(
+            "--quantize_table", "the table of layers with another type, such as F32 in INT8 or F16"
+        ),
         flag("--asymmetric", "inputs and outputs have zero points; inner tensors always may"),
         option("--q_group_size", "weights of W4F16 that share a scale", int, default=64),
         flag("--q_symmetric", "weights of W4F16 have no zero points"),
-        flag("--quant_input", "inputs are bytes; they always are in a file for a chip"),
-        flag("--quant_output", "outputs are bytes instead of floats"),
+        flag("--quant_input", "inputs are f16 or bf16 in files of these; of INT8 always bytes"),
+        flag("--quant_output", "outputs are bytes, or f16 or bf16, instead of f32"),
         flag("--quant_output_bf16", "refused: outputs are f32 or bytes; leave it out"),
         flag("--quant_input_int8", "inputs are bytes; they always are in a file for a chip"),
         flag("--quant_output_int8", "outputs are bytes instead of floats"),
-        option("--quant_input_list", PORTS, default=""),
-        option("--quant_output_list", PORTS, default=""),
+        option("--quant_input_list", f"{PORTS} --quant_input: 1,3", integers),
+        option("--quant_output_list", f"{PORTS} --quant_output: 1,3", integers),
         flag("--high_precision", TILING),
         flag("--ignore_f16_overflow", VENDOR),
         option(
@@ -95,7 +105,11 @@ DEPLOY = Command(
         option(
             "--group_by_cores", TILING, lower, default="auto", choices=("auto", "true", "false")
         ),
-        flag("--dynamic", "refused: shapes are fixed; leave it out"),
+        flag(
+            "--dynamic",
+            "refused: shapes are fixed; leave it out, and join a file for each shape by "
+            "model_tool --combine",
+        ),
         option("--opt", TILING, int, default=2, choices=(1, 2, 3)),
         option("--layer_group_config", TILING, default=""),
         option("--shape_secs_search_strategy", TILING, int, default=0, choices=(0, 1, 2)),

@@ -44,13 +44,29 @@ def main(arguments: Sequence[str], log: Log) -> int:
     chip = chip_of(given.chip)
     module = module_file.read(given.mlir_file)
     refuse_unwritable(given.quantize_free_table)
-    layers = _layers(module.graph)
+    chosen = chosen_layers(
+        module.graph, given.fpfwd_inputs, given.fpfwd_outputs, given.fpfwd_blocks
+    )
+    if not chosen:
+        raise BadInput("no layer is chosen; give --fpfwd_outputs, --fpfwd_inputs or --fpfwd_blocks")
+    mode = float_layers(given, chip).upper()
+    table = dict.fromkeys(chosen, mode)
+    write_qtable(given.quantize_free_table, table, chip.name, 0)
+    log.info(f"{given.quantize_free_table}: {len(table)} layers in floats")
+    return 0
+
+
+def chosen_layers(
+    graph: Graph, inputs: Sequence[str], outputs: Sequence[str], blocks: Sequence[str]
+) -> list[str]:
+    """Layers up to `inputs`, from `outputs` on, and between the ends of `blocks`: START:END."""
+    layers = _layers(graph)
     chosen: set[Node] = set()
-    for name in given.fpfwd_inputs:
+    for name in inputs:
         chosen |= _reached(_layer(name, layers), _before)
-    for name in given.fpfwd_outputs:
+    for name in outputs:
         chosen |= _reached(_layer(name, layers), _after)
-    for block in given.fpfwd_blocks:
+    for block in blocks:
         start, found, end = block.partition(":")
         if not found:
             raise BadInput(f"--fpfwd_blocks '{block}'; write the first and last layer as START:END")
@@ -59,13 +75,7 @@ def main(arguments: Sequence[str], log: Log) -> int:
         if not between:
             raise BadInput(f"--fpfwd_blocks '{block}': no path leads from one to the other")
         chosen |= between
-    if not chosen:
-        raise BadInput("no layer is chosen; give --fpfwd_outputs, --fpfwd_inputs or --fpfwd_blocks")
-    mode = float_layers(given, chip).upper()
-    table = {name: mode for name, node in layers.items() if node in chosen}
-    write_qtable(given.quantize_free_table, table, chip.name, 0)
-    log.info(f"{given.quantize_free_table}: {len(table)} layers in floats")
-    return 0
+    return [name for name, node in layers.items() if node in chosen]
 
 
 def _layers(graph: Graph) -> dict[str, Node]:
@@ -79,6 +89,9 @@ def _layers(graph: Graph) -> dict[str, Node]:
 
 def _layer(name: str, layers: dict[str, Node]) -> Node:
     if name not in layers:
+        by_origin = [n for n in layers.values() if n.origin == name]  # the name of its operator
+        if by_origin:
+            return by_origin[-1]
         hint = did_you_mean(name, layers) or "; the .npz of --test_result names all layers"
         raise BadInput(f"no layer is called '{name}'{hint}")
     return layers[name]

@@ -197,11 +197,15 @@ def _changed(
     return fixed
 
 
-def round_outputs(graph: Graph, table: CalibrationTable) -> None:
-    """Round the float outputs of a quantised graph to bytes, by their rows in a table."""
+def round_outputs(graph: Graph, table: CalibrationTable, which: Sequence[int]) -> None:
+    """Round float outputs of a quantised graph to bytes, by their rows in a table."""
     for i, (name, v) in enumerate(zip(graph.output_names, list(graph.outputs), strict=True)):
         made = v.producer
-        if v.dtype != "f32" or (made is not None and made.op == "dequantize_linear"):
+        if (
+            i not in which
+            or v.dtype != "f32"
+            or (made is not None and made.op == "dequantize_linear")
+        ):
             continue
         if name not in table.rows:
             raise BadInput(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,7 @@ def compile_bmodel(
     firmware: str | Path | None = None,
     cores: int = 1,
     dtype: str = "",
+    layers: Mapping[str, str] | None = None,
 ) -> Compiled:
     """Compile a quantised graph to a bmodel; the given graph stays unchanged.
 
@@ -80,19 +82,21 @@ def compile_bmodel(
     input) and after the last are left to the caller: `lowered.before` and `lowered.after`.
     `firmware` is Sophgo's kernel module, which the file brings along: the runtime of SG2260 needs
     one, those of the other chips have their own. `dtype` is the type in which the chip computes
-    ops of floats: f16, bf16 or f32; without one a network has to be quantised.
+    ops of floats: f16, bf16 or f32; without one a network has to be quantised. `layers` has the
+    types of single ones, by the names of the model's operators.
     """
     if chip.name not in VARIANTS:
         known = ", ".join(VARIANTS)
         raise BadInput(f"bmodel files are written for {known}, not for {chip.name}")
-    if dtype not in ("", *FLOATS):
-        raise BadInput(f"dtype is {dtype}; {', '.join(FLOATS)} are possible")
+    for kind in (dtype, *(layers or {}).values()):
+        if kind not in ("", *FLOATS):
+            raise BadInput(f"dtype is {kind}; {', '.join(FLOATS)} are possible")
     graph = graph.copy()
     reals = Reals()
     reals.learn(graph)
     passes.run(graph, passes.neutral(), level)
     reals.learn(graph)
-    lowered = lower(graph, npu_target(chip, also=why_not), dtype, reals)
+    lowered = lower(graph, npu_target(chip, also=why_not), dtype, reals, layers)
     return compile_layers(lowered, chip, grouped, firmware, cores)
 
 

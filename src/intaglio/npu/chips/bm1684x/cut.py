@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from intaglio import passes
@@ -43,17 +43,24 @@ class Lowered:
     after: list[tuple[Node, str]] = field(default_factory=list)
 
 
-def lower(graph: Graph, target: Target, dtype: str = "", reals: Reals | None = None) -> Lowered:
+def lower(
+    graph: Graph,
+    target: Target,
+    dtype: str = "",
+    reals: Reals | None = None,
+    layers: Mapping[str, str] | None = None,
+) -> Lowered:
     """The chip's layers of an optimised graph; Unsupported names all ops that are in the way.
 
     `dtype` is the type in which ops of f32 are computed on the chip; without one those that no
     layer of the chip needs stay with the caller. `reals` knows the scales of
-    its integers.
+    its integers. `layers` has other types, by operator.
     """
     passes.run(graph, passes.offload(target)[:-1])
     graph.tidy()
     assert target.chip is not None
-    types = FloatTypes(target.chip, dtype or "f32", every=bool(dtype) or _has_weights(graph))
+    every = bool(dtype) or _has_weights(graph)
+    types = FloatTypes(target.chip, dtype or "f32", every, layers)
     why: dict[Node, str] = {}
     if types.every:
         why = _floats_on_chip(graph, types)

@@ -16,6 +16,7 @@ from intaglio.npu.chips.bm1684x.float_upsampling import EXPANSIONS
 from intaglio.npu.chips.bm1684x.views import as_map, on_tpu, rank4, root_of
 from intaglio.npu.lowering.builder import LAYOUT_CHANGES, Refused, is_npu
 from intaglio.npu.ops import matmul
+from intaglio.ops.quantized import BITS8
 from intaglio.passes.partition import images
 
 # ops of floats that the chip leaves to what comes before it
@@ -50,7 +51,7 @@ class FloatLayers:
             self._layer(node)
             return
         behind = any(on_tpu(v) for v in given)
-        begins = node.op in FIRST or (self.types.every and _of_floats(node))
+        begins = node.op in FIRST or (self.types.every and _of_numbers(node))
         if (behind or begins) and (parts := self._expanded(node)):
             for part in parts:
                 self._visit(part)
@@ -138,10 +139,10 @@ def _between(y: Value, given: list[Value]) -> list[Node]:
     return list(found)
 
 
-def _of_floats(node: Node) -> bool:
-    """Whether a node computes with floats that are no constants."""
+def _of_numbers(node: Node) -> bool:
+    """Whether a node computes with floats or bytes, such as pixels, that are no constants."""
     given = [v for v in node.inputs if v is not None and v.data is None]
-    return node.op not in OUTSIDE and any(v.dtype in FLOATS for v in given)
+    return node.op not in OUTSIDE and any(v.dtype in (*FLOATS, *BITS8) for v in given)
 
 
 def straight_products(graph: Graph) -> None:

@@ -6,6 +6,7 @@ Results are cast back to the type of the network; the next layer reads the numbe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -75,10 +76,19 @@ def as_type(v: Value, dtype: str) -> Any:
 
 
 class FloatTypes:
-    """Chooses the type of each op, and casts its operands and results; `every` op may begin."""
+    """Chooses the type of each op, and casts its operands and results; `every` op may begin.
 
-    def __init__(self, chip: Chip, dtype: str = "f32", every: bool = False):
-        self.chip, self.dtype, self.every = chip, dtype, every
+    `layers` has the types of single ones, by the names of the model's operators.
+    """
+
+    def __init__(
+        self,
+        chip: Chip,
+        dtype: str = "f32",
+        every: bool = False,
+        layers: Mapping[str, str] | None = None,
+    ):
+        self.chip, self.dtype, self.every, self.layers = chip, dtype, every, layers or {}
         self.make = FloatBuilder(chip)
 
     def of(self, node: Node) -> str:
@@ -86,7 +96,7 @@ class FloatTypes:
         own = node.outputs[0].dtype
         if own not in float_ops.FLOATS:
             raise Refused(f"it makes {own}; floats are possible")
-        return self.dtype if own == "f32" else own
+        return self.layers.get(node.origin, self.dtype) if own == "f32" else own
 
     def of_product(self, node: Node, *operands: Value | None) -> str:
         """The type of a product: that to which the network rounds all its operands, if it does."""

@@ -8,6 +8,7 @@ from itertools import groupby
 
 import numpy as np
 
+from intaglio import dtypes
 from intaglio.errors import BadFile, BadInput, Unsupported
 from intaglio.ir import Array
 from intaglio.npu.chips.bm1684x import (
@@ -62,16 +63,9 @@ JOBS: dict[str, Callable[[Memory, Mapping[str, int]], jobs.Job | None]] = {
 NOTHING = ("SYSID", "SYS", "sDMA_sys")
 NO_REGISTER = 127
 MOST_CORES = 8
-DTYPES = {
-    0: np.float32,
-    1: np.float16,
-    2: np.int8,
-    3: np.uint8,
-    4: np.int16,
-    5: np.uint16,
-    6: np.int32,
-    7: np.uint32,
-}
+# numpy's dtype of a tensor's type; a type with half a byte has none
+DTYPES = {c: dtypes.numpy_of(n) for c, (n, _) in bmodel.TYPES.items() if n not in ("i4", "u4")}
+FLOATS = [dtypes.numpy_of(n) for n in ("f64", "f32", "f16", "bf16")]
 
 
 def execute(memory: Memory, command: Command) -> None:
@@ -281,7 +275,7 @@ class Machine:
 def _checked(given: Array, t: Tensor) -> Array:
     """The bytes of an input; integers are never made of floats, which would lose their scale."""
     value, want = np.asarray(given), _dtype(t)
-    floats = value.dtype.kind == want.kind == "f"
+    floats = value.dtype in FLOATS and want in FLOATS
     if value.size * want.itemsize != t.size or not (value.dtype == want or floats):
         raise BadInput(
             f"input '{t.name}' is {value.dtype}{list(value.shape)}; {want}{list(t.shape)} is needed"
