@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -53,7 +54,9 @@ def test_every_request_gets_its_own_answer(requests, inline, delay, instances):
         sent = []
         for i, (n, priority, gone, pause) in enumerate(requests):
             x = rows(*(100 * i + k for k in range(n)))
-            call = model.infer({"x": x}, {"priority": priority}, lambda gone=gone: gone)
+            call = model.infer(
+                {"x": x}, {"priority": priority}, SimpleNamespace(disconnected=gone, resume=None)
+            )
             sent.append((x, gone, asyncio.ensure_future(call)))
             if pause:
                 await asyncio.sleep(0)

@@ -109,7 +109,7 @@ class Batcher:
         if self._closed:
             raise Refused(503, "the model is being unloaded; send the request again", 1)
         self.refuse_if_full()
-        if self.inline and self.sizes is None and not self.waiting and self._idle:
+        if self.sizes is None and not self.waiting and self._idle:
             self._dispatch([job], 0)
             return
         limit = min(filter(None, (timeout, self._deadline)), default=0.0)
@@ -175,7 +175,7 @@ class Batcher:
         """The next request that still wants an answer."""
         while self._heap:
             job = self._heap[0][2]
-            if not job.done and job.gone is not None and job.gone():
+            if not job.done and job.client is not None and job.client.disconnected:
                 self.drop(job)
             if not job.done:
                 return job

@@ -14,6 +14,7 @@ import msgspec
 from intaglio.serve import infer_messages, model_metadata
 from intaglio.serve.http_protocol import LARGE
 from intaglio.serve.infer_messages import HEADER_LENGTH
+from intaglio.serve.jobs import Client
 from intaglio.serve.page import PAGE, live_figures
 from intaglio.serve.refusals import Refused, bad_request, lacks
 from intaglio.serve.request_log import log
@@ -46,8 +47,17 @@ class HttpApp:
         self._infer_paths: dict[str, tuple[str, str]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI, for other servers than this one."""
         if scope["type"] != "http":
             return
+        status, headers, body = await self.respond(scope, receive)
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def respond(
+        self, scope: Scope, receive: Receive, client: Client | None = None
+    ) -> tuple[int, Headers, bytes]:
+        """The answer to a request: status, headers, body."""
         started = perf_counter_ns()
         path, request_id = scope["path"], b""
         traced = None if self._traces is None else Traced()
@@ -81,7 +91,7 @@ class HttpApp:
                 body = await self._body(receive)
                 if encoding:
                     body = decompressed(body, encoding, self._max_body)
-                headers, body = await self._infer(model, body, json_size, receive, traced)
+                headers, body = await self._infer(model, body, json_size, client, traced)
                 status = 200
         except Refused as e:
             status, headers, body = self._refusal(e, scope)
@@ -101,8 +111,7 @@ class HttpApp:
             self._trace(scope, started, status, request_id, traced)
         if self._server.settings.log_requests or status >= 500:
             self._log(scope, status, started, request_id)
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        return status, headers, body
 
     # ---- inference -----------------------------------------------------------------------------
     async def _infer(
@@ -110,7 +119,7 @@ class HttpApp:
         named: tuple[str, str],
         body: bytes,
         json_size: int | None,
-        receive: Receive,
+        client: Client | None,
         traced: Traced | None,
     ) -> tuple[Headers, bytes]:
         server = self._server
@@ -123,7 +132,7 @@ class HttpApp:
         except Refused as e:
             model.statistics.failed(e.reason)
             raise
-        outputs = await model.infer(inputs, request.parameters, client_gone(receive), traced)
+        outputs = await model.infer(inputs, request.parameters, client, traced)
         if traced is not None:
             traced.ended = perf_counter_ns()
         head, tensors = infer_messages.answer(model, request, outputs)
@@ -285,14 +294,6 @@ def check_token(token: str, given: str) -> None:
 def too_large(size: int, limit: int) -> Refused:
     """The refusal of a body that is not read."""
     return Refused(413, f"the request has {size} bytes or more; at most {limit} are taken")
-
-
-def client_gone(receive: Receive) -> Callable[[], bool] | None:
-    """A function that tells whether the client has closed its connection; uvicorn knows."""
-    cycle = getattr(receive, "__self__", None)
-    if not hasattr(cycle, "disconnected"):
-        return None
-    return lambda: bool(cycle.disconnected)  # type: ignore[union-attr]
 
 
 def decompressed(body: bytes, encoding: bytes, limit: int) -> bytes:

@@ -7,23 +7,20 @@ the model reads it, which saves copies of large tensors.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
+from urllib.parse import unquote
 
 import httptools
 import numpy as np
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from intaglio.array_addresses import address_of
+from intaglio.serve.exchange import Exchange
 from intaglio.serve.infer_messages import HEADER_LENGTH
 from intaglio.serve.settings import ServeSettings
 
 MAX_HEADER_BYTES = 64 << 10
 MAX_HEADERS = 256
-READ = 32 << 10  # bytes that are read at once, but for large bodies
 LARGE = 64 << 10  # bytes of a body
 MAX_PARTS = 64  # of a body in chunks; small ones are joined early
 ALIGNMENT = 64
@@ -31,54 +28,14 @@ MIN_ARRIVING = 256 << 20  # bytes of bodies that may arrive at the same time, or
 LINGER_S = 5.0  # in which a client may read the answer before the connection is closed
 IDLE, HEADERS, BODY = "idle", "headers", "body"  # what of a request has arrived
 FRAMING = (b"content-length", b"transfer-encoding")  # headers that say where a body ends
+MAX_DIGITS = 10  # of the length of a JSON header
+MAX_PATHS = 1024  # that are remembered, and bytes of one
 NO_HTTP = b"the request is no valid HTTP"
 TOO_LONG = b"the headers are too long"
 TOO_SLOW = b"the request took too long to arrive"
 TOO_MUCH = b"too many large requests arrive at the same time; send the request again later"
 TOO_MANY = b"too many connections are open; send the request again later"
 RETRY_LATER = b"retry-after: 1\r\n"
-
-
-class WholeAnswer(RequestResponseCycle):
-    """A request whose answer is written by one system call. The application sends it in one body,
-    with its length and headers of its own."""
-
-    protocol: LimitedProtocol
-    whole: Any = None  # the body, which uvicorn would copy
-
-    async def receive(self) -> Any:
-        message: Any = await super().receive()
-        if self.whole is not None and message["type"] == "http.request":
-            message["body"], self.whole = self.whole, None
-        return message
-
-    async def send(self, message: Any) -> None:
-        if message["type"] == "http.response.start":
-            self._start = message
-            return
-        if self.protocol.ends:
-            self.keep_alive = False
-        if self.flow.write_paused and not self.disconnected:
-            await self.flow.drain()
-        if self.disconnected:
-            return
-        parts = [STATUS_LINE[self._start["status"]]]
-        for name, value in self._start["headers"]:
-            if name == b"connection":  # the application only ever closes
-                self.keep_alive = False
-            else:
-                parts += (name, b": ", value, b"\r\n")
-        if not self.keep_alive:
-            parts.append(b"connection: close\r\n")
-        parts.append(b"\r\n")
-        if self.scope["method"] != "HEAD":
-            parts.append(message["body"])
-        self.response_started = self.response_complete = True
-        self.transport.write(b"".join(parts))
-        self.message_event.set()
-        if not self.keep_alive:
-            self.protocol.end_after_answer()
-        self.on_response()
 
 
 class Continued:
@@ -113,16 +70,18 @@ class LimitedProtocol(HttpToolsProtocol):
     lingering: set[LimitedProtocol]  # closed, but that the client may read its answer
     arriving: list[int]  # bytes of all bodies that are arriving
     memory: memoryview  # of the server, for what is not a large body
+    paths: dict[bytes, str]  # of URLs that were seen
     ends = False  # whether the next answer is the last
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._at, self._header_bytes = IDLE, 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._until = self._idle_until = 0.0  # when the connection has waited long enough
         self.rest: memoryview | None = None  # where the rest of a large body is to be written
         self._whole: memoryview | None = None  # the memory of that body
         self._parts: list[bytes | bytearray] = []  # of another body; joined once
         self._left = self._held = 0  # bytes of it; of the body, as `arriving` has them
+        self._stirred: list[Exchange] = []  # of which something has arrived
         if len(self.connections) > self.limits.max_connections:
             self._end(503, TOO_MANY)
             return
@@ -133,13 +92,29 @@ class LimitedProtocol(HttpToolsProtocol):
         self.lingering.discard(self)
         self._hold(0)
         self._parts = []
-        if self.cycle is not None:  # nobody asks for its body; the garbage collector takes a while
-            cast(WholeAnswer, self.cycle).whole = None
-        super().connection_lost(exc)
+        self.connections.discard(self)
+        self._unset_keepalive_if_required()
+        self.flow.resume_writing()
+        if exc is None:
+            self.transport.close()
+        self.parser = None  # type: ignore[assignment]
+        for exchange, _ in (*self.pipeline, (self.cycle, None)):
+            if exchange is not None:
+                exchange.disconnect()  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
         if self in self.lingering:
             return
+        self._take(data)
+        self._stir()
+
+    def _stir(self) -> None:
+        """Answer what has arrived; that comes last, because it may end the connection."""
+        stirred = self._stirred
+        while stirred:
+            stirred.pop(0).proceed()
+
+    def _take(self, data: bytes) -> None:
         before = self._at
         self._unset_keepalive_if_required()
         try:
@@ -164,14 +139,15 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _expect_large(self) -> None:
         """Let the system write the rest of a large body to its place."""
-        sizes = [int(v) for n, v in self.headers if n == FRAMING[0]]
-        plain = len(sizes) == 1 and not any(n == FRAMING[1] for n, _ in self.headers)
-        if plain and LARGE <= sizes[0] <= self.limits.max_body and not self.parser.should_upgrade():
-            if not self._hold(sizes[0]):
+        if len(self._framing) != 1 or self._framing[0][0] != FRAMING[0]:
+            return
+        size = int(self._framing[0][1])
+        if LARGE <= size <= self.limits.max_body and not self.parser.should_upgrade():
+            if not self._hold(size):
                 return
-            whole = self._whole = self._aligned(sizes[0])
+            whole = self._whole = self._aligned(size)
             self._gather(whole)
-            self.rest, self._left = whole[self._size :], sizes[0] - self._size
+            self.rest, self._left = whole[self._size :], size - self._size
 
     def received(self, n: int) -> None:
         """Bytes of a large body were written to `rest`."""
@@ -184,6 +160,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._complete(self._whole)
             if self.cycle.response_complete:
                 self._wait(self.limits.header_timeout_s)
+            self._stir()
         elif self.cycle.response_complete:  # refused: the rest is thrown away
             self._hold(0)
             self.rest = self.memory[: self._left]
@@ -211,7 +188,7 @@ class LimitedProtocol(HttpToolsProtocol):
             except httptools.HttpParserUpgrade as e:
                 data = data[e.args[0] :]
             if self._at is BODY:
-                framing = (b"%s: %s\r\n" % (n, v) for n, v in self.headers if n in FRAMING)
+                framing = (b"%s: %s\r\n" % pair for pair in self._framing)
                 self.parser = httptools.HttpRequestParser(Continued(self))
                 self.parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n" % b"".join(framing))
 
@@ -247,25 +224,62 @@ class LimitedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._timer = self.loop.call_later(LINGER_S, self.transport.close)
+        self._until = self.loop.time() + LINGER_S
 
     def on_message_begin(self) -> None:
         self._at = HEADERS
-        super().on_message_begin()
+        self.url, self.headers = b"", []
+        self._framing: list[tuple[bytes, bytes]] = []
+        self._json_size = 0
+        self.expect_100_continue = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if len(self.headers) >= MAX_HEADERS:
+        headers = self.headers
+        if len(headers) >= MAX_HEADERS:
             raise ValueError("too many headers")  # httptools makes it a parser's error
-        super().on_header(name, value)
+        name = name.lower()
+        headers.append((name, value))
+        if name in FRAMING:
+            self._framing.append((name, value))
+        elif name == HEADER_LENGTH:
+            self._json_size = int(value) if value.isdigit() and len(value) < MAX_DIGITS else 0
+        elif name == b"expect":
+            self.expect_100_continue = value.lower() == b"100-continue"
 
     def on_headers_complete(self) -> None:
         self._at, self._header_bytes = BODY, 0
         self._parts = []
         self._size = 0
-        super().on_headers_complete()
-        cycle: Any = self.cycle
-        cycle.__class__ = WholeAnswer  # its task has not begun
-        cycle.protocol = self
+        parser, url = self.parser, self.url
+        path = self.paths.get(url)
+        if path is None:
+            path = httptools.parse_url(url).path.decode("ascii")
+            path = unquote(path) if "%" in path else path
+            if len(self.paths) < MAX_PATHS and len(url) < MAX_PATHS:
+                self.paths[url] = path
+        method = parser.get_method().decode("ascii")
+        scope = {"type": "http", "method": method, "path": path, "headers": self.headers}
+        keep_alive = parser.should_keep_alive() and parser.get_http_version() != "1.0"
+        before, exchange = self.cycle, Exchange(self, scope, keep_alive, self.expect_100_continue)
+        self.cycle = exchange  # type: ignore[assignment]
+        if before is None or before.response_complete:
+            exchange.may_start = True
+            self._stirred.append(exchange)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((exchange, self.app))  # type: ignore[arg-type]
+
+    def on_response_complete(self) -> None:
+        """An answer is written: begin with the request that waits for that, or wait for one."""
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            exchange: Any = self.pipeline.pop()[0]
+            exchange.may_start = True
+            self.loop.call_soon(exchange.proceed)  # not now: a thousand of them may wait
+        else:
+            self._idle_until = self.loop.time() + self.limits.keep_alive_s
 
     def on_body(self, body: bytes) -> None:
         cycle: Any = self.cycle
@@ -284,24 +298,22 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._size > self.limits.max_body:  # the application refuses it
             cycle.whole = b"".join(self._parts)
             self.flow.pause_reading()
-            cycle.message_event.set()
+            self._stirred.append(cycle)
 
     def on_message_complete(self) -> None:
-        if self.parser.should_upgrade() and any(
-            n in FRAMING and v != b"0" for n, v in self.headers
-        ):
+        if self.parser.should_upgrade() and any(v != b"0" for _, v in self._framing):
             return  # its body follows
         parts = self._parts
         self._complete(parts[0] if len(parts) == 1 else self._joined())
 
     def _complete(self, whole: Any) -> None:
         """The request is here."""
-        cycle = cast(WholeAnswer, self.cycle)
+        exchange: Any = self.cycle
         self._at, self._parts = IDLE, []
         self._hold(0)
-        if whole and not cycle.response_complete:
-            cycle.whole = whole
-        super().on_message_complete()
+        if not exchange.response_complete and not exchange.disconnected:
+            exchange.whole, exchange.more_body = whole, False
+            self._stirred.append(exchange)
 
     def _joined(self) -> Any:
         """The parts of the body in one piece."""
@@ -313,9 +325,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _aligned(self, size: int) -> memoryview:
         """Memory for a body. It lies so that its binary part is aligned, which saves a copy."""
-        given = (v for n, v in self.headers if n == HEADER_LENGTH and v.isdigit() and len(v) < 10)
         memory: Any = np.empty(size + ALIGNMENT, np.uint8)
-        at = -(memory.ctypes.data + int(next(given, b"0"))) % ALIGNMENT
+        at = -(address_of(memory) + self._json_size) % ALIGNMENT
         return memoryview(memory)[at : at + size]
 
     def _gather(self, whole: memoryview) -> None:
@@ -325,13 +336,25 @@ class LimitedProtocol(HttpToolsProtocol):
             at += len(part)
 
     def _wait(self, seconds: float) -> None:
-        if self._timer is None:
-            self._timer = self.loop.call_later(seconds, self._end, 408, TOO_SLOW)
+        if not self._until:
+            self._until = self.loop.time() + seconds
 
     def _cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._until = 0.0
+
+    def look(self, now: float) -> None:
+        """End the connection if it has waited for too long. Called every now and then: a timer for
+        each wait takes longer."""
+        if self._until and now >= self._until:
+            if self in self.lingering:
+                self.transport.close()
+            else:
+                self._end(408, TOO_SLOW)
+        elif self._idle_until and now >= self._idle_until:
+            self.transport.close()
+
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle_until = 0.0
 
     def _end(self, status: int, words: bytes) -> None:
         self._cancel()
@@ -349,45 +372,5 @@ class LimitedProtocol(HttpToolsProtocol):
             b"%scontent-length: %d\r\n\r\n%s" % (status, later, len(body), body)
         )
         if unanswered:
-            cycle.disconnected = True  # the application stops to wait for the body
-            cycle.message_event.set()
+            cycle.disconnect()  # the application stops to wait for the body
         self.linger()
-
-
-class Connection(asyncio.BufferedProtocol):
-    """Gives the event loop memory to read into: that of a large body, or memory for the rest."""
-
-    def __init__(self, http: LimitedProtocol):
-        self._http, self._memory = http, http.memory
-
-    def connection_made(self, transport: Any) -> None:
-        self._http.connection_made(transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._http.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        self._http.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._http.resume_writing()
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        rest = self._http.rest
-        return self._memory if rest is None else rest
-
-    def buffer_updated(self, nbytes: int) -> None:
-        if self._http.rest is None:
-            self._http.data_received(bytes(self._memory[:nbytes]))
-        else:
-            self._http.received(nbytes)
-
-
-def connections(
-    config: Any, state: Any, settings: ServeSettings, loop: asyncio.AbstractEventLoop
-) -> Callable[[], asyncio.BaseProtocol]:
-    """What makes the protocol of each connection, with the limits of these settings."""
-    memory = memoryview(bytearray(READ))  # what is read is taken before the next read
-    shared = {"limits": settings, "lingering": set(), "arriving": [0], "memory": memory}
-    kind = type("LimitedProtocol", (LimitedProtocol,), shared)
-    return lambda: Connection(kind(config, state, {}, loop))

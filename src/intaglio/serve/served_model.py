@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from intaglio.package import Package
 from intaglio.serve.batcher import Batcher
 from intaglio.serve.instance import Instance
 from intaglio.serve.isolated import IsolatedPackage
-from intaglio.serve.jobs import Arrays, Job
+from intaglio.serve.jobs import Arrays, Client, Job
 from intaglio.serve.refusals import bad_request
 from intaglio.serve.sequences import Sequences
 from intaglio.serve.settings import ModelSettings
@@ -72,11 +72,11 @@ class ServedModel:
         self,
         inputs: Arrays,
         parameters: Mapping[str, Any] | None = None,
-        gone: Callable[[], bool] | None = None,
+        client: Client | None = None,
         traced: Traced | None = None,
     ) -> Arrays:
         """The outputs for checked inputs."""
-        job = Job(inputs, self._rows(inputs), DEFAULT_PRIORITY, gone)
+        job = Job(inputs, self._rows(inputs), DEFAULT_PRIORITY, client)
         if traced is not None:
             traced.model, traced.job = self, job
         given = parameters or {}

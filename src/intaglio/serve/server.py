@@ -18,9 +18,9 @@ import intaglio
 from intaglio.errors import BadInput
 from intaglio.serve import model_metadata
 from intaglio.serve.config_override import Config, overridden, override_of
+from intaglio.serve.connection import connections
 from intaglio.serve.freed_memory import keep_freed_memory
 from intaglio.serve.http_app import HttpApp
-from intaglio.serve.http_protocol import connections
 from intaglio.serve.metrics import Metrics
 from intaglio.serve.refusals import Refused
 from intaglio.serve.repository import Override, Repository, shown_name
