@@ -48,6 +48,7 @@ typedef struct itg_cv18xx {
   int64_t scratch_bytes;
   void *kept;  // the input of the last convolution, of `kept_bytes`; both are 0 before a run
   int64_t kept_bytes;
+  uint32_t isa;  // instruction sets that may be used, of those of the CPU
 } itg_cv18xx;
 
 // Executes commands in order: the next of `tiu` where is_tiu is set, else the next of `tdma`. The

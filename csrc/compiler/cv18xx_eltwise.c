@@ -19,56 +19,116 @@ static int32_t constant(const itg_cv18xx_tiu *t) {
   return t->opt_opd1_sign ? (int16_t)t->opd1_addr : (uint16_t)t->opd1_addr;
 }
 
-static int64_t computed(const itg_cv18xx_tiu *t, int64_t a, int64_t b, int64_t before) {
+// Elements of a row as numbers.
+CLONES static void read_row(const uint8_t *p, int64_t step, int64_t high, int is_narrow,
+                            int is_signed, int64_t count, int64_t *restrict to) {
+  if (is_narrow && step == 1 && is_signed)
+    for (int64_t i = 0; i < count; i++) to[i] = (int8_t)p[i];
+  else if (is_narrow && step == 1)
+    for (int64_t i = 0; i < count; i++) to[i] = p[i];
+  else if (step == 1 && is_signed)
+    for (int64_t i = 0; i < count; i++) to[i] = (int16_t)(p[i] | p[high + i] << 8);
+  else
+    for (int64_t i = 0; i < count; i++)
+      to[i] = element(p + i * step, high, (uint32_t)is_narrow, (uint32_t)is_signed);
+}
+
+// a = op(a, b): an operation without its rounding. Numbers have at most 17 bits.
+CLONES static void operate(const itg_cv18xx_tiu *t, int64_t count, int64_t *restrict a,
+                           const int64_t *restrict b, const int64_t *restrict before) {
+  int left = (int)t->opt_left_shift;
   switch (t->tsk_eu_typ) {
-    case MUL: return a * b;
-    case MAC: return before * (1LL << t->opt_left_shift) + a * b;
-    case ADD: return a + b;
-    case SUB: return a - b;
-    case MAX: return a > b ? a : b;
-    case MIN: return a < b ? a : b;
-    case AND: return a & b;
-    case OR: return a | b;
-    case XOR: return a ^ b;
-    case GE: return a >= b;
-    default: return a;
+    case MUL:
+      for (int64_t i = 0; i < count; i++) a[i] = a[i] * b[i];
+      break;
+    case MAC:
+      for (int64_t i = 0; i < count; i++) a[i] = before[i] * (1LL << left) + a[i] * b[i];
+      break;
+    case ADD:
+      for (int64_t i = 0; i < count; i++) a[i] = a[i] + b[i];
+      break;
+    case SUB:
+      for (int64_t i = 0; i < count; i++) a[i] = a[i] - b[i];
+      break;
+    case MAX:
+      for (int64_t i = 0; i < count; i++) a[i] = a[i] > b[i] ? a[i] : b[i];
+      break;
+    case MIN:
+      for (int64_t i = 0; i < count; i++) a[i] = a[i] < b[i] ? a[i] : b[i];
+      break;
+    case SHIFT:
+      for (int64_t i = 0; i < count; i++)
+        a[i] = b[i] >= 0           ? a[i] * (1LL << (b[i] & 31))
+               : t->opt_rshift_typ ? shift_up(a[i], (int)(-b[i] & 31))
+                                   : a[i] >> (-b[i] & 31);
+      break;
+    case AND:
+      for (int64_t i = 0; i < count; i++) a[i] = a[i] & b[i];
+      break;
+    case OR:
+      for (int64_t i = 0; i < count; i++) a[i] = a[i] | b[i];
+      break;
+    case XOR:
+      for (int64_t i = 0; i < count; i++) a[i] = a[i] ^ b[i];
+      break;
+    case GE:
+      for (int64_t i = 0; i < count; i++) a[i] = a[i] >= b[i];
+      break;
+    default: break;
   }
+}
+
+// Rounds numbers and brings them into the range of the result.
+CLONES static void round_row(const itg_cv18xx_tiu *t, int64_t count, int64_t *restrict v) {
+  int shift = (int)t->opt_res_shift;
+  if (t->tsk_eu_typ != SHIFT && t->opt_chl_quan)
+    for (int64_t i = 0; i < count; i++) v[i] = requantize(v[i], t->quan_m, shift);
+  else if (shift && t->tsk_eu_typ <= SUB) {
+    int64_t half = t->opt_rshift_typ ? 1LL << (shift - 1) : 0;
+    for (int64_t i = 0; i < count; i++) v[i] = (v[i] + half) >> shift;
+  }
+  if (t->opt_relu_typ && t->tsk_eu_typ != SUB)
+    for (int64_t i = 0; i < count; i++) v[i] = v[i] < 0 ? 0 : v[i];
+  int bits_alone = t->opt_res0_seg ? t->tsk_eu_typ >= AND && t->tsk_eu_typ <= MOVE
+                                   : t->tsk_eu_typ == SHIFT;  // drops the bits above
+  if (bits_alone) return;
+  int64_t bits = t->opt_res0_seg ? 8 : 16;
+  int64_t low = t->opt_res0_sign ? -(1LL << (bits - 1)) : 0;
+  int64_t most = low + (1LL << bits) - 1;
+  for (int64_t i = 0; i < count; i++) v[i] = v[i] < low ? low : v[i] > most ? most : v[i];
+}
+
+CLONES static void write_row(const int64_t *restrict v, int64_t count, int64_t step, int64_t high,
+                             int is_narrow, uint8_t *to) {
+  if (step == 1)
+    for (int64_t i = 0; i < count; i++) to[i] = (uint8_t)v[i];
+  else
+    for (int64_t i = 0; i < count; i++) to[i * step] = (uint8_t)v[i];
+  for (int64_t i = 0; !is_narrow && i < count; i++) to[i * step + high] = (uint8_t)(v[i] >> 8);
 }
 
 static void one_row(const work *k, const uint8_t *a, const uint8_t *b, uint8_t *y) {
   const itg_cv18xx_tiu *t = k->t;
   int64_t high = t->res0_b_str, unary = t->tsk_eu_typ == MOVE;
-  int32_t fixed = constant(t);
+  int64_t from_step = k->a.w_str, b_step = k->b.w_str, to_step = k->y.w_str;
   if (unary && t->opt_opd0_seg && t->opt_res0_seg && !t->opt_chl_quan && !t->opt_relu_typ) {
-    int64_t from_step = k->a.w_str, to_step = k->y.w_str;
     for (int64_t i = 0; i < k->y.w; i++) y[i * to_step] = a[i * from_step];
     return;
   }
-  for (int64_t i = 0; i < k->y.w; i++) {
-    uint8_t *to = y + i * k->y.w_str;
-    int64_t left = element(a + i * k->a.w_str, t->opd0_b_str, t->opt_opd0_seg, t->opt_opd0_sign);
-    int64_t right = fixed;
+  int64_t left[LONGEST], right[LONGEST], before[LONGEST];
+  for (int i = 0; i < LONGEST; i++) right[i] = constant(t);
+  for (int64_t i = 0; i < k->y.w; i += LONGEST) {
+    int64_t count = k->y.w - i < LONGEST ? k->y.w - i : LONGEST;
+    read_row(a + i * from_step, from_step, t->opd0_b_str, (int)t->opt_opd0_seg,
+             (int)t->opt_opd0_sign, count, left);
     if (!unary && !t->opt_opd1_const)
-      right = element(b + i * k->b.w_str, t->opd1_b_str, t->opt_opd1_seg, t->opt_opd1_sign);
-    int64_t before = t->tsk_eu_typ == MAC ? element(to, high, 0, t->opt_res0_sign) : 0;
-    int64_t v = computed(t, left, right, before);
-    if (t->tsk_eu_typ == SHIFT)
-      v = right >= 0
-              ? left * (1LL << (right & 31))
-              : (t->opt_rshift_typ ? shift_up(left, (int)(-right & 31)) : left >> (-right & 31));
-    else if (t->opt_chl_quan) v = requantize(v, t->quan_m, (int)t->opt_res_shift);
-    else if (t->opt_res_shift && (t->tsk_eu_typ <= SUB))
-      v = t->opt_rshift_typ ? shift_up(v, (int)t->opt_res_shift) : v >> t->opt_res_shift;
-    if (t->opt_relu_typ && v < 0 && t->tsk_eu_typ != SUB) v = 0;
-    if (t->opt_res0_seg) {
-      *to =
-          t->tsk_eu_typ >= AND && t->tsk_eu_typ <= MOVE ? (uint8_t)v : byte_of(v, t->opt_res0_sign);
-      continue;
-    }
-    if (t->tsk_eu_typ != SHIFT)  // shifts drop the bits above
-      v = t->opt_res0_sign ? within(v, -32768, 32767) : within(v, 0, 65535);
-    to[0] = (uint8_t)v;
-    to[high] = (uint8_t)(v >> 8);
+      read_row(b + i * b_step, b_step, t->opd1_b_str, (int)t->opt_opd1_seg, (int)t->opt_opd1_sign,
+               count, right);
+    if (t->tsk_eu_typ == MAC)
+      read_row(y + i * to_step, to_step, high, 0, (int)t->opt_res0_sign, count, before);
+    operate(t, count, left, right, before);
+    round_row(t, count, left);
+    write_row(left, count, to_step, high, (int)t->opt_res0_seg, y + i * to_step);
   }
 }
 

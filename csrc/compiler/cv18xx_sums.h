@@ -113,10 +113,23 @@ static inline int64_t requantize(int64_t sum, uint32_t multiplier, int shift) {
 void itg_cv18xx_requantize(const int32_t *sums, int64_t count, int32_t bias, int32_t multiplier,
                            int shift, int relu, int is_signed, uint8_t *out);
 
-// Writes the bytes of some pixels of an output channel from `first` on, given their sums.
-static inline void finish_pixels(itg_cv18xx *m, const itg_cv18xx_tiu *t, const view *y,
-                                 const view *q, int64_t n, int64_t o, int64_t first, int64_t many,
-                                 const int32_t *sums) {
+static inline void copy_bytes(uint8_t *to, const uint8_t *from, int64_t count) {
+  if (count < 8 || count > 256) {
+    if (count > 256) memcpy(to, from, (size_t)count);
+    else
+      for (int64_t i = 0; i < count; i++) to[i] = from[i];
+    return;
+  }
+  int64_t last = count - 8;
+  for (int64_t i = 0; i < last; i += 8) memcpy(to + i, from + i, 8);
+  memcpy(to + last, from + last, 8);
+}
+
+// Writes the bytes of an output channel, given its sums in lines of `pitch`; `bytes` has room for
+// as many.
+static inline void finish_lines(itg_cv18xx *m, const itg_cv18xx_tiu *t, const view *y,
+                                const view *q, int64_t n, int64_t o, const int32_t *sums,
+                                int64_t pitch, uint8_t *bytes) {
   uint8_t *out = channel(m, y, n, o);
   const uint8_t *record = channel(m, q, 0, o);
   int64_t bias = 0;
@@ -133,40 +146,34 @@ static inline void finish_pixels(itg_cv18xx *m, const itg_cv18xx_tiu *t, const v
       bias = t->opt_opd2_sign ? (int16_t)(record[0] | high << 8) : record[0] | high << 8;
     }
   }
-  int64_t row = first / y->w, column = first % y->w;
   if (t->opt_chl_quan && !t->ps32_md && multiplier < 1U << 31 && bias < 1 << 30 &&
       bias > -(1 << 30) && y->w_str == 1) {
-    uint8_t made[LONGEST];
-    for (int64_t p = 0; p < many; p += LONGEST) {
-      int64_t count = many - p < LONGEST ? many - p : LONGEST;
-      itg_cv18xx_requantize(sums + p, count, (int32_t)bias, (int32_t)multiplier, shift,
-                            (int)t->opt_relu_typ, (int)t->opt_res0_sign, made);
-      for (int64_t i = 0; i < count;) {
-        int64_t run = count - i < y->w - column ? count - i : y->w - column;
-        memcpy(out + row * y->h_str + column, made + i, (size_t)run);
-        i += run;
-        column += run;
-        if (column == y->w) column = 0, row++;
-      }
-    }
+    int64_t count = (y->h - 1) * pitch + y->w;
+    int whole = y->h == 1 || (y->h_str == y->w && pitch == y->w);
+    uint8_t *made = whole ? out : bytes;
+    itg_cv18xx_requantize(sums, count, (int32_t)bias, (int32_t)multiplier, shift,
+                          (int)t->opt_relu_typ, (int)t->opt_res0_sign, made);
+    for (int64_t h = 0; !whole && h < y->h; h++)
+      copy_bytes(out + h * y->h_str, made + h * pitch, y->w);
     return;
   }
-  for (int64_t p = 0; p < many; p++) {
-    uint8_t *to = out + row * y->h_str + column * y->w_str;
-    if (++column == y->w) column = 0, row++;
-    int64_t v = sums[p];
-    int64_t b = t->res0_b_str;
-    if (t->ps32_md & SUMS_IN)
-      v += (int32_t)((uint32_t)to[0] | (uint32_t)to[b] << 8 | (uint32_t)to[2 * b] << 16 |
-                     (uint32_t)to[3 * b] << 24);
-    if (t->ps32_md & SUMS_OUT) {
-      for (int i = 0; i < 4; i++) to[i * b] = (uint8_t)((uint64_t)v >> 8 * i);
-      continue;
+  int64_t b = t->res0_b_str;
+  for (int64_t h = 0; h < y->h; h++, sums += pitch, out += y->h_str) {
+    uint8_t *to = out;
+    for (int64_t w = 0; w < y->w; w++, to += y->w_str) {
+      int64_t v = sums[w];
+      if (t->ps32_md & SUMS_IN)
+        v += (int32_t)((uint32_t)to[0] | (uint32_t)to[b] << 8 | (uint32_t)to[2 * b] << 16 |
+                       (uint32_t)to[3 * b] << 24);
+      if (t->ps32_md & SUMS_OUT) {
+        for (int i = 0; i < 4; i++) to[i * b] = (uint8_t)((uint64_t)v >> 8 * i);
+        continue;
+      }
+      v += bias;
+      if (t->opt_chl_quan) v = (int32_t)(uint32_t)(uint64_t)v;  // sums wrap
+      v = t->opt_chl_quan ? requantize(v, multiplier, shift) : shift_up(v, (int)t->opt_res_shift);
+      if (t->opt_relu_typ && v < 0) v = 0;
+      *to = byte_of(v, t->opt_res0_sign);
     }
-    v += bias;
-    if (t->opt_chl_quan) v = (int32_t)(uint32_t)(uint64_t)v;  // sums wrap
-    v = t->opt_chl_quan ? requantize(v, multiplier, shift) : shift_up(v, (int)t->opt_res_shift);
-    if (t->opt_relu_typ && v < 0) v = 0;
-    *to = byte_of(v, t->opt_res0_sign);
   }
 }

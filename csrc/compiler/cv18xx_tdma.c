@@ -182,6 +182,14 @@ static int matrix(itg_cv18xx *m, const itg_cv18xx_tdma *t, const side *ddr, cons
   int64_t wanted = turned ? columns : rows, across = turned ? rows : columns;
   if (local->at.n != wanted || pieces * w < across)
     return refuse(m, "the matrix does not fit its rows in local memory");
+  int plain = t->src_fmt == t->dst_fmt && !t->mv_lut_idx && !t->mv_lut_base;
+  for (int64_t r = 0; plain && !turned && r < wanted; r++)
+    for (int64_t i = 0; i < across; i += w) {
+      int64_t bytes = (across - i < w ? across - i : w) * ddr->bytes;
+      uint8_t *there = row(m, ddr, 0, r, 0) + i * ddr->bytes, *here = row(m, local, r, i / w, 0);
+      memmove(to_local ? here : there, to_local ? there : here, (size_t)bytes);
+    }
+  if (plain && !turned) return 1;
   for (int64_t r = 0; r < wanted; r++)
     for (int64_t i = 0; i < across; i++) {
       uint8_t *there =

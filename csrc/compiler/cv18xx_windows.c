@@ -4,18 +4,21 @@
 CLONES void itg_cv18xx_requantize(const int32_t *sums, int64_t count, int32_t bias,
                                   int32_t multiplier, int shift, int relu, int is_signed,
                                   uint8_t *out) {
-  int64_t half = shift ? 1LL << (shift - 1) : 0;
+  if (shift > 31) multiplier = 0, shift = 0;  // nothing is left of numbers below 2^31
+  uint32_t half = shift ? 1U << (shift - 1) : 0;
   int32_t low = relu || !is_signed ? 0 : -128, high = is_signed ? 127 : 255;
   int32_t made[LONGEST];
-  for (int64_t i = 0; i < count; i++) {
-    int64_t v = ((int64_t)(int32_t)(sums[i] + bias) * multiplier + (1LL << 30)) >> 31;
-    int32_t narrow = (int32_t)v, sign = narrow >> 31;  // |v| is below 2^31
-    uint64_t size = (uint32_t)((narrow ^ sign) - sign);
-    int32_t shifted = (int32_t)((size + (uint64_t)half) >> shift);
-    int32_t y = (shifted ^ sign) - sign;
-    made[i] = y < low ? low : y > high ? high : y;
+  for (int64_t first = 0; first < count; first += LONGEST) {
+    int64_t here = count - first < LONGEST ? count - first : LONGEST;
+    for (int64_t i = 0; i < here; i++) {
+      int64_t v = ((int64_t)(int32_t)(sums[first + i] + bias) * multiplier + (1LL << 30)) >> 31;
+      int32_t narrow = (int32_t)v, sign = narrow >> 31;  // |v| is below 2^31
+      int32_t shifted = (int32_t)(((uint32_t)((narrow ^ sign) - sign) + half) >> shift);
+      int32_t y = (shifted ^ sign) - sign;
+      made[i] = y < low ? low : y > high ? high : y;
+    }
+    for (int64_t i = 0; i < here; i++) out[first + i] = (uint8_t)made[i];
   }
-  for (int64_t i = 0; i < count; i++) out[i] = (uint8_t)made[i];
 }
 
 enum { MAX_POOL = 0, AVERAGE_POOL = 1, DEPTHWISE = 2, MIN_POOL = 3 };
@@ -30,6 +33,7 @@ typedef struct {
   int64_t rows, pitch, size, run, taps;
   int64_t *at;  // of each tap in the parts
   int32_t *plane, *sums, *weights;
+  uint8_t *bytes;
 } work;
 
 enum { LINE = 16, LINES = 4 };
@@ -126,26 +130,36 @@ static void find_weights(const itg_cv18xx *m, const work *k, int64_t c) {
   }
 }
 
+// The bytes of a line of a pool.
+CLONES static void finish_pool(const itg_cv18xx_tiu *t, const int32_t *restrict sums, int64_t count,
+                               int64_t step, uint8_t *restrict to) {
+  int32_t least = t->opt_relu_typ || !t->opt_res0_sign ? 0 : -128;
+  int32_t most = t->opt_res0_sign ? 127 : 255;
+  if (t->tsk_eu_typ == AVERAGE_POOL) {
+    int64_t factor = read_byte(&(uint8_t){(uint8_t)t->opd1_addr}, t->opt_opd1_sign);
+    for (int64_t i = 0; i < count; i++)
+      to[i * step] =
+          (uint8_t)within(shift_up(sums[i] * factor, (int)t->opt_res_shift), least, most);
+  } else if (step == 1) {
+    for (int64_t i = 0; i < count; i++)
+      to[i] = (uint8_t)(sums[i] < least ? least : sums[i] > most ? most : sums[i]);
+  } else {
+    for (int64_t i = 0; i < count; i++) to[i * step] = (uint8_t)within(sums[i], least, most);
+  }
+}
+
 static void one_plane(itg_cv18xx *m, const work *k, int64_t n, int64_t c) {
   const itg_cv18xx_tiu *t = k->t;
   int kind = (int)t->tsk_eu_typ, is_pool = kind == MAX_POOL || kind == MIN_POOL;
   // the padding value counts in every window of a pool
   add_taps(k, is_pool ? edge_byte(t) : 0, !is_pool ? ADD : kind == MIN_POOL ? LEAST : MOST);
-  if (k->pitch != k->y.w)
-    for (int64_t h = 1; h < k->y.h; h++)
-      memmove(k->sums + h * k->y.w, k->sums + h * k->pitch, (size_t)k->y.w * sizeof *k->sums);
   if (kind == DEPTHWISE) {
-    finish_pixels(m, t, &k->y, &k->q, n, c, 0, k->y.h * k->y.w, k->sums);
+    finish_lines(m, t, &k->y, &k->q, n, c, k->sums, k->pitch, k->bytes);
     return;
   }
-  int64_t factor = read_byte(&(uint8_t){(uint8_t)t->opd1_addr}, t->opt_opd1_sign);
-  for (int64_t i = 0; i < k->y.h * k->y.w; i++) {
-    int64_t v = k->sums[i];
-    if (kind == AVERAGE_POOL) v = shift_up(v * factor, (int)t->opt_res_shift);
-    if (t->opt_relu_typ && v < 0) v = 0;
-    uint8_t *to = channel(m, &k->y, n, c) + i / k->y.w * k->y.h_str + i % k->y.w * k->y.w_str;
-    *to = byte_of(v, t->opt_res0_sign);
-  }
+  uint8_t *to = channel(m, &k->y, n, c);
+  for (int64_t h = 0; h < k->y.h; h++)
+    finish_pool(t, k->sums + h * k->pitch, k->y.w, k->y.w_str, to + h * k->y.h_str);
 }
 
 // Finds the parts of planes and the memory for them; 0: there is none.
@@ -158,11 +172,12 @@ static int arrange(itg_cv18xx *m, work *k) {
   k->taps = (int64_t)k->t->opd1_h * k->t->opd1_w;
   int64_t numbers = k->size + LINE + up_to(k->run, LINE) + k->taps;
   k->at = itg_cv18xx_scratch(
-      m, k->taps * (int64_t)sizeof(int64_t) + numbers * (int64_t)sizeof(int32_t));
+      m, k->taps * (int64_t)sizeof(int64_t) + numbers * (int64_t)sizeof(int32_t) + k->run);
   if (!k->at) return 0;
   k->plane = (int32_t *)(k->at + k->taps);
   k->sums = k->plane + k->size + LINE;
   k->weights = k->sums + up_to(k->run, LINE);
+  k->bytes = (uint8_t *)(k->weights + k->taps);
   for (int64_t tap = 0; tap < k->taps; tap++) {
     int64_t row = tap / k->t->opd1_w * s->y_dil, column = tap % k->t->opd1_w * s->x_dil;
     k->at[tap] = part(k, row, column) - k->plane;

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from intaglio.npu.chips.cv18xx.fields import TDMA, TIU
 from intaglio.npu.chips.cv18xx.simulate import NUMPY, Machine
 
 HERE = Path(__file__).parent
+ISAS = {"scalar": 0, "avx2": 1, "avx512": 3, "avx512vnni": 7, "best": 0xFFFFFFFF}
 # CRCs of local memory after each command, of libcvicmodel in tpu_mlir 1.30.2.
 GOLDEN: dict[str, list[int]] = json.loads((HERE / "golden_results.json").read_text())
 
@@ -39,6 +41,39 @@ def test_single_commands(name: str, chip: str) -> None:
     for seed, want in enumerate(GOLDEN[f"{chip} {name}"]):
         model, x = case(name, chip, seed)
         assert zlib.crc32(Machine(model).run({"x": x})["y"].tobytes()) == want, seed
+
+
+@pytest.mark.parametrize("isa", ISAS.values(), ids=ISAS)
+def test_instruction_sets_give_the_same_bytes(isa: int) -> None:
+    for name in NAMES:
+        if name.startswith(("conv", "depthwise", "pool")) and "bf16" not in name:
+            for seed, want in enumerate(GOLDEN[f"cv181x {name}"]):
+                model, x = case(name, "cv181x", seed)
+                made = Machine(model, isa=isa).run({"x": x})["y"]
+                assert zlib.crc32(made.tobytes()) == want, (name, seed)
+
+
+@pytest.mark.parametrize("isa", ISAS.values(), ids=ISAS)
+@pytest.mark.parametrize("seed", range(20))
+def test_weights_without_sign(seed: int, isa: int) -> None:
+    """Sums of weights up to 255 are twice those of their halves, and those of their last bits."""
+    rng, lanes = np.random.default_rng(seed), CHIPS["cv181x"].lanes
+    (command,), _ = single_commands.convolution(rng, lanes, False, 2)
+    unsigned = tiu(command.fields | {"opt_opd1_sign": 0})
+    start, size = command.fields["res0_addr"], command.fields["res0_b_str"]
+    weights = slice(single_commands.W, single_commands.Q)
+
+    def sums(one: Command, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        x = single_commands.memory(seed, "cv181x")
+        by_lane = x.reshape(lanes, -1)
+        by_lane[:, start : start + 4 * size] = 0
+        by_lane[:, weights] = change(by_lane[:, weights])
+        y = Machine(single_commands.model([one], "cv181x"), isa=isa).run({"x": x})["y"]
+        planes = y.reshape(lanes, -1)[:, start : start + 4 * size].reshape(lanes, 4, size)
+        return np.ascontiguousarray(planes.transpose(0, 2, 1)).view(np.int32)
+
+    halves, bits = sums(command, lambda w: w >> 1), sums(command, lambda w: w & 1)
+    assert np.array_equal(sums(unsigned, lambda w: w), 2 * halves + bits)
 
 
 def _run(chip: str, command: Command) -> None:

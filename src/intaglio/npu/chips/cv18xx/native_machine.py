@@ -28,6 +28,7 @@ class _Machine(ctypes.Structure):
         ("scratch_bytes", ctypes.c_int64),
         ("kept", ctypes.c_void_p),
         ("kept_bytes", ctypes.c_int64),
+        ("isa", ctypes.c_uint32),
     ]
 
 
@@ -48,14 +49,17 @@ def prepare(data: bytes, chip: Chip) -> Stream:
     return Stream(order == TIU.engine, tiu, tdma)
 
 
-def execute(stream: Stream, chip: Chip, memory: list[Array | None]) -> None:
-    """Run commands on the bytes behind each base register; RunError names a command that fails."""
+def execute(stream: Stream, chip: Chip, memory: list[Array | None], isa: int = 0xFFFFFFFF) -> None:
+    """Run commands on the bytes behind each base register; RunError names a command that fails.
+
+    `isa` has the bits of instruction sets that may be used, of those of the CPU.
+    """
     try:
         library = native.compiler_library()
     except (IntaglioError, OSError) as e:
         raise BadInput(f"simulating a cvimodel needs the C library: {e}") from None
     local = np.zeros(chip.lanes * chip.lane_bytes + 64, np.uint8)
-    machine = _Machine(local.ctypes.data, chip.lanes, chip.lane_bytes)
+    machine = _Machine(local.ctypes.data, chip.lanes, chip.lane_bytes, isa=isa)
     for i, part in [*enumerate(memory), *stream.more.items()]:
         if part is not None:
             machine.ddr[i], machine.ddr_bytes[i] = part.ctypes.data, part.nbytes

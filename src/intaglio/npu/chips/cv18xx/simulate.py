@@ -38,10 +38,10 @@ NUMPY = {
 
 
 class Machine:
-    """A chip with the memory of one program of a model."""
+    """A chip with the memory of one program of a model; `isa`: instruction sets that it may use."""
 
-    def __init__(self, model: Cvimodel, program: int = 0):
-        self.model, self.program = model, model.programs[program]
+    def __init__(self, model: Cvimodel, program: int = 0, isa: int = 0xFFFFFFFF):
+        self.model, self.program, self.isa = model, model.programs[program], isa
         self.chip = commands.find_chip(model.chip)
         self.memory = _memory(model, self.program)
         self._streams: dict[str, native_machine.Stream] = {}
@@ -64,7 +64,8 @@ class Machine:
             if routine.kind == "cpu":
                 self._call(routine)
             else:
-                native_machine.execute(self._stream(routine.name), self.chip, self.memory)
+                stream = self._stream(routine.name)
+                native_machine.execute(stream, self.chip, self.memory, self.isa)
         return {t.name: self.value(t.name) for t in self.outputs}
 
     def value(self, name: str) -> Array:
