@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
+from tests.serve.kserve_fields import KINDS, definition, differences
 
 from intaglio.cli import cli
 from intaglio.errors import BadInput
@@ -48,22 +49,48 @@ def test_the_container_runs_a_command_that_exists():
     assert set(options) <= known
 
 
-@pytest.mark.parametrize("service", SERVICES)
-def test_kserves_schemas_allow_them(service):
+@pytest.fixture(params=["the fields that are used here", "KServe's own"])
+def definitions(request, tmp_path):
+    """A folder of CustomResourceDefinitions."""
     pytest.importorskip("jsonschema")
-    if not CRDS.is_dir():
-        pytest.skip(f"needs KServe's CustomResourceDefinitions in {CRDS}")
+    if request.param == "KServe's own":
+        if not CRDS.is_dir():
+            pytest.skip(f"needs KServe's CustomResourceDefinitions in {CRDS}")
+        return CRDS
+    for kind, (file, *_) in KINDS.items():
+        (tmp_path / f"{file}.yaml").write_text(yaml.safe_dump(definition(kind)))
+    return tmp_path
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_schemas_allow_them(service, definitions):
+    runtimes, services = (definitions / f"{file}.yaml" for file, *_ in KINDS.values())
     runtime, model = serving_runtime(service), inference_service(service)
-    assert check(runtime, CRDS / "servingruntimes.yaml") == []
-    assert check(model, CRDS / "inferenceservices.yaml") == []
+    assert check(runtime, runtimes) == []
+    assert check(model, services) == []
     model["spec"]["predictor"]["modle"] = {}
+    runtime["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "512K"
     del runtime["spec"]["containers"][0]["name"]
     model["spec"]["predictor"]["maxReplicas"] = "many"
-    wrong = check(model, CRDS / "inferenceservices.yaml")
+    wrong = check(model, services)
     assert len(wrong) == 2
     assert any("'modle' was unexpected" in w for w in wrong)
-    assert any("'name' is a required" in w for w in check(runtime, CRDS / "servingruntimes.yaml"))
-    assert check(model, CRDS / "servingruntimes.yaml")
+    wrong = check(runtime, runtimes)
+    assert len(wrong) == 2
+    assert any("'name' is a required" in w for w in wrong)
+    assert any("limits/cpu: '512K'" in w for w in wrong)
+    assert check(model, runtimes)
+
+
+@pytest.mark.skipif(not CRDS.is_dir(), reason=f"needs KServe's definitions in {CRDS}")
+@pytest.mark.parametrize("kind", KINDS)
+def test_fields_are_those_of_kserve(kind):
+    file, version, _ = KINDS[kind]
+    text = (CRDS / f"{file}.yaml").read_text(encoding="utf-8")
+    theirs = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))["spec"]
+    ours = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    (found,) = [v["schema"]["openAPIV3Schema"] for v in theirs["versions"] if v["name"] == version]
+    assert differences(ours, found, kind) == []
 
 
 @pytest.mark.parametrize(
@@ -72,6 +99,7 @@ def test_kserves_schemas_allow_them(service):
         ({"name": "Digits"}, "small letters"),
         ({"storage": "/models"}, "it begins with pvc://"),
         ({"cpu": "lots"}, "cpu is 'lots'"),
+        ({"memory": "512K"}, "memory is '512K'"),
         ({"canary": 101}, "canary is 101"),
         ({"min_replicas": 5}, "replicas are 5 to 1"),
     ],

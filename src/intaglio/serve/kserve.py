@@ -19,7 +19,7 @@ MOUNT = "/mnt/models"  # where KServe puts what the storage URI names
 HTTP_PORT, GRPC_PORT = 8080, 9000
 STOP_S, DRAIN_S = 15, 5
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?\Z")  # of a service; part of host names
-QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|[KMG]i?)?\Z")
+QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|[MGT]|[KMGT]i)?\Z")
 TOP_LEVEL = {"apiVersion", "kind", "metadata", "spec", "status"}
 STORAGE = ("pvc://", "s3://", "gs://", "https://", "http://", "hf://", "oci://")
 
@@ -159,7 +159,8 @@ def _strict(schema: Any) -> Any:
     if isinstance(known, dict) and not free and set(known) != TOP_LEVEL:
         made.setdefault("additionalProperties", False)
     if schema.get("x-kubernetes-int-or-string"):
-        made = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+        made["type"] = ["integer", "string"]
+        made.pop("anyOf", None)
     return made
 
 
