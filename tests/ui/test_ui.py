@@ -1,5 +1,6 @@
 """The live page: runs of dropped files, changes of precisions, and who may read it."""
 
+import base64
 import http.client
 import io
 import json
@@ -13,6 +14,7 @@ from tests.small_networks import SIZE, classifier, samples
 
 import intaglio
 import intaglio.ui
+import intaglio.vision
 from intaglio.cli import cli
 from intaglio.errors import BadInput
 from intaglio.ui.server import LivePage
@@ -181,3 +183,31 @@ def test_an_activation_changes_with_its_product(page):
     assert trial.changes == {activation: "f32"}
     assert trial.milliseconds != bench.trials[0].milliseconds
     bench.change({})
+
+
+def test_masks_of_instances_come_with_their_colours(tmp_path):
+    from tests.vision.test_masks import PICTURE
+    from tests.vision.test_masks import model as with_masks
+
+    with_masks("yolov8")[0].save(tmp_path / "masks.itg")
+    package = intaglio.Package.load(tmp_path / "masks.itg")
+    out = io.BytesIO()
+    Image.fromarray(PICTURE).save(out, "PNG")
+    with intaglio.ui.start("masks.itg", package=package, port=0) as page:
+        found = json.loads(ask(page, "/api/run", out.getvalue())[1])["results"][0]
+    image = Image.open(io.BytesIO(base64.b64decode(found["masks"].partition(",")[2])))
+    assert image.size == (64, 32)
+    with intaglio.open(package) as session:
+        made = intaglio.vision.predict(session, PICTURE)
+    pixels, first = np.asarray(image), made.detections[0]
+    left, top, right, bottom = map(int, first.box)
+    inside = pixels[top:bottom, left:right][first.mask]
+    colour = ",".join(map(str, inside[0, :3]))
+    assert found["detections"][0]["colour"] == f"rgb({colour})"
+    assert (inside == inside[0]).all()
+    assert 0 < inside[0, 3] < 255
+    seen = np.zeros((32, 64), bool)
+    for d in made.detections:
+        left, top, right, bottom = intaglio.vision.masks.pixels(d.box, (32, 64))
+        seen[top:bottom, left:right] |= d.mask
+    assert ((pixels[..., 3] > 0) == seen).all()

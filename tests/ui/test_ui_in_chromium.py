@@ -68,3 +68,39 @@ def test_a_picture_and_a_change_of_precision(tmp_path, monkeypatch):
     assert len(found["trials"]) == 2
     assert f"{found['layer']} f32" in found["trials"][1]
     assert layers[found["layer"]] == "f32"
+
+
+def test_masks_lie_on_the_picture(monkeypatch):
+    from tests.vision.test_masks import model
+
+    real = server.live_page
+    script = (
+        "<script>"
+        + FRAME
+        + """addEventListener('load', async () => {
+  const canvas = document.createElement('canvas'); canvas.width = 64; canvas.height = 32;
+  const pen = canvas.getContext('2d'); pen.fillRect(0, 0, 64, 32);
+  await run(new File([await new Promise(r => canvas.toBlob(r))], 'dark.png'));
+  const picture = document.querySelector('.seen img'), masks = document.querySelector('.masks');
+  await masks.decode(); pen.clearRect(0, 0, 64, 32); pen.drawImage(masks, 0, 0);
+  const box = e => { const b = e.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; };
+  const r = {said: said.textContent, at: [box(picture), box(masks)], alt: masks.alt,
+    pixel: [...pen.getImageData(20, 20, 1, 1).data], none: pen.getImageData(1, 1, 1, 1).data[3],
+    stroke: document.querySelector('.seen rect').getAttribute('stroke')};
+  const pre = document.createElement('pre'); pre.id = 'found'; pre.textContent = JSON.stringify(r);
+  document.body.append(pre);
+});</script>"""
+    )
+    monkeypatch.setattr(
+        server, "live_page", lambda bench: real(bench).replace("</body>", f"{script}</body>")
+    )
+    with intaglio.ui.start("masks.itg", package=model("yolov8")[0], port=0) as page:
+        html = dumped(page.url)
+    found = json.loads(unescape(re.search(r'<pre id="found">(.*?)</pre>', html, re.S)[1]))
+    assert found["said"] == "dark.png"
+    assert found["at"][0] == found["at"][1]
+    assert found["alt"] == "masks of 2 objects"
+    assert found["none"] == 0
+    colour = [int(n) for n in re.findall(r"\d+", found["stroke"])]
+    assert found["pixel"][:3] == pytest.approx(colour, abs=2)
+    assert 0 < found["pixel"][3] < 255

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import time
 import zipfile
@@ -19,11 +20,12 @@ from intaglio.ir import Array
 from intaglio.package import Package
 from intaglio.quant.samples.images import pillow
 from intaglio.session import Session
-from intaglio.vision import Predictor
+from intaglio.vision import Predictor, draw
 
 SHOWN = 100  # detections of a picture
 MOST_PIXELS = 64 << 20  # of a picture
 MOST_UNPACKED = 256 << 20  # bytes of the arrays of a .npz
+MOST_SHOWN = 1024  # pixels of a side of drawn masks
 FEW = 8  # values of an output that are shown
 
 
@@ -110,8 +112,13 @@ def _run(engine: Engine, given: Any) -> tuple[dict[str, Array], dict[str, Any], 
             seconds = time.perf_counter() - start
         shown: dict[str, Any] = {
             "classes": [c.to_dict() for c in made.classes],
-            "detections": [d.to_dict() for d in made.detections[:SHOWN]],
+            "detections": [
+                d.to_dict() | {"colour": "rgb({},{},{})".format(*draw.colour(d.label))}
+                for d in made.detections[:SHOWN]
+            ],
         }
+        if (tints := made.masks()) is not None:
+            shown["masks"] = _data_url(tints)
         if made.decoder is None:
             shown["outputs"] = _summary(made.outputs)
         return dict(made.outputs), shown, seconds
@@ -119,6 +126,14 @@ def _run(engine: Engine, given: Any) -> tuple[dict[str, Array], dict[str, Any], 
     start = time.perf_counter()
     outputs = engine.session.run(feeds)
     return outputs, {"outputs": _summary(outputs)}, time.perf_counter() - start
+
+
+def _data_url(image: Any) -> str:
+    """A Pillow image, at most as large as a screen shows it, as a PNG in an address."""
+    image.thumbnail((MOST_SHOWN, MOST_SHOWN), resample=0)  # the nearest pixel: edges stay sharp
+    data = io.BytesIO()
+    image.save(data, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}"
 
 
 def _summary(outputs: Mapping[str, Array]) -> list[dict[str, Any]]:

@@ -14,7 +14,6 @@ async function run(f) {
     show(found, f); said.textContent = f.name;
   } catch (e) { said.textContent = e.message; said.className = 'error'; $('results').replaceChildren(); }
 }
-const hue = k => `hsl(${(k * 137) % 360} 75% 45%)`;
 let shownPicture = null;
 function show(found, f) {
   if (shownPicture) URL.revokeObjectURL(shownPicture);
@@ -23,11 +22,12 @@ function show(found, f) {
     const [w, h] = found.size ?? [1, 1], near = r.cosine == null ? '' : `, cosine to ${text(found.results[0].engine)} ${r.cosine.toFixed(5)}`;
     const boxes = (r.detections ?? []).map(d => {
       const [a, b, c, e] = d.box, size = Math.max(w, h) / 38, tag = `${d.name} ${(d.score * 100).toFixed(0)}%`;
-      return `<rect x="${a}" y="${b}" width="${c - a}" height="${e - b}" fill="none" stroke="${hue(d.class)}" stroke-width="${size / 7}"/>` +
-        `<rect x="${a}" y="${Math.max(b - size, 0)}" width="${tag.length * size * .56}" height="${size}" fill="${hue(d.class)}"/>` +
+      return `<rect x="${a}" y="${b}" width="${c - a}" height="${e - b}" fill="none" stroke="${d.colour}" stroke-width="${size / 7}"/>` +
+        `<rect x="${a}" y="${Math.max(b - size, 0)}" width="${tag.length * size * .56}" height="${size}" fill="${d.colour}"/>` +
         `<text x="${a + size * .15}" y="${Math.max(b, size) - size * .22}" font-size="${size * .8}" style="fill:#fff">${text(tag)}</text>`;
     }).join('');
     const picture = shownPicture ? `<div class="seen"><img src="${shownPicture}" alt="the picture">` +
+      (r.masks ? `<img class="masks" src="${r.masks}" alt="masks of ${(r.detections ?? []).length} objects">` : '') +
       `<svg viewBox="0 0 ${w} ${h}" aria-label="${(r.detections ?? []).length} boxes">${boxes}</svg></div>` : '';
     const classes = (r.classes ?? []).map(c => `<tr><td>${text(c.name)}</td><td class="n">${c.score.toFixed(4)}</td>` +
       `<td class="share"><i style="width:${Math.max(0, Math.min(1, c.score)) * 100}%"></i></td></tr>`).join('');

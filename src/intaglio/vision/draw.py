@@ -29,6 +29,11 @@ PALETTE = (
 WHITE = (255, 255, 255)
 
 
+def colour(label: int) -> tuple[int, int, int]:
+    """The colour of a class."""
+    return PALETTE[label % len(PALETTE)]
+
+
 def draw_boxes(image: Any, boxes: Sequence[tuple[int, str, Sequence[float]]]) -> Any:
     """A copy of a Pillow image with boxes: class number, text, left, top, right, bottom.
 
@@ -36,12 +41,12 @@ def draw_boxes(image: Any, boxes: Sequence[tuple[int, str, Sequence[float]]]) ->
     """
     result, pen, font, width = _canvas(image)
     for label, text, (left, top, right, bottom) in reversed(boxes):
-        colour = PALETTE[label % len(PALETTE)]
+        paint = colour(label)
         left, top = max(left, 0), max(top, 0)
         right, bottom = min(right, result.width - 1), min(bottom, result.height - 1)
         if right >= left and bottom >= top:
-            pen.rectangle((left, top, right, bottom), outline=colour, width=width)
-            _tag(result, pen, font, text, (left, top), colour)
+            pen.rectangle((left, top, right, bottom), outline=paint, width=width)
+            _tag(result, pen, font, text, (left, top), paint)
     return result
 
 
@@ -50,7 +55,7 @@ def draw_lines(image: Any, lines: Sequence[str]) -> Any:
     result, pen, font, _ = _canvas(image)
     y = 0.0
     for i, text in enumerate(lines):
-        y = _tag(result, pen, font, text, (0, y), PALETTE[i % len(PALETTE)], below=True)
+        y = _tag(result, pen, font, text, (0, y), colour(i), below=True)
     return result
 
 

@@ -100,6 +100,16 @@ def tinted(image: Any, places: Sequence[tuple[tuple[int, int, int], Array, Regio
     return pillow().fromarray(np.rint(made).astype(np.uint8))
 
 
+def overlay(places: Sequence[tuple[tuple[int, int, int], Array, Region]], size: Size) -> Any:
+    """The masks in colours, half transparent, as a Pillow image [RGBA] of a picture's size; the
+    first lies on top."""
+    made: Array = np.zeros((*size, 4), np.uint8)
+    for colour, mask, box in reversed(places):
+        left, top, right, bottom = pixels(box, size)
+        made[top:bottom, left:right][mask] = *colour, 128
+    return pillow().fromarray(made)
+
+
 def whole(mask: Array, box: Sequence[float], size: Size) -> Array:
     """The mask of a box in a picture of this size."""
     result = np.zeros(size, bool)

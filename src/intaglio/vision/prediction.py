@@ -12,7 +12,7 @@ import numpy as np
 from intaglio.ir import Array
 from intaglio.vision import draw
 from intaglio.vision.labels import name_of
-from intaglio.vision.masks import run_lengths, tinted
+from intaglio.vision.masks import overlay, run_lengths, tinted
 from intaglio.vision.recognize import CLASSIFIER
 
 SUM_TOLERANCE = 0.15  # of probabilities: int8 rounds small ones to zero
@@ -99,16 +99,21 @@ class Prediction:
             result = draw.draw_lines(self.image, [f"{c.name} {c.score:.2f}" for c in self.classes])
         else:
             boxes = [(d.label, f"{d.name} {d.score:.2f}", d.box) for d in self.detections]
-            tints = [
-                (draw.PALETTE[d.label % len(draw.PALETTE)], d.mask, d.box)
-                for d in self.detections
-                if d.mask is not None
-            ]
-            image = tinted(self.image, tints) if tints else self.image
+            image = tinted(self.image, self._tints()) if self._tints() else self.image
             result = draw.draw_boxes(image, boxes)
         if path is not None:
             draw.save_picture(result, path)
         return result
+
+    def masks(self) -> Any:
+        """The masks of the instances in colours on nothing, as a Pillow image; None without any."""
+        found = self._tints()
+        return overlay(found, self.size[::-1]) if found else None
+
+    def _tints(self) -> list[tuple[tuple[int, int, int], Array, tuple[float, float, float, float]]]:
+        return [
+            (draw.colour(d.label), d.mask, d.box) for d in self.detections if d.mask is not None
+        ]
 
 
 def top_classes(
