@@ -11,6 +11,7 @@ from tests.compat.models import save, separable
 
 import intaglio
 from intaglio.compat.rknn.api import RKNN
+from intaglio.quant.weight_only.rounded import rounded_weights
 
 
 def built(
@@ -253,3 +254,22 @@ def test_weights_of_four_bits(method: str, folder: Path, capsys: pytest.CaptureF
     assert 0.9 < min(cosines) < 0.9999
     assert rknn.hybrid_quantization_step1("dataset.txt") == -1
     assert "hybrid quantisation is for integer activations" in capsys.readouterr().err
+
+
+def test_quantize_weight_rounds_the_weights_of_a_float_model(folder: Path):
+    picture = np.full((1, 16, 16, 3), 200, np.uint8)
+    found = {}
+    for rounded in (False, True):
+        rknn = RKNN()
+        means = {"mean_values": [[128] * 3], "std_values": [[128] * 3]}
+        assert rknn.config(**means, target_platform="rk3588", quantize_weight=rounded) == 0
+        assert rknn.load_onnx("mobilenet.onnx") == 0
+        assert rknn.build(do_quantization=False) == 0
+        assert rknn.init_runtime() == 0
+        (found[rounded],) = rknn.inference([picture])
+    graph = intaglio.load("mobilenet.onnx")
+    x = ((picture - np.float32(128)) / 128).transpose(0, 3, 1, 2).astype(np.float32)
+    on_grid = intaglio.interpret(rounded_weights(graph, "i8"), {"x": x})["y"]
+    size = np.linalg.norm(on_grid)
+    assert np.linalg.norm(found[True] - on_grid) < 2e-3 * size
+    assert np.linalg.norm(found[True] - found[False]) > 2 * np.linalg.norm(found[True] - on_grid)

@@ -17,7 +17,7 @@ from intaglio.compat.rknn.dataset import Samples, read_list
 from intaglio.compat.rknn.inputs import PICTURE_CHANNELS, InputInfo, inputs_of, write_inputs
 from intaglio.compat.rknn.platforms import chip_of
 from intaglio.compat.rknn.source import Source
-from intaglio.compat.rknn.weight_bits import as_float, in_four_bits
+from intaglio.compat.rknn.weight_bits import as_float, in_eight_bits, in_four_bits
 from intaglio.compat.rknn.yuv import formats, take_planes
 from intaglio.errors import BadInput, IntaglioError
 from intaglio.frontends.preprocess import preprocess
@@ -116,9 +116,13 @@ def build_float(
     config: Config,
     batch: int | None,
     log: Log,
-    change: Callable[[Graph], Graph] = Graph.copy,
+    change: Callable[[Graph], Graph] | None = None,
 ) -> Built:
-    """The model with its preprocessing, in float16; `change` gives the graph that is built."""
+    """The model with its preprocessing, in float16; `change` gives the graph that is built.
+
+    With quantize_weight, weights are on a grid of 256 steps.
+    """
+    change = change or (in_eight_bits if config.quantize_weight else Graph.copy)
     if float_type(config) is None:
         log.warning(
             f"build: {config.target_platform} computes integers only; float layers run on its CPU; "

@@ -48,7 +48,8 @@ EFFECTS = {
     "model_pruning": "ignored: channels that are zero are always removed",
     "op_target": "cpu: floats in a quantised model, for layers by name or type; the cost model "
     "places all layers",
-    "quantize_weight": "ignored: the NPU does not compute floats with integer weights",
+    "quantize_weight": "of float models: weights are rounded to 8 bits, computed (and stored) as "
+    "float16",
     "remove_reshape": "ignored: reshapes that move nothing cost nothing",
     "sparse_infer": "ignored: sparse weights are found in the model itself",
     "mini_rknn": "leaves names and reports out of the file",

@@ -66,7 +66,7 @@ class Converter(Device):
 
         Deviation: -1 where the vendor's tool raises ValueError; the last table has each argument.
 
-        Missing: op_target of float models; quantize_weight.
+        Missing: op_target of float models.
         """
         given = {k: v for k, v in locals().items() if k not in ("self", "kwargs")}
         self._config = None

@@ -1,4 +1,4 @@
-"""w4a16: weights of 4 bits with a scale for each channel or group, computed in float16."""
+"""Weights of 4 and 8 bits, computed in float16: w4a16 and quantize_weight."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ def in_four_bits(
     fit = config.quantized_algorithm == "gdq" and config.dynamic_input is None
     seen = [dict(s) for s in islice(iter(samples), FITTED)] if fit else []
     return rounded_weights(graph, "i4", config.group, samples=seen)
+
+
+def in_eight_bits(graph: Graph) -> Graph:
+    """The float graph with its weights on a grid of 256 steps, one for each channel."""
+    return rounded_weights(graph, "i8")
 
 
 def as_float(config: Config) -> Config:
