@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 MODELS = {
+    "bm1684": "libcmodel_bm1684.so",
     "bm1684x": "libcmodel_bm1684x.so",
     "bm1688": "libcmodel_bm1688.so",
     "sg2260": "libtpuv7_emulator.so",

@@ -90,6 +90,13 @@ COMPILERS: dict[str, Callable[..., tuple[Any, Timed]]] = {
     "cvimodel": _cvimodel,
     "kmodel": _kmodel,
 }
+
+
+def has_times(chip: Chip) -> bool:
+    """Whether the commands of a chip's file have known times."""
+    return chip.file in COMPILERS and not chip.only_shifts
+
+
 READERS: dict[str, Callable[..., Performance]] = {
     "bmodel": of_bmodel,
     "cvimodel": of_cvimodel,

@@ -153,8 +153,8 @@ class Model:
         if self.as_vendor:
             return self._as_vendor(target, what)
         why = ""
-        compilers = vendor_performance.COMPILERS
-        if not self.own_program and what.in_commands and chips.load(target).file in compilers:
+        timed = vendor_performance.has_times(chips.load(target))
+        if not self.own_program and what.in_commands and timed:
             try:
                 return self._of_commands(target, what)
             except Unsupported as e:

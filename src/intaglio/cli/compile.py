@@ -48,8 +48,8 @@ GROUPS = {  # of --help
     "out",
     type=click.Path(),
     help="Package to write [default: MODEL with .itg], or a .kmodel for k210, a .bmodel for "
-    "bm1684x, a .cvimodel for cv181x and cv180x, a .rkjob for rk3588, rk3576, rk3568, rk3566, "
-    "rk3562, rv1106 and rv1103.",
+    "bm1684 and bm1684x, a .cvimodel for cv181x and cv180x, a .rkjob for rk3588, rk3576, rk3568, "
+    "rk3566, rk3562, rv1106 and rv1103.",
 )
 @click.option(
     "--target",

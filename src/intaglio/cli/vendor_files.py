@@ -50,7 +50,12 @@ FILES = {
     for f in (
         VendorFile(".kmodel", "k210", "kmodel", b"LDMK", "bytes"),
         VendorFile(
-            ".bmodel", "bm1684x, bm1688 or sg2260", "bmodel", b"\xee\xaa\x55\xff", "numbers", True
+            ".bmodel",
+            "bm1684, bm1684x, bm1688 or sg2260",
+            "bmodel",
+            b"\xee\xaa\x55\xff",
+            "numbers",
+            True,
         ),
         VendorFile(".cvimodel", "cv181x or cv180x", "cvimodel", b"CviM", "bytes", True),
         VendorFile(

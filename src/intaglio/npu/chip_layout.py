@@ -18,6 +18,7 @@ class ChipLayout:
     # Windows and tables read and write every row of their maps that a band holds, because the chip
     # derives strides from the number of rows.
     exact_rows = False
+    spread = 1  # bytes of SRAM for each byte of a map: chips may keep bytes in words
     loads_ahead = 1  # layers by which weights may be loaded early, if there is SRAM for them
     # Extra cost of a nanosecond of DDR transfers, on top of the time that a group takes. The next
     # one is tried if groups move more bytes than single layers do.

@@ -75,7 +75,8 @@ def build(
     """
     if not 1 <= cores <= chip.cores:
         raise BadInput(f"{chip.name}: {cores} cores are requested; it has {chip.cores}")
-    net = network(body, chip, chip_layout is not None and chip_layout.exact_rows)
+    of_chip = chip_layout or ChipLayout()
+    net = network(body, chip, of_chip.exact_rows, of_chip.spread)
     context = TilingContext.of(net, chip, cores, chip_layout)
     layer_by_layer = _compile(body, net, context, False)
     if not grouped:

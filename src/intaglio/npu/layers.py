@@ -56,6 +56,7 @@ class FeatureMap:
     c2: int
     align: int = 1  # bytes: alignment of rows in SRAM, or of planes if rows are packed
     packed: bool = False
+    spread: int = 1  # bytes of SRAM for each byte of the map: chips may keep bytes in words
     input_slot: int = -1  # the number of the program's input; -1: a layer makes it
     # parts that are outputs of the program: output slot, first channel, channels
     output_ranges: list[tuple[int, int, int]] = field(default_factory=list)
@@ -69,7 +70,8 @@ class FeatureMap:
         self.item = dtypes.TABLE[self.dtype].numpy.itemsize
         self.blocks = -(-self.channels // self.c2)
         self.row = self.width * self.c2 * self.item
-        self.pitch = self.row if self.packed else -(-self.row // self.align) * self.align
+        row = self.row * self.spread
+        self.pitch = row if self.packed else -(-row // self.align) * self.align
 
     def ddr_bytes(self, rows: int) -> int:
         """Bytes of `rows` rows of an image in DDR."""
@@ -169,14 +171,14 @@ class Network:
     maps: list[FeatureMap]
 
 
-def network(body: Graph, chip: Chip, exact_rows: bool = False) -> Network:
-    """The layers and feature maps of a graph of NPU ops; `exact_rows` as in ChipLayout."""
-    return _Builder(body, chip, exact_rows).build()
+def network(body: Graph, chip: Chip, exact_rows: bool = False, spread: int = 1) -> Network:
+    """The layers and feature maps of a graph of NPU ops; the rest as in ChipLayout."""
+    return _Builder(body, chip, exact_rows, spread).build()
 
 
 class _Builder:
-    def __init__(self, body: Graph, chip: Chip, exact_rows: bool):
-        self.body, self.chip, self.exact_rows = body, chip, exact_rows
+    def __init__(self, body: Graph, chip: Chip, exact_rows: bool, spread: int):
+        self.body, self.chip, self.exact_rows, self.spread = body, chip, exact_rows, spread
         self.at: dict[Value, ChannelRange] = {}
         self.planned: dict[
             Value, tuple[Value, int]
@@ -204,9 +206,9 @@ class _Builder:
 
     def new_map(self, v: Value) -> FeatureMap:
         n, c, h, w = v.shape
-        result = FeatureMap(
-            v.name, v.dtype, n, c, h, w, self.c2(v), self.chip.align, self.chip.packed
-        )
+        align, packed = self.chip.align, self.chip.packed
+        c2, spread = self.c2(v), self.spread
+        result = FeatureMap(v.name, v.dtype, n, c, h, w, c2, align, packed, spread)
         self.maps.append(result)
         return result
 
@@ -237,7 +239,7 @@ class _Builder:
         if made is None or made.op in NOT_IN_PLACE:
             return False
         beside = made.op in WINDOWED and made.inputs[0] in concat.inputs
-        fits = concat.outputs[0].type.bytes <= self.chip.sram
+        fits = self.spread * concat.outputs[0].type.bytes <= self.chip.sram
         return (fits or not (self.exact_rows and beside)) and self.window_fits(v, concat)
 
     def window_fits(self, v: Value, concat: Node) -> bool:
@@ -252,7 +254,7 @@ class _Builder:
             if node.op == "npu.pool" and node.outputs[0] in concat.inputs
         ]
         item = dtypes.TABLE[whole.dtype].numpy.itemsize
-        need = max(rows, default=0) * whole.shape[3] * whole.shape[1] * item
+        need = max(rows, default=0) * whole.shape[3] * whole.shape[1] * item * self.spread
         return 2 * need <= self.chip.sram
 
     def c2(self, v: Value) -> int:

@@ -135,10 +135,10 @@ class Calibration:
         seen = {v: self.observations[v] for v in self.placement.tensors} if of is None else of
         usual = "minmax" if by.method == "auto" else by.method
         dtype = formats.tensors[formats.precision]
-        symmetric = formats.precision in formats.symmetric
-        found = {
-            v: o.range(by.methods.get(v.name, usual), dtype, symmetric) for v, o in seen.items()
-        }
+        found = {}
+        for v, o in seen.items():
+            symmetric = formats.is_symmetric(formats.precision, o.low)
+            found[v] = o.range(by.methods.get(v.name, usual), dtype, symmetric)
         every = self.observations if of is None else of
         return headroom.with_headroom(found, every, by.headroom or 1.0)
 

@@ -88,6 +88,7 @@ class Chip:
     units: Mapping[str, Unit]
     host: Host
     compatible: str = ""  # chips with the same word run the same programs
+    only_shifts: bool = False  # sums are only shifted to the right, and maps have no zero points
     file: str = ""  # the vendor's model file that Intaglio writes: kmodel, bmodel, cvimodel, rkjob
     estimate: bool = False  # all figures are estimates; for single ones see `estimates`
     packed: bool = False  # rows of a map are contiguous; only its planes are aligned

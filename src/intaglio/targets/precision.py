@@ -24,6 +24,8 @@ class Stored:
     types: tuple[str, ...]
     zeros: bool = False  # whether zero points other than 0 (asymmetric quantisation) are supported
     grains: tuple[str, ...] = ("tensor",)
+    # whether the zero point of tensors without negative numbers may be the lowest number
+    one_sided: bool = False
 
     def why_not(self, dtype: str, zeros: bool = False, grain: str = "tensor") -> str | None:
         """None if the storage is supported; otherwise the reason, with what is supported."""

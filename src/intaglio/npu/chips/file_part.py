@@ -89,6 +89,8 @@ def _made(v: Value) -> Real | None:
 
 def _operand(node: Node, i: int) -> Real | None:
     """Of an operand, by the scale that its reader has for it."""
+    if node.op not in REGISTRY:  # it is an output of the graph
+        return None
     names = list(REGISTRY[node.op].signature.parameters)
     scale = f"{names[i]}_scale" if i < len(names) else ""
     return _constants(node, names.index(scale)) if scale in names else None

@@ -39,7 +39,9 @@ def npu_target(
             "or compile it for another chip"
         )
     rules = lowering_rules(chip, precision == "f16", also, attention)
-    on_npu = precision == "f16" or (precision == "bf16" and chip.file == "bmodel")
+    on_npu = precision == "f16" or (
+        precision == "bf16" and chip.file == "bmodel" and not chip.only_shifts
+    )
     host = cpu.target("scalar" if isa is None else isa, "f32" if on_npu else precision)
     volumes = volume_rules(Builder(limits.why_not(chip, also)), why_not_lowered(chip, rules))
     return Target(
@@ -66,11 +68,17 @@ def precisions(chip: Chip) -> tuple[Precision, ...]:
         bits = min(bits, entries.bit_length() - 1)
     rate = chip.units["conv"].rate
     i8_weights = Stored(("i8",), grains=("channel", "tensor"))
-    only_bytes = chip.file in ("kmodel", "cvimodel")  # layers write bytes; residuals are layers
+    # layers write bytes; residuals are layers
+    only_bytes = chip.file in ("kmodel", "cvimodel") or chip.only_shifts
+    one_type = chip.file == "cvimodel" or chip.only_shifts
     found = [
         Precision(
             "int8",
-            Stored(("i8",) if chip.file == "cvimodel" else ("i8", "u8"), zeros=True),
+            Stored(
+                ("i8",) if one_type else ("i8", "u8"),
+                zeros=not chip.only_shifts,
+                one_sided=chip.only_shifts,
+            ),
             i8_weights,
             float_results=not only_bytes,
             adds_residuals=not only_bytes,

@@ -53,7 +53,7 @@ class Cursor:
         plane = fm.plane(rows)
         block = r.first // fm.c2 - self.layout.first_block.get(fm, 0)
         at = offset + block * plane + (low - top) * fm.pitch
-        return _blocked("sram", at, r, high - low, plane, fm.pitch)
+        return _blocked("sram", at, r, high - low, plane, fm.pitch, fm.spread)
 
     def in_ddr(self, r: ChannelRange, low: int, high: int) -> Feature:
         """The same rows in an input of the program, or in internal memory."""
@@ -95,11 +95,13 @@ class Cursor:
         return _nchw("output", slot, fm, at, channels, rows[1] - rows[0])
 
 
-def _blocked(space: str, at: int, r: ChannelRange, rows: int, plane: int, pitch: int) -> Feature:
-    """A box of a map in blocks of c2 channels."""
+def _blocked(
+    space: str, at: int, r: ChannelRange, rows: int, plane: int, pitch: int, spread: int = 1
+) -> Feature:
+    """A box of a map in blocks of c2 channels; a pixel takes `spread` times its bytes."""
     fm = r.map
     size = r.channels, rows, fm.width
-    strides = plane, pitch, fm.c2 * fm.item
+    strides = plane, pitch, fm.c2 * fm.item * spread
     return Feature(space, at, fm.dtype, *size, fm.c2, *strides, r.first % fm.c2)
 
 

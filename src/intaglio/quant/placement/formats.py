@@ -31,6 +31,11 @@ class Formats:
     weight_zeros: bool = False
     wider: tuple[str, ...] = ("f32",)  # for layers that need more bits, cheapest first
     table_bits: int = 10  # of the index into an activation table
+    one_sided: frozenset[str] = frozenset()  # of `symmetric`: with a zero point if all are >= 0
+
+    def is_symmetric(self, precision: str, low: float) -> bool:
+        """Whether a tensor of this precision has no zero point; `low` is its smallest number."""
+        return precision in self.symmetric and not (precision in self.one_sided and low >= 0)
 
 
 USUAL = Formats()
@@ -85,6 +90,7 @@ def formats(
         weight_zeros,
         _wider(chip, usual, floats),
         usual.table_bits,
+        frozenset(p.name for p in whole if p.tensors.one_sided and not symmetric),
     )
 
 

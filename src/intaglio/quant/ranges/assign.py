@@ -36,8 +36,9 @@ def assign(
     results = {}
     for v in placement.tensors:
         precision = precision_of(v, placement)
-        symmetric = precision in how.symmetric
-        results[v.name] = affine(*groups.range(v), how.tensors[precision], symmetric)
+        low, high = groups.range(v)
+        symmetric = how.is_symmetric(precision, low)
+        results[v.name] = affine(low, high, how.tensors[precision], symmetric)
         if v in shares:
             results[v.name] = by_channel(results[v.name], shares[v])
     narrow_preactivations(placement, ranges, results, how)

@@ -261,7 +261,7 @@ class MixedPrecision:
         wide = dtypes.TABLE[t.dtype].bits >= dtypes.TABLE[dtype].bits
         if precision == self.how.precision or wide:
             return t
-        return affine(t.lo, t.hi, dtype, precision in self.how.symmetric)
+        return affine(t.lo, t.hi, dtype, self.how.is_symmetric(precision, t.lo))
 
     # ---- prediction ------------------------------------------------------------------------------
     def _removed(self, freed: Set[str], before: Set[str] = frozenset()) -> list[str]:

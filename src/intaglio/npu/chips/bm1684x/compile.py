@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from intaglio.npu import compile as schedule
 from intaglio.npu.chips.bm1684x import bmodel, commands
 from intaglio.npu.chips.bm1684x.bmodel import Bmodel, Group, Net, Stage, Subnet, Tensor
 from intaglio.npu.chips.bm1684x.commands import Command
-from intaglio.npu.chips.bm1684x.cut import Lowered, Port, lower, why_not
+from intaglio.npu.chips.bm1684x.cut import Lowered, lower, why_not
 from intaglio.npu.chips.bm1684x.encode import Encoder
 from intaglio.npu.chips.bm1684x.float_layers import straight_products
 from intaglio.npu.chips.bm1684x.float_ops import FLOATS
@@ -24,7 +24,7 @@ from intaglio.npu.chips.bm1684x.spread import spread_inputs
 from intaglio.npu.chips.bm1684x.transfers import Addresses
 from intaglio.npu.chips.bm1684x.unsigned import as_unsigned
 from intaglio.npu.chips.bm1684x.variants import VARIANTS, Variant
-from intaglio.npu.chips.file_part import Reals
+from intaglio.npu.chips.file_part import Port, Reals
 from intaglio.npu.lowering.target import npu_target
 from intaglio.targets.chip import Chip
 
@@ -51,19 +51,21 @@ class Compiled:
     @property
     def about(self) -> dict[str, Any]:
         """The ports of the file, with the scales that turn their numbers into real ones."""
-
-        def row(p: Port) -> dict[str, Any]:
-            size = {"name": p.name, "dtype": p.dtype, "shape": list(p.shape)}
-            return size | {"scale": p.scale, "zero": p.zero}
-
-        return {
-            "inputs": [row(p) for p in self.lowered.inputs],
-            "outputs": [row(p) for p in self.lowered.outputs],
-        }
+        return about_ports(self.lowered.inputs, self.lowered.outputs)
 
     def save(self, path: str | Path) -> None:
         """Write the file."""
         write_atomically(path, self.data)
+
+
+def about_ports(inputs: Sequence[Port], outputs: Sequence[Port]) -> dict[str, Any]:
+    """Ports as plain data."""
+
+    def row(p: Port) -> dict[str, Any]:
+        size = {"name": p.name, "dtype": p.dtype, "shape": list(p.shape)}
+        return size | {"scale": p.scale, "zero": p.zero}
+
+    return {"inputs": [row(p) for p in inputs], "outputs": [row(p) for p in outputs]}
 
 
 def compile_bmodel(
@@ -113,8 +115,12 @@ def compile_layers(
     spread_inputs(lowered.graph, variant)
     lowered.graph = as_unsigned(lowered.graph)
     program = schedule.build(lowered.graph, chip, grouped, cores, BmLayout(variant))
-    stage, addresses = _memory(lowered, program, variant)
-    streams = [Encoder(program, addresses, core=core).run() for core in range(cores)]
+    coefficients = program.weights.tobytes() or bytes(64)
+    internal = program.program.internal
+    found = places(lowered.inputs, lowered.outputs, len(coefficients), internal, variant)
+    stage = Stage(found.inputs, found.outputs, [], coefficients, variant.coefficients)
+    stage.neurons, stage.neuron_bytes = found.neurons, found.neuron_bytes
+    streams = [Encoder(program, found.addresses, core=core).run() for core in range(cores)]
     made = [_group(stream, variant) for stream in streams]
     stage.cores = cores
     by_core = variant.by_core or cores > 1
@@ -140,12 +146,24 @@ def _group(stream: list[Command], chip: Variant) -> Group:
     return Group(tiu, dma, counts["tiu"] + 1, counts["dma"] + 1)
 
 
-def _memory(lowered: Lowered, program: schedule.Compiled, chip: Variant) -> tuple[Stage, Addresses]:
-    """Addresses in DDR: coefficients, then inputs, outputs and maps between groups."""
-    coefficients = program.weights.tobytes() or bytes(64)
-    base = neurons = chip.neurons or chip.coefficients + _page(len(coefficients))
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the tensors of a file lie in DDR."""
+
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    addresses: Addresses
+    neurons: int  # address of inputs, outputs and maps
+    neuron_bytes: int
+
+
+def places(
+    given: Sequence[Port], results: Sequence[Port], coefficients: int, internal: int, chip: Variant
+) -> Places:
+    """Addresses in DDR: so many bytes of coefficients, then inputs, outputs, maps of groups."""
+    base = neurons = chip.neurons or chip.coefficients + _page(coefficients)
     ports: list[list[Tensor]] = []
-    for hidden, group in ((bmodel.INPUT, lowered.inputs), (bmodel.OUTPUT, lowered.outputs)):
+    for hidden, group in ((bmodel.INPUT, given), (bmodel.OUTPUT, results)):
         tensors = []
         for i, p in enumerate(group):
             # of an input, the factor that turns real numbers into its own
@@ -159,11 +177,7 @@ def _memory(lowered: Lowered, program: schedule.Compiled, chip: Variant) -> tupl
     addresses = Addresses(
         chip, chip.coefficients, base, [t.address for t in inputs], [t.address for t in outputs]
     )
-    size = base + _page(program.program.internal) - neurons
-    stage = Stage(
-        inputs, outputs, [], coefficients, chip.coefficients, neurons=neurons, neuron_bytes=size
-    )
-    return stage, addresses
+    return Places(inputs, outputs, addresses, neurons, base + _page(internal) - neurons)
 
 
 def _read(path: str | Path) -> bytes:

@@ -60,21 +60,28 @@ class Encoder:
             self.ends["store"].append(self.count["dma"])
         elif given.op == "copy":
             self.depends = self.count["tiu"]
-            self.add("dma", move(given, self.addresses))
+            self.move(given)
             self.copied = self.count["dma"]
             self.ends["compute"].append(self.count["tiu"])
         elif given.queue == "compute":
             needs = self.ends["load"][load], self.ends["store"][store], self.copied
             self.depends = max(needs)
-            layer = self.made.net.layers[given.layer]
-            constants = self.made.context.constants[given.layer]
-            chip = self.addresses.chip
-            compute(given, layer, constants, self.add_tiu, chip, FLOAT_COMPUTE)
+            self.compute(given)
             self.ends["compute"].append(self.count["tiu"])
         else:
             self.depends = self.ends["compute"][computed]
-            self.add("dma", move(given, self.addresses))
+            self.move(given)
             self.ends[given.queue].append(self.count["dma"])
+
+    def compute(self, given: Instruction) -> None:
+        """The commands of an instruction that computes."""
+        layer = self.made.net.layers[given.layer]
+        constants = self.made.context.constants[given.layer]
+        compute(given, layer, constants, self.add_tiu, self.addresses.chip, FLOAT_COMPUTE)
+
+    def move(self, given: Instruction) -> None:
+        """The command of an instruction that moves data."""
+        self.add("dma", move(given, self.addresses))
 
     def barrier(self) -> None:
         """Wait for all cores: each engine sends a message and waits for those of all engines."""

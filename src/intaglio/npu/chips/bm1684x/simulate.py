@@ -226,7 +226,7 @@ class Machine:
         s = self.stage
         places = [(s.address, len(s.coefficients)), (s.neurons, s.neuron_bytes), s.io]
         for t in (*s.inputs, *s.outputs):
-            _dtype(t)
+            dtype_of(t)
             places.append((t.address, t.size))
             if t.address < DDR_AT:
                 raise BadFile(f"bmodel: tensor '{t.name}' lies at {t.address:#x}, not in DDR")
@@ -245,13 +245,11 @@ class Machine:
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs for some inputs."""
         for t in self.stage.inputs:
-            if t.name not in feeds:
-                raise BadInput(f"input '{t.name}' is missing")
-            self._bytes(t.address, t.size)[:] = _checked(feeds[t.name], t)
+            self._bytes(t.address, t.size)[:] = input_bytes(feeds, t)
         for part in self._parts:
             part.run()
         return {
-            t.name: self._bytes(t.address, t.size).copy().view(_dtype(t)).reshape(t.shape)
+            t.name: self._bytes(t.address, t.size).copy().view(dtype_of(t)).reshape(t.shape)
             for t in self.stage.outputs
         }
 
@@ -272,9 +270,11 @@ class Machine:
         return memory[offset : offset + size]
 
 
-def _checked(given: Array, t: Tensor) -> Array:
+def input_bytes(feeds: Mapping[str, Array], t: Tensor) -> Array:
     """The bytes of an input; integers are never made of floats, which would lose their scale."""
-    value, want = np.asarray(given), _dtype(t)
+    if t.name not in feeds:
+        raise BadInput(f"input '{t.name}' is missing")
+    value, want = np.asarray(feeds[t.name]), dtype_of(t)
     floats = value.dtype in FLOATS and want in FLOATS
     if value.size * want.itemsize != t.size or not (value.dtype == want or floats):
         raise BadInput(
@@ -283,7 +283,8 @@ def _checked(given: Array, t: Tensor) -> Array:
     return np.ascontiguousarray(value, want).reshape(-1).view(np.uint8)
 
 
-def _dtype(t: Tensor) -> np.dtype:
+def dtype_of(t: Tensor) -> np.dtype:
+    """The type of a tensor of a file, whose size is checked."""
     if t.type not in DTYPES:
         raise Unsupported(f"tensor '{t.name}' has type {bmodel.TYPES.get(t.type, (t.type,))[0]}")
     dtype = np.dtype(DTYPES[t.type])
