@@ -166,15 +166,18 @@ def test_a_node_that_dies_costs_few_requests(repository):
         settings = RaySettings(port=port, cpus=1.0, min_replicas=2, max_replicas=2, spread=True)
         deploy(repository, ModelSettings(), settings)
         wait_ready(["m"])
+        busy = replica_nodes()
+        assert len(busy) == 2
+        node = next(n for n in nodes if n.node_id in busy)
         with Load(port) as load:
-            time.sleep(3)
-            cluster.remove_node(nodes[0], allow_graceful=False)
+            until(lambda: len(load.answers) > 100)
             killed = time.monotonic()
-            cluster.add_node(num_cpus=1)
-            time.sleep(2)  # until Ray knows
-            while replicas() < 2:
-                assert time.monotonic() - killed < 120
-                time.sleep(0.1)
+            cluster.remove_node(node, allow_graceful=False)
+            until(
+                lambda: (
+                    node.node_id not in (now := attempt(replica_nodes) or busy) and len(now) == 2
+                )
+            )
             back = time.monotonic() - killed
             time.sleep(3)
         asked = len(load.answers) + len(load.failures)
@@ -296,6 +299,14 @@ def test_the_command_serves_and_leaves_nothing_behind(repository, haproxy):
             server.kill()
     with pytest.raises(OSError, match="refused"):
         ask(port)
+
+
+def replica_nodes() -> set[str]:
+    """The nodes on which a replica runs."""
+    controller = ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve")
+    details = ray.get(controller.get_serve_instance_details.remote(), timeout=60)
+    found = details["applications"]["m"]["deployments"]["m"]["replicas"]
+    return {r["node_id"] for r in found if r["state"] == "RUNNING"}
 
 
 def replicas() -> int:

@@ -125,7 +125,7 @@ def _deployed(name: str, published: dict[str, list[int]], settings: RaySettings)
         "max_ongoing_requests": settings.ongoing,
         "max_queued_requests": settings.queued,
         "graceful_shutdown_timeout_s": STOP_S,
-        "health_check_period_s": 2,
+        "health_check_period_s": 1,  # the time until a dead replica is noticed
         "health_check_timeout_s": 10,
         "user_config": {"versions": published},
     }
