@@ -22,6 +22,7 @@ from tests.npu.chips.k210.quantized_cnn import (
     negative_scales,
     odd_sizes,
     random_cnn,
+    small_maps,
     upsampling,
     wide_expansion,
 )
@@ -119,6 +120,10 @@ def test_large_linear_layers_and_groups_are_equal(tmp_path):
 def test_odd_sizes_and_upsampling_are_equal(tmp_path):
     graphs = {f"odd{seed}": odd_sizes(seed) for seed in range(30)}
     compare(graphs | {f"up{seed}": upsampling(seed) for seed in range(20)}, tmp_path, 1)
+
+
+def test_maps_below_4x4_are_equal(tmp_path):
+    compare({f"small{seed}": small_maps(seed) for seed in range(100)}, tmp_path, 1)
 
 
 def test_weights_of_other_kinds_and_wide_expansions_are_equal(tmp_path):

@@ -25,6 +25,7 @@ from intaglio.npu.chips.k210.simulate import Machine, input_names, output_names
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 ENDS = ("quantize_linear", "dequantize_linear", "reshape", "transpose", "cast")
 NHWC = "nhwc"  # key of a port whose layout in the user's model is NHWC
+BYTES = "bytes"  # key of a port that takes or gives bytes in the user's model, too
 PLACE = "place"  # key: number of the port in the user's model
 MAX_RANK = 8
 
@@ -76,6 +77,8 @@ def _rows(rows: list[dict[str, Any]], types: Mapping[str, Type], turned: bool) -
         row |= {"name": name, "shape": list(t.shape), PLACE: names.index(name)}
         if turned and t.rank == 4:
             row[NHWC] = True
+        if t.dtype == "u8":
+            row[BYTES] = True
 
 
 def _matched(rows: list[dict[str, Any]], types: Mapping[str, Type]) -> list[str]:
@@ -98,7 +101,7 @@ def _matched(rows: list[dict[str, Any]], types: Mapping[str, Type]) -> list[str]
 
 
 class K210Model:
-    """A kmodel of the K210, simulated; ports with a scale take and give floats."""
+    """A kmodel of the K210, simulated; ports with a scale take and give floats, but those of bytes."""
 
     def __init__(self, data: bytes):
         self.model = read_kmodel(data)
@@ -121,10 +124,11 @@ class _Port:
     def __init__(self, port: FilePort, row: Mapping[str, Any] | None):
         self.dtype, self.stored_shape = port.range.dtype, port.shape
         self.shape, self.scale, self.zero = port.shape, 1.0, 0
-        self.nhwc, self.place = False, 0
+        self.nhwc, self.place, given = False, 0, False
         if row is not None:
             self._read(row)
-        self.floats = (self.scale, self.zero) != (1.0, 0)
+            given = row.get(BYTES) is True
+        self.floats = not given and (self.scale, self.zero) != (1.0, 0)
 
     def _read(self, row: Mapping[str, Any]) -> None:
         try:

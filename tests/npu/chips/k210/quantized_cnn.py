@@ -182,6 +182,39 @@ def odd_sizes(seed: int) -> Graph:
     return net.graph(net.add(left, right), x)
 
 
+def small_maps(seed: int) -> Graph:
+    """Layers on maps below 4x4: the end of a network for small pictures."""
+    rng = np.random.default_rng(seed)
+    high, wide = (int(n) for n in rng.integers(4, 14, 2))
+    net = Cnn(seed, (1, int(rng.integers(1, 5)), high, wide))
+    x = net.conv(net.input, int(rng.integers(2, 9)))
+    outputs: list[Value] = []
+    for step in range(int(rng.integers(2, 6))):
+        size, channels = x.shape[2:], int(rng.integers(2, 24))
+        deep = bool(rng.random() < 0.4)
+        stride = 2 if max(size) > 1 and (step < 2 or rng.random() < 0.4) else 1
+        even = stride == 2 and not any(n % 2 for n in size) and rng.random() < 0.5
+        pad = (0, 0, 1, 1) if even else (1, 1, 1, 1)
+        kernel = 3 if deep or rng.random() < 0.6 else 1
+        pad = pad if kernel == 3 else (0, 0, 0, 0)
+        y = net.conv(x, x.shape[1] if deep else channels, kernel, stride, depthwise=deep, pad=pad)
+        kind = rng.random()
+        if kind < 0.25:
+            y = net.add(y, net.conv(y, y.shape[1], 1))
+        elif kind < 0.4:
+            y = net.table(y)
+        elif kind < 0.55:
+            joined = ops.concat(y, net.table(y), axis=1)
+            net.quant[joined] = net.of(y)
+            y = joined
+        elif kind < 0.65:
+            outputs.append(y)
+        x = y
+    if rng.random() < 0.3:
+        return net.graph(*dict.fromkeys((x, *outputs)))
+    return net.graph(net.mean(net.conv(x, 16, 1)), *dict.fromkeys(outputs))
+
+
 def upsampling(seed: int) -> Graph:
     """A map that grows 2 or 4 times, joined with a larger one, as in detectors."""
     rng = np.random.default_rng(seed)

@@ -16,6 +16,7 @@ from tests.npu.chips.k210.quantized_cnn import (
     negative_scales,
     odd_sizes,
     random_cnn,
+    small_maps,
     upsampling,
     wide_expansion,
 )
@@ -106,6 +107,7 @@ def golden_networks():
     yield "pool and table", net.graph(net.conv(x, 5, 3, 2, pad=(0, 0, 1, 1)))
     yield "linear layer of 1280 numbers", large_linear(1280)
     yield "odd sizes", odd_sizes(2)
+    yield "maps below 4x4", small_maps(3)
     yield "upsampling", upsampling(1)
     yield "groups", grouped(8, 8, 2, 3)
 
@@ -142,6 +144,12 @@ def test_convolutions_in_groups(channels, outputs, groups, kernel):
 @pytest.mark.parametrize("seed", range(12))
 def test_strides_over_odd_sizes(seed):
     graph = odd_sizes(seed)
+    close_to_neutral(graph, check(graph))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_maps_below_4x4(seed):
+    graph = small_maps(seed)
     close_to_neutral(graph, check(graph))
 
 
@@ -295,8 +303,9 @@ def test_ops_after_the_last_layer_are_left_to_the_caller():
 
 
 def test_outputs_have_names_of_their_own():
-    graph = odd_sizes(29)  # its sum is too small a map for the KPU: both operands are outputs
-    made = check(graph)
+    net = Cnn(0, (1, 3, 8, 8))  # the sum has too many channels: both operands are outputs
+    left, right = (net.conv(net.input, 600, 1) for _ in range(2))
+    made = check(net.graph(net.add(left, right), net.conv(left, 4)))
     names = [p.name for p in made.lowered.outputs]
     assert len(set(names)) == len(names) == 3
 

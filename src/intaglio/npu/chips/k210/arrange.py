@@ -16,7 +16,7 @@ from intaglio.npu.chips.buffers import Buffer, place
 from intaglio.npu.chips.k210 import parts, ram
 
 ON_KPU = "k210.conv"
-IN_MAIN = ("k210.global_mean", "k210.linear", "reshape")  # read and write main memory
+IN_MAIN = ("k210.global_mean", "k210.linear", "k210.crop", "reshape")  # read and write main memory
 
 
 class TooLarge(Unsupported):

@@ -26,6 +26,7 @@ class Emitter(Movements):
     """Emits the commands of one graph."""
 
     version = 5
+    write_unit = 1  # of addresses in main memory that a layer writes to
 
     def __init__(self, graph: Graph):
         super().__init__()
@@ -97,6 +98,8 @@ class Emitter(Movements):
         for x in n.inputs:
             assert x is not None
             size = x.type.bytes
+            if offset % self.write_unit and x not in self.main:
+                self._to_main(x, self.buffer(size, *self._span(x)))
             self._to_main(x, lambda o=offset, s=size: inside(where(), o, s))  # type: ignore[misc]
             offset += size
 
@@ -153,6 +156,10 @@ class Emitter(Movements):
             self._linear(node)
         elif node.op in ENLARGE:
             self._enlarge(node)
+        elif node.op == "k210.crop":
+            x, out = node.inputs[0], node.outputs[0]
+            assert x is not None
+            self.cropped(self.main[x], self._place(out), x.shape, out.shape)
 
     def _copy(self, v: Value) -> None:
         """Copy a value to all places of main memory that need it."""
@@ -239,7 +246,8 @@ class Emitter(Movements):
         out, home = node.outputs[0], self.plan.homes[node.outputs[0]]
         target = self.buffer(out.type.bytes, self.step)
         if fill:
-            self.bordered(self.main[x], self.main[fill[0]], target, x.shape, out.shape)
+            keep = node.attrs["keep"]
+            self.bordered(self.main[x], self.main[fill[0]], target, x.shape, keep, out.shape)
         else:
             self.upsampled(self.main[x], target, x.shape)
         self.commands.append(lambda: Upload(target(), home.start, out.shape))
@@ -259,7 +267,7 @@ class Emitter(Movements):
 
 MAIN_LAYERS = ("k210.global_mean", "k210.linear")
 ENLARGE = ("k210.upsample", "k210.border")  # read main memory, write the KPU's RAM
-READ_MAIN = (*MAIN_LAYERS, *ENLARGE, "reshape")
+READ_MAIN = (*MAIN_LAYERS, *ENLARGE, "k210.crop", "reshape")
 
 
 def main_shapes(node: Node) -> tuple[tuple[int, int, int], tuple[int, int, int]]:

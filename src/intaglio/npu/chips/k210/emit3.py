@@ -24,6 +24,7 @@ class Emitter3(Emitter):
     """Emits the layers of one graph; `scales` are those of its outputs."""
 
     version = 3
+    write_unit = DMA_BYTES
 
     def __init__(self, graph: Graph, scales: list[tuple[float, int]]):
         super().__init__(graph)
@@ -89,17 +90,36 @@ class Emitter3(Emitter):
 
         self._cpu("quantized_resize_nearest_neighbor", source, target, **sizes, **made)
 
-    def bordered(self, where: Where, fill: Where, target: Where, shape: Shape, made: Shape) -> None:
-        """Put a map into the top left of a larger one: a concat of its rows and of filling."""
+    def bordered(
+        self,
+        where: Where,
+        fill: Where,
+        target: Where,
+        shape: Shape,
+        keep: tuple[int, int],
+        made: Shape,
+    ) -> None:
+        """Put pixels of a map into a larger one: a concat of its rows and of filling."""
+        (_, c, h, w), (high, wide) = shape, keep
+
+        def items() -> list[tuple[int, int]]:
+            start, found = _address(where), []
+            for i in range(c):
+                for line in range(high):
+                    found.append((start + (i * h + line) * w, wide))
+                    found += _pieces(_address(fill), fill().size, made[3] - wide)
+                found += _pieces(_address(fill), fill().size, (made[2] - high) * made[3])
+            return found
+
+        self._joined(items, target)
+
+    def cropped(self, where: Where, target: Where, shape: Shape, made: Shape) -> None:
+        """The top left pixels of a map: a concat of parts of its rows."""
         _, c, h, w = shape
 
         def items() -> list[tuple[int, int]]:
-            start, other, found = _address(where), _address(fill), []
-            for line in range(c * h):
-                found += [(start + line * w, w), (other, made[3] - w)]
-                if line % h == h - 1 and made[2] > h:
-                    found.append((other, made[3]))
-            return found
+            lines = [i * h + line for i in range(c) for line in range(made[2])]
+            return [(_address(where) + line * w, made[3]) for line in lines]
 
         self._joined(items, target)
 
@@ -164,6 +184,11 @@ class Emitter3(Emitter):
             return r
 
         return checked
+
+
+def _pieces(start: int, size: int, count: int) -> list[tuple[int, int]]:
+    """`count` bytes of a place that has `size` equal ones."""
+    return [(start, min(size, count - first)) for first in range(0, count, size)]
 
 
 def _address(where: Where) -> int:

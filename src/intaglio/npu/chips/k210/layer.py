@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,16 @@ MAX_WIDTH = 512
 KERNELS = {0: 1, 1: 3}  # field to size
 MAX_NUMBERS = 9 * MAX_CHANNELS  # that a linear layer reads: the pixels of a 3x3 window
 DMA_BURST = 15
+
+
+def is_small(size: Iterable[int]) -> bool:
+    """Whether the KPU cannot read a map of this height and width."""
+    return min(size) < MIN_EXTENT
+
+
+def enlarged(extent: int) -> int:
+    """An even extent that the KPU can read, the next one."""
+    return max(extent + extent % 2, MIN_EXTENT)
 
 
 @dataclass(frozen=True, slots=True)

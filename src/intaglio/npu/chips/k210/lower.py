@@ -7,7 +7,7 @@ more in every element and in the zero point.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from intaglio import ops as neutral
 from intaglio.ir import Graph, Node, Type, Value
 from intaglio.npu.chips.file_part import Reals
 from intaglio.npu.chips.k210 import layer, parts
+from intaglio.npu.chips.k210.maps import Map, part_of
+from intaglio.npu.chips.k210.maps import Port as Port
 from intaglio.npu.chips.k210.operands import (
     bounds,
     byte_weights,
@@ -35,30 +37,6 @@ from intaglio.ops.registry import REGISTRY
 PIXEL = (1, 1)
 READS = "it reads the result of "  # another op that was refused
 TO_NCHW = (0, 3, 1, 2)
-
-
-@dataclass(slots=True)
-class Map:
-    """The u8 value of a tensor. `pick`: the pooling mode that still has to halve it, or 0."""
-
-    value: Value
-    pick: int = 0
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        n, c, h, w = self.value.shape
-        return (n, c, h // 2, w // 2) if self.pick else (n, c, h, w)
-
-
-@dataclass(slots=True)
-class Port:
-    """An input or output of the file: real = scale * (byte - zero)."""
-
-    name: str
-    shape: tuple[int, ...]
-    scale: float
-    zero: int
-    value: Value
 
 
 class Lowering:
@@ -137,17 +115,31 @@ class Lowering:
         found = self._map(v)
         if found.pick:
             found.value, found.pick = parts.copied(found.value, pool=found.pick), 0
+        if found.part:
+            found.value, found.part = parts.cropped(found.value, found.part), None
         return found.value
+
+    def readable(self, v: Value | None) -> Value:
+        """A map that a layer of one pixel at a time can read: of at least 4x4."""
+        found = self._map(v)
+        if found.part and not found.pick and min(found.value.shape[2:]) >= layer.MIN_EXTENT:
+            return found.value
+        assert v is not None
+        return self.enlarged(v, 0, "") if layer.is_small(found.shape[2:]) else self._whole(v)
 
     def _made(self, v: Value | None) -> Value:
         """The map of a tensor as a layer's result: in a kmodel 3 inputs are not in main memory."""
         value = self._whole(v)
         return parts.copied(value) if value.producer is None else value
 
-    def evened(self, v: Value, fill: int, origin: str) -> Value:
-        """The map of a tensor with even sizes; `fill` is the value of the new pixels."""
+    def enlarged(self, v: Value, fill: int, origin: str) -> Value:
+        """The map of a tensor with even sizes of at least 4; `fill` is in the new pixels."""
         if (v, fill) not in self.even:
-            self.even[v, fill] = parts.bordered(self._made(v), fill, origin)
+            found = self._map(v)
+            high, wide = found.shape[2:]
+            source = found.value if found.part and not found.pick else self._made(v)
+            made = layer.enlarged(high), layer.enlarged(wide)
+            self.even[v, fill] = parts.bordered(source, fill, (high, wide), made, origin)
         return self.even[v, fill]
 
     def _is(self, node: Node, value: Value, pick: int, scale: Any, zero: Any) -> None:
@@ -234,7 +226,7 @@ class Lowering:
         a, sa, za, b, sb, zb, ys, yz = node.inputs
         if a is None or b is None or a.data is not None or b.data is not None or a.shape != b.shape:
             raise Refused("it adds a constant, or maps of different shapes")
-        left, right = self._whole(a), self._whole(b)
+        left, right = self.readable(a), self.readable(b)
         if why := layer.why_not((2 * left.shape[1], *left.shape[2:])):
             raise Refused(why)
         y = float(scale_of(ys))  # type: ignore[arg-type]
@@ -296,13 +288,14 @@ class Lowering:
             self._same(node, self._map(x))
             return
         function = Function(0, low, high)
-        self._same(node, Map(parts.copied(self._whole(x), function=function, origin=name_of(node))))
+        made = parts.copied(self.readable(x), function=function, origin=name_of(node))
+        self._same(node, Map(made, 0, part_of(node, made)))
 
     def _lookup(self, node: Node) -> None:
         x = node.inputs[0]
         function = Function(0, table=table(node))
-        made = parts.copied(self._whole(x), function=function, origin=name_of(node))
-        self.maps[node.outputs[0]] = Map(made)
+        made = parts.copied(self.readable(x), function=function, origin=name_of(node))
+        self.maps[node.outputs[0]] = Map(made, 0, part_of(node, made))
 
     def _concat(self, node: Node) -> None:
         if node.attrs["axis"] != 1 or any(v is None or v.data is not None for v in node.inputs):
@@ -378,5 +371,5 @@ class Lowering:
 
     def result(self, node: Node, value: Value, pick: int = 0) -> None:
         """Record the map of a layer's last node."""
-        self.maps[node.outputs[0]] = Map(value, pick)
+        self.maps[node.outputs[0]] = Map(value, pick, part_of(node, value, pick))
         self.done.add(node)

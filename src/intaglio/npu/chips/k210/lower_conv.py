@@ -62,7 +62,7 @@ def conv(lowering: Lowering, node: Node) -> None:
     window = _window(node, lowering._map(x).shape, weights) | {"depthwise": depthwise}
     function, last = lowering.follow(node, ys, yz)
     given = scale, added, function, zero, w_zero
-    even = lowering.evened(x, zero, name_of(node)) if window["odd"] else None
+    even = lowering.enlarged(x, zero, name_of(node)) if window["enlarge"] else None
     if window["depthwise"]:
         source = even or lowering._whole(x)
         made = parts.convolution(source, weights, *given, depthwise=True, origin=name_of(node))
@@ -102,7 +102,9 @@ def _window(node: Node, shape: tuple[int, ...], w: Array) -> dict[str, Any]:
     """Kernel, stride and phase of a convolution; Refused where the KPU cannot do them."""
     a = node.attrs
     kernel = list(w.shape[2:])
-    channels, height, width = shape[1:]
+    channels, high, wide = shape[1:]
+    small = layer.is_small(shape[2:])
+    height, width = (layer.enlarged(high), layer.enlarged(wide)) if small else (high, wide)
     if kernel not in ([1, 1], [3, 3]):
         size = "x".join(map(str, kernel))
         raise Refused(f"its kernel is {size}; the KPU does 1x1 and 3x3")
@@ -115,7 +117,7 @@ def _window(node: Node, shape: tuple[int, ...], w: Array) -> dict[str, Any]:
     stride, pad = tuple(a["stride"]), tuple(a["pad"])
     if stride not in ((1, 1), (2, 2)):
         raise Refused(f"its stride is {stride}; the KPU does 1 and 2")
-    odd = stride == (2, 2) and bool(height % 2 or width % 2)
+    odd = stride == (2, 2) and bool(high % 2 or wide % 2)
     if odd and (why := layer.why_not((channels, height + height % 2, width + width % 2))):
         raise Refused(why)
     shift = stride == (2, 2) and kernel == [3, 3] and pad == SAME_OF_EVEN and not odd
@@ -124,7 +126,7 @@ def _window(node: Node, shape: tuple[int, ...], w: Array) -> dict[str, Any]:
             f"its padding is {pad}; the KPU pads a {kernel[0]}x{kernel[0]} kernel by "
             f"{kernel[0] // 2} on all sides"
         )
-    return {"stride": stride[0], "shift": shift, "odd": odd}
+    return {"stride": stride[0], "shift": shift, "enlarge": odd or small}
 
 
 def _over_groups(w: Array, groups: int, zero: int) -> Array:

@@ -105,15 +105,28 @@ class Movements:
         for offset in (0, 1, 2 * w, 2 * w + 1):
             self._strided(where, target, shape, read, write, offset)
 
-    def bordered(self, where: Where, fill: Where, target: Where, shape: Shape, made: Shape) -> None:
-        """Put a map [1, C, H, W] into the top left of a larger one; `fill` is as large as it."""
-        _, c, h, w = shape
-        read, write = _strides(shape), _strides(made)
-        self._strided(where, target, shape, read, write, 0)
-        if made[3] > w:
-            self._strided(fill, target, (1, c, h, 1), read, write, w)
-        if made[2] > h:
-            self._strided(fill, target, (1, c, 1, made[3]), read, write, h * made[3])
+    def bordered(
+        self,
+        where: Where,
+        fill: Where,
+        target: Where,
+        shape: Shape,
+        keep: tuple[int, int],
+        made: Shape,
+    ) -> None:
+        """Put pixels of a map [1, C, H, W] into a larger one; the rest is the first of `fill`."""
+        (high, wide), c, same = keep, shape[1], (0, 0, 0, 0)
+        write = _strides(made)
+        self._strided(where, target, (1, c, high, wide), _strides(shape), write, 0)
+        if made[3] > wide:
+            self._strided(fill, target, (1, c, high, made[3] - wide), same, write, wide)
+        if made[2] > high:
+            rest = (1, c, made[2] - high, made[3])
+            self._strided(fill, target, rest, same, write, high * made[3])
+
+    def cropped(self, where: Where, target: Where, shape: Shape, made: Shape) -> None:
+        """The top left pixels of a map [1, C, H, W]."""
+        self._strided(where, target, made, _strides(shape), _strides(made), 0)
 
 
 def _strides(shape: Shape) -> Shape:

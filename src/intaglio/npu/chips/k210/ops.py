@@ -120,17 +120,31 @@ def upsample(x: Array) -> Array:
     return x.repeat(2, 2).repeat(2, 3)
 
 
-def _border(x: Value, fill: Value) -> Type:
-    if fill.type != x.type:
-        raise BadInput(f"the filling is {fill.type}; it has to be as large as the map, {x.type}")
+def _border(x: Value, fill: Value, *, keep: tuple[int, int], size: tuple[int, int]) -> Type:
     n, c, h, w = x.shape
-    return Type("u8", (n, c, h + h % 2, w + w % 2))
+    if fill.dtype != "u8" or keep[0] > min(h, size[0]) or keep[1] > min(w, size[1]):
+        raise BadInput(f"{keep} pixels of {x.type} in a map of {size} filled by {fill.type}")
+    return Type("u8", (n, c, *size))
 
 
 @op(_border, name="k210.border")
-def border(x: Array, fill: Array) -> Array:
-    """A map with an even number of rows and columns: `fill`, whose pixels are equal, is added."""
-    n, c, h, w = x.shape
-    made = np.broadcast_to(fill[:, :, :1, :1], (n, c, h + h % 2, w + w % 2)).copy()
-    made[:, :, :h, :w] = x
+def border(x: Array, fill: Array, *, keep: tuple[int, int], size: tuple[int, int]) -> Array:
+    """The top left pixels of a map in a larger one; `fill`, whose pixels are equal, is the rest."""
+    n, c = x.shape[:2]
+    (high, wide), pixel = keep, fill.reshape(-1)[0]
+    made = np.full((n, c, *size), pixel)
+    made[:, :, :high, :wide] = x[:, :, :high, :wide]
     return made
+
+
+def _crop(x: Value, *, keep: tuple[int, int]) -> Type:
+    n, c, h, w = x.shape
+    if keep[0] > h or keep[1] > w:
+        raise BadInput(f"{keep} pixels of {x.type}")
+    return Type("u8", (n, c, *keep))
+
+
+@op(_crop, name="k210.crop")
+def crop(x: Array, *, keep: tuple[int, int]) -> Array:
+    """The top left pixels of a map: copies in main memory."""
+    return np.ascontiguousarray(x[:, :, : keep[0], : keep[1]])

@@ -12,8 +12,9 @@ from intaglio.ir import Array, Value, constant
 from intaglio.npu.chips.k210 import ops
 from intaglio.npu.chips.k210.arithmetic import Terms
 from intaglio.npu.chips.k210.fields import Curve, Norm
-from intaglio.npu.chips.k210.layer import linear_window, max_outputs
+from intaglio.npu.chips.k210.layer import MIN_EXTENT, linear_window, max_outputs
 from intaglio.npu.chips.k210.requantize import Function, requantize
+from intaglio.npu.lowering.builder import Refused
 
 WEIGHT_ZERO = 128  # of weights that were i8
 PLAIN = Function(0)
@@ -103,15 +104,40 @@ def shifted_up(x: Value, pad: int, origin: str = "") -> Value:
     return node.outputs[0]
 
 
-def bordered(x: Value, value: int, origin: str = "") -> Value:
-    """`x` with an even number of rows and columns; new pixels are `value`."""
+def bordered(
+    x: Value, value: int, keep: tuple[int, int], size: tuple[int, int], origin: str = ""
+) -> Value:
+    """The top left pixels of `x` in a map of a larger size; all others are `value`."""
+    fill = filling(_legal(x), value, origin)
+    return ops.border.node(x, fill, keep=keep, size=size, origin=origin).outputs[0]
+
+
+def _legal(x: Value) -> Value:
+    """The map nearest to `x` that a layer of the KPU can read."""
+    seen = x
+    while min(seen.shape[2:]) < MIN_EXTENT and seen.producer is not None:
+        first = seen.producer.inputs[0]
+        assert first is not None
+        seen = first
+    if min(seen.shape[2:]) < MIN_EXTENT:
+        raise Refused(f"the input is {seen.type}; the KPU reads maps of at least 4x4")
+    return seen
+
+
+def cropped(x: Value, keep: tuple[int, int], origin: str = "") -> Value:
+    """The top left pixels of `x`."""
+    return ops.crop.node(x, keep=keep, origin=origin).outputs[0]
+
+
+def filling(x: Value, value: int, origin: str = "") -> Value:
+    """A map as large as `x` whose pixels are `value`."""
     channels = x.shape[1]
     w = np.zeros((channels, 1, 3, 3), np.uint8)
     ones = np.ones(channels)
     norm, curve = requantize(ones, np.zeros(channels), 255 * ones, Function(value))
     attrs = {"arg_x": 0, "arg_w": 0, "arg_add": 0, "pad": 0, "pool": 0, "depthwise": True}
-    fill = ops.conv.node(x, constant(w), *constants(norm, curve), **attrs, origin=origin)
-    return ops.border.node(x, fill.outputs[0], origin=origin).outputs[0]
+    node = ops.conv.node(x, constant(w), *constants(norm, curve), **attrs, origin=origin)
+    return node.outputs[0]
 
 
 def upsampled(x: Value, origin: str = "") -> Value:
