@@ -65,3 +65,39 @@ def test_qdepthwise_of_whole_blocks(size, stride):
         for dtype in (np.uint8, np.int8):
             x, r = image(2, *size, channels, dtype=dtype), ranges(dtype)[0]
             check("cpu.qdepthwise", x, packed, *per_channel(channels, 9), **attrs, **r)
+
+
+@pytest.mark.parametrize("channels", [8, 24, 40])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_qdepthwise_of_large_sums(stride, channels):
+    """Scaled sums that leave 16 bits, in some of the channels or in all; bounds and tables."""
+    w = image(3, 3, channels, dtype=np.int8)
+    attrs = {"stride": (stride,) * 2, "pad": (1, 1, 1, 1), "dilation": (1, 1)}
+    packed = packed_taps(w, attrs)
+    bias, scale = per_channel(channels, 9)
+    large = np.where(np.arange(channels) % 16 < 8, scale, 0.75).astype(np.float32)
+    table = image(256, dtype=np.int8)
+    for dtype in (np.uint8, np.int8):
+        x = image(1, 5, 8, channels, dtype=dtype)
+        for r in ranges(dtype):
+            check("cpu.qdepthwise", x, packed, bias, large, **attrs, **r)
+        r = ranges(dtype)[3]
+        check("cpu.qdepthwise", x, packed, bias * 70000, scale, table, **attrs, **r)
+        check("cpu.qdepthwise", x, packed, bias * 70000, scale, **attrs, **r)
+
+
+@pytest.mark.parametrize(("rows", "deep"), [(13, 12), (31, 28), (128, 8), (140, 40)])
+@pytest.mark.parametrize("channels", [56, 72])
+def test_products_of_many_panels(channels, rows, deep):
+    """Rows that a kernel packs for all panels; scaled sums within 16 bits and beyond."""
+    x, w = image(1, rows, deep), image(1, channels, deep, 1, dtype=np.int8)
+    attrs = {"channels": channels, "kernel": (1,), "stride": (1,), "pad": (0, 0), "dilation": (1,)}
+    packed = qconv_packing.packed(w, "tap")
+    bias, scale = per_channel(channels, deep)
+    large = np.where(np.arange(channels) % 40 < 20, scale, 0.4).astype(np.float32)
+    for dtype, by in ((np.uint8, scale), (np.int8, large)):
+        for r in ranges(dtype)[2:]:
+            check("cpu.qconv", x.view(dtype), packed, bias, by, **attrs, **r)
+    residual = image(1, rows, channels, dtype=np.int8)
+    add = {"r_zero": 5, "r_scale": 0.5}
+    check("cpu.qconv", x, packed, bias, scale, residual, **attrs, **RANGES[3], **add)

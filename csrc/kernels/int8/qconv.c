@@ -32,7 +32,9 @@ typedef struct task {
 // ---- inputs of tiles ----------------------------------------------------------------------------
 static void copy_flipped(uint8_t *restrict to, const uint8_t *restrict from, int64_t n,
                          uint8_t flip) {
-  for (int64_t i = 0; i < n; i++) to[i] = from[i] ^ flip;
+  if (!flip) memcpy(to, from, (size_t)n);
+  else
+    for (int64_t i = 0; i < n; i++) to[i] = from[i] ^ flip;
 }
 
 // Copies the image lines that output lines [oy, oy + rows) need, with their padding: as u8, or with
@@ -106,6 +108,9 @@ static void sum_rows(const task *t, const class *c, itg_qrow *rows, int64_t n) {
 #include "qconv_few_outputs.h"
 #include "qconv_first_layer.h"
 #include "qconv_taps.h"
+#if defined(ISA_neon)
+#include "qconv_neon.h"
+#endif
 
 // ---- the work -----------------------------------------------------------------------------------
 typedef struct share {  // of the output: panels [first, last) of group g, pixels [from, to)
@@ -121,29 +126,11 @@ static const int32_t *bias_of(const task *t, const class *c, const uint8_t *b, i
   sums.kind = ITG_Q_SUMS;
   int32_t *to = t->bias + (c - t->classes) * t->c->channels;
   const itg_qproduct p = {c->left_out, c->n_left_out, panel, t->to.bias, NULL, &sums,
-                          to,          VQ_LESS,       NULL};
+                          to,          VQ_LESS,       NULL,  NULL};
   const itg_qrow row = {t->end, 0, 0};
   itg_qtile(&p, &row, 1, b, column, columns);
   return to;
 }
-
-#if defined(ISA_neon)
-enum { SUMMED = 256 };  // rows of a panel, at most, whose sums several classes share
-typedef int32_t row_totals[SUMMED + 1][ITG_PANEL];
-
-// What signed inputs lack for the first rows of a panel (itg_qproduct.less), if that saves work.
-static const int32_t *less_of(const task *t, const uint8_t *b, row_totals to) {
-  int classes = 0;
-  for (int k = 0; k < t->n_classes; k++) classes += t->classes[k].rows > 0;
-  if (classes < 2 || t->c->rows > SUMMED) return NULL;
-  vq sum[4] = {vq_set(0), vq_set(0), vq_set(0), vq_set(0)};
-  for (int64_t r = 0;; r++) {
-    FOR_UNROLLED (4, int v = 0; v < 4; v++) vq_store(to[r] + 4 * v, sum[v]);
-    if (r == t->c->rows) return to[0];
-    vq_add_row(sum, (const int8_t *)b + r * ITG_QROW);
-  }
-}
-#endif
 
 // Multiplies n rows, which are sorted by class, with all panels of the share.
 static void multiply(task *t, const share *s, itg_qrow *rows, int64_t n) {
@@ -152,6 +139,11 @@ static void multiply(task *t, const share *s, itg_qrow *rows, int64_t n) {
   const int64_t spans = (s->last - s->first + wide - 1) / wide;
   if (c->joined == ITG_QRUN_WINDOW && !c->direct) gather_windows(t, rows, n);
   if (t->w_zero) sum_rows(t, t->classes, rows, n);
+  const int8_t *pairs[ITG_QCLASSES] = {NULL};
+#if defined(ISA_i8mm)
+  int8_t packed[PACKED_ROWS];
+  if (spans > 2) pack_classes(t, rows, packed, pairs);
+#endif
   for (int64_t i = 0; i < spans; i++) {
     const int64_t p = s->first + itg_split(s->last - s->first, spans, i);
     const int64_t q = s->first + itg_split(s->last - s->first, spans, i + 1);
@@ -170,11 +162,23 @@ static void multiply(task *t, const share *s, itg_qrow *rows, int64_t n) {
       const itg_qproduct product = {
           one->taps, one->n_taps, panel,  bias_of(t, one, b, panel, column, columns),
           t->w_zero, &t->to,      t->out, c->direct ? c->flip : VQ_LESS,
-          less};
+          less,      pairs[k]};
       itg_qtile(&product, next, one->rows, b, column, columns);
       next += one->rows;
     }
   }
+}
+
+// Rows of neighbouring pixels, four at a time: with few products for each they take a part of the
+// time that shows.
+INLINE void place_rows(itg_qrow *rows, int64_t n, const uint8_t *x, int64_t step, int64_t out,
+                       int64_t channels) {
+  for (; n >= 4; n -= 4, rows += 4, x += 4 * step, out += 4 * channels)
+    FOR_UNROLLED (4, int i = 0; i < 4; i++) {
+      rows[i].x = x + i * step;
+      rows[i].out = out + i * channels;
+    }
+  for (; n > 0; n--, rows++, x += step, out += channels) rows->x = x, rows->out = out;
 }
 
 static void run_direct(task *t, const share *s) {
@@ -192,9 +196,7 @@ static void run_direct(task *t, const share *s) {
                   inside = !all || last < r   ? 0
                            : last - r + 1 < n ? last - r + 1
                                               : n;
-    const uint8_t *next = t->x + r * pixel + channel;
-    for (int64_t m = 0, out = r * c->channels; m < inside; m++, next += pixel, out += c->channels)
-      rows[m].x = next, rows[m].out = out;
+    place_rows(rows, inside, t->x + r * pixel + channel, pixel, r * c->channels, c->channels);
     for (int64_t m = inside; m < n; m++) {
       int64_t at = r + m;
       if (!all) {
@@ -222,6 +224,9 @@ static void run_pixels(task *t, const share *s, int64_t oy, int64_t r, int64_t n
   const bool skip = c->joined != ITG_QRUN_WINDOW && !t->w_zero && !c->second && (free || n >= 64);
   const bool across =
       skip && free && wide <= 16 && (c->joined == ITG_QRUN_TAP || c->deep % ITG_FOUR == 0);
+  // Columns before this one, from the first with all taps on, have all taps.
+  const int64_t room = w->in[2] + w->before[2] - (w->kernel[2] - 1) * w->dilation[2] - 1,
+                all_taps = room < 0 ? 0 : room / w->stride[2] + 1;
   itg_qrow rows[ITG_QPIXELS];
   uint8_t of[ITG_QPIXELS] = {0};
   for (int k = 0; k < t->n_classes; k++) t->classes[k].rows = 0;
@@ -230,16 +235,17 @@ static void run_pixels(task *t, const share *s, int64_t oy, int64_t r, int64_t n
     if (skip) find_taps(w, 1, y, &from[0], &to[0]);
     const uint8_t *x = t->image + (y - oy) * w->stride[1] * t->l->line + ox * step + s->g * c->deep;
     const int64_t stop = n - i < wide - ox ? n : i + wide - ox;
-    for (int64_t k = i; k < stop; k++, x += step) {
-      rows[k].x = x;
-      rows[k].out = (r + k) * c->channels;
-    }
+    place_rows(rows + i, stop - i, x, step, (r + i) * c->channels, c->channels);
     class *one = skip ? NULL : t->classes;
-    for (; i < stop; ox++) {
+    for (int64_t many; i < stop; ox += many) {
       const int64_t left = from[1], right = to[1];
-      if (across) find_taps(w, 2, ox, &from[1], &to[1]);
+      many = stop - i;
+      if (across) {
+        find_taps(w, 2, ox, &from[1], &to[1]);
+        const int64_t same = from[1] == 0 && to[1] == w->kernel[2] ? all_taps - ox : 1;
+        many = same < many ? same : many;
+      }
       if (skip && (!one || from[1] != left || to[1] != right)) one = class_of(t, from, to);
-      const int64_t many = across ? 1 : stop - i;
       memset(of + i, (int)(one - t->classes), (size_t)many);
       one->rows += many;
       i += many;

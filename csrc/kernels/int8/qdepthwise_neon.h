@@ -286,11 +286,18 @@ static void line_of_3x3(const task *t, const block *b, const uint8_t *image, con
 #include "qdepthwise_copied.h"
 #if defined(ISA_dotprod)
 #include "qdepthwise_dotted.h"
+#include "qdepthwise_eights.h"
 #endif
 
 static void run(const task *t, uint8_t *none, int64_t row, int64_t end, int64_t first,
                 int64_t last) {
   (void)none;
+#if defined(ISA_dotprod)
+  if (fits_eights(t)) {
+    run_eights(t, row, end, first, last);
+    return;
+  }
+#endif
   const itg_qdepth *d = t->d;
   const itg_window *w = &d->w;
   const int64_t wide = w->out[2], pitch = d->channels, size = itg_places(w->in) * pitch;

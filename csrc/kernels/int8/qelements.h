@@ -34,19 +34,19 @@ static inline uint8_t itg_byte_of(const itg_quant *q, float real) {
 #if defined(ISA_neon)
 #define ITG_QELEMENTS
 typedef struct qb_quant {
-  int16x8_t less;
+  uint8x8_t less;
   vq flip;
 } qb_quant;
 
 INLINE qb_quant qb_quant_of(const itg_quant *q) {
-  return (qb_quant){vdupq_n_s16((int16_t)q->less), vq_set(q->flip * 0x01010101u)};
+  return (qb_quant){vdup_n_u8((uint8_t)q->less), vq_set(q->flip * 0x01010101u)};
 }
 
 // Converts QBYTES bytes minus their zero to four vectors of floats, in their order.
 INLINE void qb_floats(vq x, const qb_quant *q, vf y[4]) {
   const uint8x16_t bytes = vreinterpretq_u8_u32(vq_xor(x, q->flip));
-  const int16x8_t low = vsubq_s16(vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(bytes))), q->less),
-                  high = vsubq_s16(vreinterpretq_s16_u16(vmovl_high_u8(bytes)), q->less);
+  const int16x8_t low = vreinterpretq_s16_u16(vsubl_u8(vget_low_u8(bytes), q->less)),
+                  high = vreinterpretq_s16_u16(vsubl_u8(vget_high_u8(bytes), q->less));
   y[0] = vcvtq_f32_s32(vmovl_s16(vget_low_s16(low)));
   y[1] = vcvtq_f32_s32(vmovl_high_s16(low));
   y[2] = vcvtq_f32_s32(vmovl_s16(vget_low_s16(high)));

@@ -43,9 +43,15 @@ typedef struct itg_qproduct {  // shared by all tiles of a call
   const itg_requantize *end;
   void *out;
   int flip;             // 0x80 if inputs are i8: xor with it makes them u8
-  const int32_t *less;  // ARM: 128 times the sums of the first rows of the panel, per column, for
-                        // every number of rows; or NULL
+  const int32_t *less;  // ARM: sums of the first rows of the panel, per column, for every number of
+                        // rows; or NULL
+  const int8_t *pairs;  // i8mm: the rows as itg_qtile_pairs packs them, or NULL
 } itg_qproduct;
+
+// Packs n rows for itg_qtile with i8mm, if they are many enough and fit `room` bytes. Returns the
+// bytes that are written to `to`, or 0.
+int64_t itg_qtile_pairs(const itg_qproduct *p, const itg_qrow *rows, int64_t n, int8_t *to,
+                        int64_t room);
 
 // Computes columns [column, column + columns) of n rows; `b` is the first of their panels.
 #define ITG_QTILE_ARGS                                                                      \

@@ -27,6 +27,10 @@ INLINE int8x16_t four_of(const uint8_t *p) {
   return vreinterpretq_s8_s32(vdupq_n_s32(four));
 }
 
+INLINE int8x16_t eight_of(const uint8_t *p) {  // the upper half is not used
+  return vreinterpretq_s8_u8(vcombine_u8(vld1_u8(p), vdup_n_u8(0)));
+}
+
 INLINE int8x16_t input(const uint8_t *p, const int FLIP) {
   const uint8x16_t x = vld1q_u8(p);
   return vreinterpretq_s8_u8(FLIP ? veorq_u8(x, vdupq_n_u8(0x80)) : x);
@@ -76,7 +80,14 @@ INLINE void sum_taps(const int M, const int N, const int FLIP, const itg_qproduc
       add_lane(M, N, sum, x, w + 2 * ITG_QROW, 2);
       add_lane(M, N, sum, x, w + 3 * ITG_QROW, 3);
     }
-    for (; left > 0; left--, k += 4, w += ITG_QROW) {
+    if (left >= 2) {
+      int8x16_t x[MOST_ROWS];
+      FOR_UNROLLED (6, int m = 0; m < M; m++) x[m] = flipped(eight_of(row[m] + k), FLIP);
+      add_lane(M, N, sum, x, w, 0);
+      add_lane(M, N, sum, x, w + ITG_QROW, 1);
+      left -= 2, k += 8, w += 2 * ITG_QROW;
+    }
+    if (left) {
       int8x16_t x[MOST_ROWS];
       FOR_UNROLLED (6, int m = 0; m < M; m++) x[m] = flipped(four_of(row[m] + k), FLIP);
       add_lane(M, N, sum, x, w, 0);
@@ -128,27 +139,51 @@ INLINE void sum_taps(const int M, const int N, const int FLIP, const itg_qproduc
 #endif
 
 // ---- results ------------------------------------------------------------------------------------
-INLINE void finish(const int M, const int N, const itg_qproduct *p, const span *s,
-                   const itg_qrow *rows, row_sums *sum, int m) {
-  if (!s->plain) {
-    row_sums kept[MOST_ROWS];
-    FOR_UNROLLED (6, int r = 0; r < M; r++)
-      FOR_UNROLLED (4, int v = 0; v < 4; v++) kept[r][v] = v < N ? sum[r][v] : sum[r][0];
-    store_rows(p, s, rows, m, (const row_sums *)kept);
-    return;
-  }
+// Rounds two vectors of scaled sums to numbers of 16 bits and adds the zero point. SMALL: none is
+// larger than that.
+INLINE int16x8_t rounded_sixteen(vf a, vf b, vq_end end, const int SMALL) {
+  const int32x4_t x = vcvtnq_s32_f32(a), y = vcvtnq_s32_f32(b);
+  const int16x8_t narrow =
+      SMALL ? vuzpq_s16(vreinterpretq_s16_s32(x), vreinterpretq_s16_s32(y)).val[0]
+            : vqmovn_high_s32(vqmovn_s32(x), y);
+  return vqaddq_s16(narrow, end.zero);
+}
+
+// Keeps gcc from computing the addresses of all rows before the products.
+#define FORGET(pointer) __asm__("" : "+r"(pointer))
+
+// Stores m rows of 8 or 16 bytes.
+INLINE void finish_plain(const int M, const int N, const int SMALL, const int BARE,
+                         const itg_qproduct *p, const span *s, const itg_qrow *rows, row_sums *sum,
+                         int m) {
   uint8_t *out = (uint8_t *)p->out + s->column;
   const vq_end end = s->end;
+  FORGET(rows);
   vf by[4], y[4];  // loaded once: stores of bytes may change *s, as far as the compiler knows
   FOR_UNROLLED (4, int v = 0; v < N; v++) by[v] = vload(s->scale + 4 * v);
   FOR_UNROLLED (6, int r = 0; r < M; r++) {
     FOR_UNROLLED (4, int v = 0; v < N; v++) y[v] = vmul(vcvtq_f32_s32(sum[r][v]), by[v]);
-    FOR_UNROLLED (4, int v = N; v < 4; v++) y[v] = y[0];
-    const uint8x16_t bytes = vq_bounded(vq_narrow(y, end), end, s->bare);
+    const int16x8_t a = rounded_sixteen(y[0], y[1], end, SMALL),
+                    b = N == 4 ? rounded_sixteen(y[2], y[3], end, SMALL) : a;
+    const uint8x16_t bytes = vq_bounded(vqmovn_high_s16(vqmovn_s16(a), b), end, BARE);
     if (r >= m) continue;
     if (N == 4) vst1q_u8(out + rows[r].out, bytes);
     else vst1_u8(out + rows[r].out, vget_low_u8(bytes));
   }
+}
+
+INLINE void finish(const int M, const int N, const itg_qproduct *p, const span *s,
+                   const itg_qrow *rows, row_sums *sum, int m) {
+  if (s->plain) {
+    if (!s->small) finish_plain(M, N, 0, 0, p, s, rows, sum, m);
+    else if (s->bare) finish_plain(M, N, 1, 1, p, s, rows, sum, m);
+    else finish_plain(M, N, 1, 0, p, s, rows, sum, m);
+    return;
+  }
+  row_sums kept[MOST_ROWS];
+  FOR_UNROLLED (6, int r = 0; r < M; r++)
+    FOR_UNROLLED (4, int v = 0; v < 4; v++) kept[r][v] = v < N ? sum[r][v] : sum[r][0];
+  store_rows(p, s, rows, m, (const row_sums *)kept);
 }
 
 // ---- tiles --------------------------------------------------------------------------------------
@@ -225,14 +260,35 @@ static void run_pairs(const itg_qproduct *p, const span *s, const itg_qrow *rows
 }
 #endif
 
+// Do all scaled sums fit 16 bits? Products are at most 128 * 128.
+static bool fits_sixteen(const itg_qproduct *p, const span *s) {
+  int64_t fours = 0;
+  for (int64_t t = 0; t < p->n_taps; t++) fours += p->taps[t].fours;
+  const vf more = vdupq_n_f32((float)(fours * ITG_FOUR) * 16384);
+  vf most = vdupq_n_f32(0);
+  FOR_UNROLLED (4, int v = 0; v < 4; v++) {
+    const vf sum = vaddq_f32(vabsq_f32(vcvtq_f32_s32(vld1q_s32(s->bias + 4 * v))), more);
+    most = vmaxq_f32(most, vmul(sum, vabsq_f32(vload(s->scale + 4 * v))));
+  }
+  const float32x2_t two = vpmax_f32(vget_low_f32(most), vget_high_f32(most));
+  return vget_lane_f32(vpmax_f32(two, two), 0) < 32000;
+}
+
+// Copies four bytes for each column; zeros follow.
+INLINE void copy_span(void *to, const void *from, int64_t columns) {
+  if (columns == ITG_PANEL) {
+    memcpy(to, from, ITG_PANEL * 4);
+    return;
+  }
+  memset(to, 0, ITG_PANEL * 4);
+  memcpy(to, from, (size_t)columns * 4);
+}
+
 // Adds to the bias what signed inputs lack: VQ_LESS times the sums of the weights of all taps.
 static void start_span(const itg_qproduct *p, span *s, int64_t column, int64_t columns) {
-  memset(s->bias, 0, sizeof s->bias);
-  memset(s->w_zero, 0, sizeof s->w_zero);
-  memset(s->scale, 0, sizeof s->scale);
-  memcpy(s->bias, p->bias + column, (size_t)columns * 4);
-  if (p->end->scale) memcpy(s->scale, p->end->scale + column, (size_t)columns * 4);
-  if (p->w_zero) memcpy(s->w_zero, p->w_zero + column, (size_t)columns * 4);
+  copy_span(s->bias, p->bias + column, columns);
+  if (p->end->scale) copy_span(s->scale, p->end->scale + column, columns);
+  if (p->w_zero) copy_span(s->w_zero, p->w_zero + column, columns);
   vq sum[4] = {vq_set(0), vq_set(0), vq_set(0), vq_set(0)};
   for (int64_t t = 0; p->less && t < p->n_taps; t++) {
     const int32_t *from = p->less + p->taps[t].w / ITG_FOUR,
@@ -242,20 +298,28 @@ static void start_span(const itg_qproduct *p, span *s, int64_t column, int64_t c
   }
   for (int64_t t = 0; !p->less && t < p->n_taps; t++) {
     const int8_t *w = (const int8_t *)s->b + p->taps[t].w;
-    for (int64_t i = 0; i < p->taps[t].fours; i++, w += ITG_QROW) vq_add_row(sum, w);
+    int64_t left = p->taps[t].fours;
+    for (; left >= 4; left -= 4, w += 4 * ITG_QROW)
+      FOR_UNROLLED (4, int i = 0; i < 4; i++) vq_add_row(sum, w + i * ITG_QROW);
+    for (; left > 0; left--, w += ITG_QROW) vq_add_row(sum, w);
   }
   FOR_UNROLLED (4, int v = 0; v < 4; v++)
-    vq_store(s->bias + 4 * v, visub(vq_load(s->bias + 4 * v), sum[v]));
+    vst1q_s32(s->bias + 4 * v, vmlaq_n_s32(vld1q_s32(s->bias + 4 * v), vq_signed(sum[v]), VQ_LESS));
 }
 
 void itg_qtile(ITG_QTILE_ARGS) {
-  span s = {.b = b, .column = column, .columns = columns};
+  span s;
+  s.b = b;
+  s.zipped = NULL;
+  s.column = column;
+  s.columns = columns;
+  s.plain = false;
   start_span(p, &s, column, columns);
-  s.plain = p->end->kind == ITG_Q_BYTES && !p->end->residual && !p->end->table &&
-            (columns == 8 || columns == ITG_PANEL);
   if (p->end->kind == ITG_Q_BYTES) {
     s.end = vq_end_of(p->end);
     s.bare = vq_is_bare(p->end);
+    s.plain = !p->end->residual && !p->end->table && (columns == 8 || columns == ITG_PANEL);
+    s.small = s.plain && !p->w_zero && fits_sixteen(p, &s);
   }
   const bool few = columns <= 8, flip = !p->flip;
 #define ENTRY(M, N, FLIP) tile_##M##x##N##_##FLIP,
@@ -269,6 +333,10 @@ void itg_qtile(ITG_QTILE_ARGS) {
   }
   int8_t kept[ZIPPED];
   if (n >= 2 * MOST_ROWS) s.zipped = few ? zip_span(2, p, &s, kept) : zip_span(4, p, &s, kept);
+  if (p->pairs) {
+    run_packed(p, &s, rows, n, few);
+    return;
+  }
   const int64_t count = s.zipped ? 1 : (n + MOST_ROWS - 1) / MOST_ROWS;
   for (int64_t i = 0, r = 0, next; n > 1 && i < count; i++, r = next) {
     next = itg_split(n, count, i + 1);

@@ -11,6 +11,7 @@ typedef struct span {  // the columns of one call, padded to a panel
   int64_t column, columns;
   uint8_t flip;                // makes inputs i8
   bool plain;                  // bytes without residual and table, of 8 or 16 columns
+  bool small;                  // their scaled sums fit 16 bits
   bool bare;                   // results of i8 without bounds of their own
   float twice[2 * ITG_PANEL];  // i8mm: the scales of two columns, twice each
   vq_end end;

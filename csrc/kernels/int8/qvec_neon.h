@@ -38,10 +38,10 @@ INLINE vq vq_dot(vq sum, vq_four x, vq_four w) {
 #endif
 }
 
-// Adds -VQ_LESS times the weights of a packed row, four bytes along k by 16 columns.
+// Adds the weights of a packed row, four bytes along k by 16 columns.
 INLINE void vq_add_row(vq sum[4], const int8_t *w) {
   FOR_UNROLLED (4, int v = 0; v < 4; v++)
-    sum[v] = vq_dot(sum[v], vdupq_n_s8(-VQ_LESS), vld1q_s8(w + 16 * v));
+    sum[v] = vq_dot(sum[v], vdupq_n_s8(1), vld1q_s8(w + 16 * v));
 }
 
 // ---- requantisation -----------------------------------------------------------------------------
