@@ -35,6 +35,10 @@ def test_a_tensor_that_waits_is_named_with_what_would_be_saved():
         "'long' is kept from step 0 to 3 and not used in this one: without it at most 80" in words
     )
     assert "takes a quarter" in words
+    spans = [Span("long", 0, 50, 0, 3), Span("x", 50, 40, 1, 1), Span("y", 0, 90, 4, 4)]
+    twice = memory([*spans, Span("z", 50, 40, 2, 2)], 5, 90).advice()  # nothing saved without it
+    assert not [line for line in twice if "is kept from" in line]
+    assert twice[-1].startswith("2 more steps need as much: a smaller input")
     gaps = "\n".join(memory([Span("x", 0, 10, 0, 0)], 1, 20).advice())
     assert "10 bytes of the arena are gaps" in gaps
     assert memory([], 2, 0).advice()[-1] == "no tensor needs internal memory"

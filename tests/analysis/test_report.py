@@ -212,3 +212,11 @@ def test_command(made, tmp_path, monkeypatch):
     ):
         with pytest.raises(BadInput, match=words):
             run(cli, ["report", *args], catch_exceptions=False, standalone_mode=False)
+
+
+def test_layers_that_are_named_like_ops_have_their_accuracy():
+    made = calibrate(classifier(2), samples(), method="minmax", accuracy=None)
+    found = intaglio.report(made.graph, made.float_graph, samples(1))
+    assert "add" in {r.name for r in found.comparison.rows}
+    assert [r.name for n in found.nodes if n.unit for r in n.rows if r.name == "add"] == ["add"]
+    assert "x 8-bit" in found.html()

@@ -99,18 +99,27 @@ class CpuMemory:
                 s for s in self.spans if (s.name, s.first) != (longest["name"], longest["first"])
             ]
             less = max(_occupied(without, len(self.steps)), default=0)
-            lines.append(
+            words = (
                 f"'{short(longest['name'])}' is kept from step {longest['first']} to "
                 f"{longest['last']} and not used in this one: without it at most {less:,} bytes "
                 "would be live"
             )
+            lines += [words] * (less < top["bytes"])
         floats = sum(t["bytes"] for t in tensors if self.types.get(t["name"]) == "f32")
         if floats > top["bytes"] // 2:
             lines.append("the tensors are floats: int8 (`intaglio quantize`) takes a quarter")
-        lines.append(
-            f"a smaller input, or fewer channels in '{short(tensors[0]['name'])}', would lower it; "
-            f"the next highest step needs {top['second']:,} bytes"
-        )
+        same = self.live().count(top["bytes"]) - 1
+        if same:
+            how = "needs" if same == 1 else "need"
+            lines.append(
+                f"{same} more step{'s' * (same > 1)} {how} as much: a smaller input, or fewer "
+                "channels in all of them, would lower it"
+            )
+        else:
+            lines.append(
+                f"a smaller input, or fewer channels in '{short(tensors[0]['name'])}', would lower "
+                f"it; the next highest step needs {top['second']:,} bytes"
+            )
         return lines
 
     def to_dict(self) -> dict[str, Any]:

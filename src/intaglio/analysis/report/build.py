@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -243,13 +244,15 @@ def join_rows(nodes: list[ReportNode], found: Comparison) -> None:
     """Give every node the compared tensors that it makes: by tensor name, else by origin."""
     by_tensor: dict[str, ReportNode] = {}
     by_origin: dict[str, ReportNode] = {}
+    named = Counter(n.origin for n in nodes)
     for n in nodes:
         n.rows = []
         if n.unit:
             by_tensor.setdefault(tensor_name(n.tensor), n)
             if n.unit == "NPU":  # its only name is that of its node in the model file, or tensor
                 by_origin.setdefault(n.name, n)
-            if n.origin and n.origin not in REGISTRY:  # the compiler named it by its op
+            # the compiler names nodes by their op, but so do some models
+            if n.origin and (n.origin not in REGISTRY or named[n.origin] == 1):
                 by_origin[n.origin] = n
     made: dict[str, ReportNode] = {}
     for row in found.rows:

@@ -12,6 +12,7 @@ from typing import Any
 
 from intaglio.analysis import memory as npu_memory
 from intaglio.analysis import performance_page
+from intaglio.analysis.comparison import excess
 from intaglio.analysis.cpu_memory import CpuMemory
 from intaglio.analysis.report.layered_layout import layered
 from intaglio.analysis.report.model_report import ModelReport
@@ -187,7 +188,7 @@ def _graph(r: ModelReport) -> str:
 
 LAYER_TITLES = (
     "name", "op", "unit", "result", "*MMACs", "*kB moved", "*µs", "*share", "*of peak", "bound by",
-    "*live kB", "*cosine alone", "*cosine", "*max error", "*low", "*high", "*cut off",
+    "*live kB", "*cosine alone", "*x 8-bit", "*cosine", "*max error", "*low", "*high", "*cut off",
 )  # fmt: skip
 MEANING = {
     "op": "what runs; separable, conv+lut and the like are several layers of the model in one",
@@ -201,6 +202,7 @@ MEANING = {
     "bound by": "what limits the speed: multiply-adds (compute), memory, cache, ...",
     "live kB": "internal memory in use while the step runs",
     "cosine alone": "similarity to the golden result if only this layer is not exact; 1 is equal",
+    "x 8-bit": "that error, in errors of rounding to 8 bits: a wrong scale is many",
     "cosine": "the same in the whole model, where errors of earlier layers add up",
     "max error": "largest difference in the whole model",
     "low": "least golden value",
@@ -256,6 +258,7 @@ def _layer(i: int, n: ReportNode, whole: float) -> list[Any]:
         n.bound,
         _number(None if n.live is None else n.live / 1e3, "{:.1f}"),
         _number(row.single.cosine if row and row.single else None, "{:.5f}"),
+        _number(excess(row) if row and row.single and row.single.off else None, "{:.1f}"),
         _number(run.cosine if run else None, "{:.5f}"),
         _number(run.max_error if run else None, "{:.4g}"),
         _number(row.range.low if row and row.range.values else None, "{:.4g}"),
