@@ -15,7 +15,7 @@ from intaglio.ops.conv import conv
 from intaglio.ops.elementwise import add, exp, mul
 from intaglio.ops.linear import gemm
 from intaglio.ops.normalize import softmax
-from intaglio.ops.shape import reshape
+from intaglio.ops.shape import concat, reshape, transpose
 from intaglio.quant import Options, calibrate
 
 ENDING = re.compile("(_by_channel|_dequantized|_exact)+$")
@@ -45,7 +45,8 @@ def classifier():
 
 
 def detector():
-    """Swish, whose input has 16 bits, heads that share a merged convolution, raw maps as output."""
+    """Swish, whose input has 16 bits, heads that share a merged convolution, a raw map as output,
+    and two maps that are written into one tensor."""
     rng = np.random.default_rng(7)
     x = Value(Type("f32", (1, 8, 8, 8)), "x")
     before = conv(x, constant(numbers(rng, 16, 8, 3, 3) * 0.2), None, **ATTRS)
@@ -59,7 +60,13 @@ def detector():
         head.name = f"{name}_stem"
         heads.append(conv(head, constant(numbers(rng, 4, 8, 3, 3) * 0.2), None, **ATTRS))
         heads[-1].name = name
-    return Graph([x], heads, [h.name for h in heads])
+    flats = [reshape(transpose(h, perm=(0, 2, 3, 1)), shape=(1, 64, 4)) for h in heads[:2]]
+    both = concat(*flats, axis=1)
+    both.name = "both"
+    part = softmax(both, axis=2)
+    part.name = "part"
+    outputs = [heads[2], part]
+    return Graph([x], outputs, [h.name for h in outputs])
 
 
 def made(graph, folder):
