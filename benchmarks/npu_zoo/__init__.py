@@ -67,6 +67,7 @@ NETS: dict[str, Callable[..., Net]] = {
     "retinaface_resnet50": partial(classic.retinaface, "resnet50"),
     "scrfd": classic.scrfd,
     "lprnet": classic.lprnet,
+    "lprnet_2d": partial(classic.lprnet, flat=True),
     "extractor": classic.extractor,
     "centernet": dla.centernet,
     "c3d": classic.c3d,
@@ -77,8 +78,9 @@ NETS: dict[str, Callable[..., Net]] = {
     "hrnet_w32": classic.hrnet,
     "bert": text.bert,
     "clip_text_20": partial(text.clip_text, 20),
-    "clip_text": text.clip_text,
+    "clip_text_packed": partial(text.clip_text, packed=True),
     "clip_image": text.clip_image,
+    "clip_image_packed": partial(text.clip_image, packed=True),
     "wav2vec2": lambda batch=1: text.wav2vec2(),
     "mobilesam_encoder": lambda batch=1: text.tiny_vit(),
     "ppocr_det": text.ppocr_det,
@@ -87,7 +89,7 @@ NETS: dict[str, Callable[..., Net]] = {
 }
 ROOTS = (  # of families: the first that the name begins with
     "yolov5", "yolov6", "yolov7", "yolov8", "yolov9", "yolov10", "yolo11", "yolox", "ppyoloe",
-    "yolov3", "ppyolov3", "yolov4", "retinaface", "resnet50", "clip", "ppocr",
+    "yolov3", "ppyolov3", "yolov4", "retinaface", "resnet50", "clip", "ppocr", "lprnet",
 )  # fmt: skip
 MACS = {  # millions of MACs, as published with the architectures
     "mobilenet_v2": 300,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto
 
 from benchmarks.npu_zoo.net import Net
 from benchmarks.npu_zoo.yolo import _ended
@@ -134,8 +135,11 @@ def scrfd(batch: int = 1) -> Net:
 
 
 # ---- plates, people, videos ----------------------------------------------------------------------
-def lprnet(batch: int = 1) -> Net:
-    """Max pools over channels too, as 3-D pools with steps along channels."""
+def lprnet(flat: bool = False, batch: int = 1) -> Net:
+    """Max pools over channels too, as 3-D pools with steps along channels.
+
+    `flat`: as sophon-demo writes them, 2-D pools before and behind a transpose.
+    """
     n = Net(batch=batch)
     x = n.image(3, 24, 94)
 
@@ -146,6 +150,11 @@ def lprnet(batch: int = 1) -> Net:
 
     def pool(y: str, steps: int, stride: tuple[int, int]) -> str:
         b, c, h, w = n.shapes[y]
+        if flat:
+            y = n.pool(y, 3, stride)
+            if steps == 1:
+                return y
+            return n.transpose(n.pool(n.transpose(y, 0, 3, 2, 1), 1, (1, steps)), 0, 3, 2, 1)
         y = n.reshape(y, b, 1, c, h, w)
         y = n.pool(y, (1, 3, 3), (steps, *stride))
         return n.reshape(y, b, *n.shapes[y][2:])
@@ -256,7 +265,7 @@ def p2pnet(batch: int = 1) -> Net:
 
 
 def superpoint(batch: int = 1) -> Net:
-    """SuperPoint without the suppression of points, at 360 x 640."""
+    """SuperPoint with the suppression of points that are near stronger ones, at 360 x 640."""
     n = Net(batch=batch)
     y = n.image(1, 360, 640)
     for k, channels in enumerate((64, 64, 128, 128)):
@@ -265,10 +274,33 @@ def superpoint(batch: int = 1) -> Net:
     scores = n.softmax(n.conv(n.conv(y, 256, 3), 65, act="none"), 1)
     scores = n.transpose(n.slice(scores, 0, 64, 1), 0, 2, 3, 1)
     scores = n.transpose(n.reshape(scores, batch, 45, 80, 8, 8), 0, 1, 3, 2, 4)
-    scores = n.reshape(scores, batch, 360, 640)
+    scores = _suppressed(n, n.reshape(scores, batch, 360, 640))
     far = n.conv(n.conv(y, 256, 3), 256, act="none")
     norm = n.add_node("ReduceL2", [far], (batch, 1, 45, 80), axes=[1], keepdims=1)
     return _ended(n, [scores, n.add_node("Div", [far, norm], n.shapes[far])])
+
+
+def _suppressed(n: Net, scores: str, radius: int = 4) -> str:
+    """Zeros where a stronger point is near: a first choice, then two among what that leaves."""
+    b, h, w = shape = n.shapes[scores]
+    zeros = n.constant(np.zeros(shape, np.float32))
+
+    def near(y: str) -> str:
+        y = n.pool(n.reshape(y, b, 1, h, w), 2 * radius + 1, 1, radius)
+        return n.reshape(y, *shape)
+
+    def cast(y: str, to: int) -> str:
+        return n.add_node("Cast", [y], shape, to=to)
+
+    chosen = n.add_node("Equal", [scores, near(scores)], shape)
+    for _ in range(2):
+        covered = n.add_node("Greater", [near(cast(chosen, TensorProto.FLOAT)), zeros], shape)
+        left = n.add_node("Where", [covered, zeros, scores], shape)
+        more = n.add_node("Equal", [left, near(left)], shape)
+        more = n.add_node("And", [more, n.add_node("Not", [covered], shape)], shape)
+        parts = [cast(y, TensorProto.INT32) for y in (chosen, more)]
+        chosen = cast(n.add_node("Add", parts, shape), TensorProto.BOOL)
+    return n.add_node("Where", [chosen, scores, zeros], shape)
 
 
 def real_esrgan(batch: int = 1) -> Net:

@@ -9,10 +9,19 @@ from benchmarks.npu_zoo.net import Net
 from benchmarks.npu_zoo.yolo import _ended
 
 
-def _block(n: Net, x: str, heads: int, wide: int, act: str, first: bool, mask: bool = False) -> str:
+def _block(
+    n: Net,
+    x: str,
+    heads: int,
+    wide: int,
+    act: str,
+    first: bool,
+    mask: bool = False,
+    packed: bool = False,
+) -> str:
     """An encoder layer; `first`: layer norm stands before attention and before the MLP."""
     y = n.layer_norm(x) if first else x
-    x = n.add(x, _attention(n, y, heads, mask))
+    x = n.add(x, (_packed if packed else _attention)(n, y, heads, mask))
     x = x if first else n.layer_norm(x)
     y = n.layer_norm(x) if first else x
     y = n.linear(n.linear(y, wide, act), n.shapes[x][-1])
@@ -32,6 +41,20 @@ def _attention(n: Net, x: str, heads: int, mask: bool = False) -> str:
     return n.linear(n.reshape(y, b, tokens, wide), wide)
 
 
+def _packed(n: Net, x: str, heads: int, mask: bool = False) -> str:
+    """As PyTorch exports MultiheadAttention: tokens before samples, one product for q, k and v."""
+    tokens, b, wide = n.shapes[x]
+    deep = wide // heads
+    q, k, v = n.split(n.linear(x, 3 * wide), wide, wide, wide, axis=2)
+    q, k, v = (n.reshape(t, tokens, b * heads, deep) for t in (q, k, v))
+    q = n.mul(n.transpose(q, 1, 0, 2), n.constant(np.float32(deep**-0.5)))
+    score = n.matmul(q, n.transpose(k, 1, 2, 0))
+    if mask:
+        score = n.add(score, n.constant(np.triu(np.full((tokens, tokens), -1e4, np.float32), 1)))
+    y = n.matmul(n.softmax(score), n.transpose(v, 1, 0, 2))
+    return n.linear(n.reshape(n.transpose(y, 1, 0, 2), tokens, b, wide), wide)
+
+
 def _tokens(n: Net, batch: int, tokens: int) -> str:
     return n.input((batch, tokens), TensorProto.INT64)
 
@@ -45,24 +68,29 @@ def bert(batch: int = 1) -> Net:
     return _ended(n, [n.linear(y, 7)])
 
 
-def clip_text(tokens: int = 77, batch: int = 1) -> Net:
+def clip_text(tokens: int = 77, packed: bool = False, batch: int = 1) -> Net:
+    """`packed`: as OpenAI's own code is exported, with PyTorch's MultiheadAttention."""
     n = Net("none", batch)
     x = _tokens(n, batch, tokens)
     y = n.add(n.gather(49408, 512, x), n.weights(tokens, 512))
+    y = n.transpose(y, 1, 0, 2) if packed else y
     for _ in range(12):
-        y = _block(n, y, 8, 2048, "quickgelu", True, True)
+        y = _block(n, y, 8, 2048, "quickgelu", True, True, packed)
+    y = n.transpose(y, 1, 0, 2) if packed else y
     y = n.reshape(n.slice(n.layer_norm(y), tokens - 1, tokens, 1), batch, 512)
     return _ended(n, [n.linear(y, 512, bias=False)])
 
 
-def clip_image(batch: int = 1) -> Net:
+def clip_image(packed: bool = False, batch: int = 1) -> Net:
     n = Net("none", batch)
     y = n.conv(n.image(3, 224, 224), 768, 32, 32, pad=0, bias=False)
     y = n.transpose(n.reshape(y, batch, 768, 49), 0, 2, 1)
     y = n.concat(n.constant(np.zeros((batch, 1, 768), np.float32)), y, axis=1)
     y = n.layer_norm(n.add(y, n.weights(50, 768)))
+    y = n.transpose(y, 1, 0, 2) if packed else y
     for _ in range(12):
-        y = _block(n, y, 12, 3072, "quickgelu", True)
+        y = _block(n, y, 12, 3072, "quickgelu", True, packed=packed)
+    y = n.transpose(y, 1, 0, 2) if packed else y
     y = n.reshape(n.slice(y, 0, 1, 1), batch, 768)
     return _ended(n, [n.linear(n.layer_norm(y), 512, bias=False)])
 

@@ -165,7 +165,7 @@ TIMING: dict[
     "exp": _cost,
     "images": _whole(1, 64),
 }
-
+BY_TYPE: dict[str, Check] = {"use": _share_up_to_one, "apart": _cost}
 
 MATMUL: dict[str, Check] = {  # by element type; docs/matmul.md explains them
     "k": _power_of_two,
@@ -336,11 +336,14 @@ def _unit(file: _File, name: str, row: Any) -> Unit:
 
 
 def _timing(file: _File, table: dict[str, Any]) -> dict[str, float]:
-    file.table("timing", table, (*TIMING, "use"))
-    found = {k: file.value(f"timing.{k}", row, TIMING[k]) for k, row in table.items() if k != "use"}
-    if "use" in table:
-        shares = file.by_type("timing.use", table["use"], _share_up_to_one)
-        found |= {f"use.{t}": v for t, v in shares.items()}
+    file.table("timing", table, (*TIMING, *BY_TYPE))
+    found: dict[str, float] = {}
+    for k, row in table.items():
+        if k in BY_TYPE and not (k in TIMING and isinstance(row, dict) and "value" in row):
+            by_type = file.by_type(f"timing.{k}", row, BY_TYPE[k])
+            found |= {f"{k}.{t}": v for t, v in by_type.items()}
+        else:
+            found[k] = file.value(f"timing.{k}", row, TIMING[k])
     return found
 
 

@@ -11,6 +11,7 @@ import pytest
 from intaglio.errors import BadFile, BadInput
 from intaglio.npu.own.isa import Feature, Instruction, Port, Program
 from intaglio.npu.predict.cycles import costs
+from intaglio.npu.predict.element_types import as_bytes
 from intaglio.npu.predict.timeline import timeline
 from intaglio.targets import chip
 
@@ -99,6 +100,18 @@ def test_on_one_engine_tables_and_residuals_follow_a_product():
     product, table, add = 56 * 56 * 4 * 2, made / 4, made / 16
     expected = product + table + add + 3 * made / (16 / 4)  # a fourth of the rate of bytes
     assert costs(program(Instruction("conv", fields)), one).work[0] == expected
+
+
+def test_passes_over_results_depend_on_the_type():
+    """A chip that rounds inside of the product needs none for bytes, but some for floats."""
+    fields = conv(64, 64, 56)
+    plain = costs(program(Instruction("conv", fields)), CHIP).work[0]
+    passes = {"apart.i8": 0.5, "apart.f16": 3.0}
+    one = replace(CHIP, timing={**TIMING, **passes})
+    each = 56 * 56 * 64 / (16 / 4)
+    assert costs(program(Instruction("conv", fields)), one).work[0] == plain + 0.5 * each
+    floats = replace(as_bytes(one, "f16"), units=one.units)
+    assert costs(program(Instruction("conv", fields)), floats).work[0] == plain + 3 * each
 
 
 def test_taps_of_few_channels_share_an_atom():

@@ -6,6 +6,7 @@ the [timing] table of a chip file; docs/targets.md explains them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,7 @@ DEFAULTS = {  # defaults of [timing]
     "exp": 0.0,  # more of them, for an exponential or a similar function
     "images": 1,  # images of a batch that 8-bit products process at once
     "element": 1.0,  # size of the element that a byte stands for: see element_types
-}  # and "use.TYPE": the share of its rate that a product of that type reaches
+}  # and "use.TYPE": the share of its rate that a product of that type reaches; "apart.TYPE"
 PRODUCTS = ("conv", "depthwise", "matmul")
 _ITEM = np.zeros(256)
 for _t in dtypes.TABLE.values():
@@ -109,6 +110,15 @@ def constants(chip: Chip) -> dict[str, float]:
     return {**DEFAULTS, **chip.timing}
 
 
+def one_engine(chip: Chip) -> bool:
+    """Whether products and all other ops of a core share one engine."""
+    return _in_turns(chip.timing)
+
+
+def _in_turns(constant: Mapping[str, float]) -> bool:
+    return any(v > 0 for k, v in constant.items() if k.partition(".")[0] == "apart")
+
+
 # ---- reading -------------------------------------------------------------------------------------
 def _walk(data: Array) -> tuple[Any, Array, Array, int]:
     """The program's header, the offset and the code of each instruction, and the batch."""
@@ -161,7 +171,7 @@ def _work(
     cycles = elements / rate
     if name == "eltwise":
         table = _table_cycles(rows, chip)
-        cycles = cycles + table if constant["apart"] else np.maximum(cycles, table)
+        cycles = cycles + table if _in_turns(constant) else np.maximum(cycles, table)
     return cycles, np.zeros(len(rows))
 
 
@@ -197,11 +207,14 @@ def _convolution(
     cycles = _round_up(pixels, pixels_at_once) * steps * -(-channels // outs) * atom / rate
     epilogue = _epilogue_cycles(rows, chip, constant)
     products = pixels * taps * depth * channels
-    if not constant["apart"]:
+    if not _in_turns(constant):
         return np.maximum(cycles, epilogue), products
-    return cycles + epilogue + constant["apart"] * _output_elements(rows) / wide_rate(
-        chip
-    ), products
+    passes = _by_type(
+        {t: constant.get(f"apart.{t}", constant["apart"]) for t in chip.units[name].rate},
+        src["dtype"],
+        constant["apart"],
+    )
+    return cycles + epilogue + passes * _output_elements(rows) / wide_rate(chip), products
 
 
 def _epilogue_cycles(rows: Array, chip: Chip, constant: dict[str, float]) -> Array:
@@ -210,7 +223,7 @@ def _epilogue_cycles(rows: Array, chip: Chip, constant: dict[str, float]) -> Arr
     if "eltwise" not in chip.units:
         return table
     residual = _output_elements(rows) / _rate(chip, "eltwise", rows["src"]["dtype"])
-    both = table + residual if constant["apart"] else np.maximum(table, residual)
+    both = table + residual if _in_turns(constant) else np.maximum(table, residual)
     return np.where(rows["residual"]["channels"] > 0, both, table)
 
 

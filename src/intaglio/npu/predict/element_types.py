@@ -40,6 +40,7 @@ def as_bytes(chip: Chip, dtype: str) -> Chip:
     timing = constants(chip)
     timing |= {
         "use.i8": timing.get(f"use.{dtype}", 1.0),
+        "apart.i8": timing.get(f"apart.{dtype}", timing["apart"]),
         "port": timing["port"] / size,
         "images": 1,
         "element": size,

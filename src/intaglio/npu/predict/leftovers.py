@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from intaglio.ir import Graph, Node, Value
-from intaglio.npu.predict.cycles import constants
+from intaglio.npu.predict.cycles import one_engine
 from intaglio.ops.registry import REGISTRY
 from intaglio.targets.chip import Chip
 from intaglio.targets.host import family, nanoseconds
@@ -19,6 +19,7 @@ from intaglio.targets.host import family, nanoseconds
 FLOAT_UNITS = {"rknpu": True, "kpu": False, "sophgo": False}
 # Ops that cost nothing between a network and its inputs, outputs and other parts.
 FREE = ("reshape", "bitcast", "cast", "quantize_linear", "dequantize_linear")
+POOLS = ("max_pool", "avg_pool")
 MOVES = ("transpose", "slice", "concat")  # of heads, between products of activations
 PICTURE_CHANNELS = 12  # an input with at most so many is a picture
 
@@ -56,11 +57,11 @@ def others_of(graph: Graph, chip: Chip) -> list[Others]:
     """
     runs: dict[int, list[Node]] = {}
     programs = 0
-    heads = _moves_of_heads(graph) if constants(chip)["apart"] else set()
+    heads = _moves_of_heads(graph) if one_engine(chip) else set()
     for node in graph.nodes():
         if node.op == "npu.program":
             programs += 1
-        elif node.op not in FREE and node not in heads and not _turns_tokens(node):
+        elif node.op not in FREE and node not in heads and not _turns_tokens(node, chip):
             runs.setdefault(programs, []).append(node)
     run_of = {n: k for k, nodes in runs.items() for n in nodes}
     moved = dict.fromkeys(runs, 0)
@@ -91,15 +92,20 @@ def beyond_units(graph: Graph, chip: Chip) -> tuple[Others, ...]:
     return (Others(0, 0, tuple(found)),) if found else ()
 
 
-def _turns_tokens(node: Node) -> bool:
+def _turns_tokens(node: Node, chip: Chip) -> bool:
     """Does it only turn rows of tokens into the channels of our linear layers, or back?
 
-    The vendors' compilers multiply matrices as they lie.
+    It exchanges two axes, and none lies between them or behind them. The vendors' compilers
+    multiply matrices as they lie. On Rockchip's chips all exchanges of two axes count as such: the
+    constants of their files were fitted with it.
     """
     if node.op != "transpose":
         return False
     shape, perm = node.inputs[0].shape, node.attrs["perm"]  # type: ignore[union-attr]
     moved = [k for k, axis in enumerate(perm) if axis != k and shape[axis] > 1]
+    kept = [k for k, axis in enumerate(perm) if axis == k and shape[axis] > 1]
+    if moved and kept and kept[-1] > moved[0] and not FLOAT_UNITS[chip.family]:
+        return False
     ends = [_origin(node.inputs[0])] if node.inputs[0] is not None else []
     near = {v.producer.op for v in ends if v.producer is not None}
     near |= {user.op for user in _users(node.outputs[0])}
@@ -134,8 +140,21 @@ def _moves_of_heads(graph: Graph) -> set[Node]:
                 else:
                     around.append(x)
         if all(x.op in ("npu.program", "attention") for x in around) and any(map(_attends, around)):
-            found |= part
+            found |= {x for x in part if _takes_heads(x)}
     return found
+
+
+def _takes_heads(node: Node) -> bool:
+    """Whether tpu-mlir makes the heads a batch, or multiplies a transposed matrix.
+
+    It knows transposes of [samples, tokens, heads, ...] and of the last two axes. Those of [tokens,
+    samples * heads, ...], which PyTorch's MultiheadAttention has, stay.
+    """
+    if node.op != "transpose":
+        return True
+    perm = tuple(node.attrs["perm"])
+    last = len(perm) - 2
+    return perm == (*range(last), last + 1, last) or (len(perm) == 4 and perm[:2] == (0, 2))
 
 
 def _attends(node: Node) -> bool:
@@ -169,11 +188,22 @@ def _origin(v: Value) -> Value:
     return v
 
 
+def _is_table(node: Node, chip: Chip) -> bool:
+    """Whether the units look a function up: one of bytes, element by element."""
+    if FLOAT_UNITS[chip.family] or one_engine(chip) or "lut" not in chip.units:
+        return False
+    return bool(REGISTRY[node.op].elementwise)
+
+
 def _op(node: Node, chip: Chip) -> Op:
     out = node.outputs[0]
     read = [v for v in node.inputs if v is not None]
     macs = REGISTRY[node.op].macs(node)
     elements = max(v.type.size for v in (*read, *node.outputs) if v.data is None)
+    if node.op in POOLS and one_engine(chip):  # tap by tap, with a channel in each lane
+        n, c, *space = node.outputs[0].shape
+        lanes = chip.c2["i8"]
+        elements = n * -(-c // lanes) * lanes * math.prod((*space, *node.attrs["kernel"]))
     if node.op == "attention":  # its scores
         q, v = node.inputs[0], node.inputs[2]
         elements = max(elements, macs // (q.shape[-1] + v.shape[-1]))  # type: ignore[union-attr]
@@ -185,7 +215,7 @@ def _op(node: Node, chip: Chip) -> Op:
         "x".join(map(str, out.shape)),
         elements,
         macs,
-        family(node) == "functions" or node.op == "attention",
+        node.op == "attention" or (family(node) == "functions" and not _is_table(node, chip)),
         nanoseconds(node, chip.host) / 1e3,
     )
 

@@ -18,11 +18,11 @@ from intaglio.npu.metadata import layers_of
 from intaglio.npu.own.isa import QUEUES, Program
 from intaglio.npu.predict import bands
 from intaglio.npu.predict.arithmetic import arithmetic_functions as arithmetic_functions
-from intaglio.npu.predict.cycles import constants, wide_rate
+from intaglio.npu.predict.cycles import constants, one_engine, wide_rate
 from intaglio.npu.predict.element_types import as_bytes
 from intaglio.npu.predict.leaky import without_tables
 from intaglio.npu.predict.leftovers import FLOAT_UNITS as FLOAT_UNITS
-from intaglio.npu.predict.leftovers import Op, Others, others_of, pixels_of
+from intaglio.npu.predict.leftovers import POOLS, Op, Others, others_of, pixels_of
 from intaglio.npu.predict.leftovers import beyond_units as beyond_units
 from intaglio.npu.predict.timeline import timeline
 from intaglio.targets.chip import Chip
@@ -32,6 +32,7 @@ GROUPS_LAYERS = {"rknpu": False, "kpu": True, "sophgo": True}
 TURNED = ("transpose", "space_to_depth", "depth_to_space")  # ops that move each element alone
 COPIES = ("concat", "slice", "split", "pad")  # ops that move runs of elements
 COPIED = 0.1  # of the time per element of others: a run is copied at once
+CONVERTED = 5  # 32-bit instructions that convert a pixel: factor, offset, rounding, limits
 
 
 # ---- what is predicted ---------------------------------------------------------------------------
@@ -123,9 +124,9 @@ def _costs(parts: Sequence[Part], chip: Chip) -> list[Cost]:
     constant = constants(chip)
     found = [Cost("start", constant["start"])]
     for k, p in enumerate(parts):
-        if p.pixels and p.dtype != "f32" and constant["apart"]:  # converted in three lanes
+        if p.pixels and p.dtype != "f32" and one_engine(chip):  # converted in three lanes
             work = p.pixels * chip.c2["i8"] / wide_rate(chip)
-            found.append(Cost("picture", work * constant["apart"] / chip.clock, k))
+            found.append(Cost("picture", work * CONVERTED / chip.clock, k))
         found += [Cost("other ops", _others(o, p.dtype, chip), k, o) for o in p.others]
     return found
 
@@ -145,14 +146,18 @@ def microseconds(op: Op, dtype: str, chip: Chip) -> float:
     if op.loops:
         return op.loops
     constant = constants(chip)
+    alone = one_engine(chip)
     unit = chip.units.get("matmul", chip.units["conv"])
     rate = (unit.rate.get(dtype) or max(unit.rate.values())) * constant.get(f"use.{dtype}", 1.0)
     each = constant["turn"] * (COPIED if op.op in COPIES else 1.0)
     each += constant["exp"] if op.functions else 0.0
-    if constant["apart"] and op.op not in TURNED:
+    if alone and op.op in POOLS:
+        rates = chip.units["pool"].rate
+        each = 1 / rates.get(dtype, rates["i8"])
+    elif alone and op.op not in TURNED:
         floats = wide_rate(chip)
         each = 1 / (chip.units["lut"].rate.get("f32", floats) if op.functions else floats)
-    layer = constant["layer"] if constant["apart"] else 0.0
+    layer = constant["layer"] if alone else 0.0
     return constant["call"] + (op.macs / rate + op.elements * each + layer) / chip.clock
 
 
@@ -177,7 +182,7 @@ def part(
     names in `arithmetic` have functions without exponentials, which cost little where one engine
     computes everything.
     """
-    few = arithmetic if constants(chip)["apart"] else ()
+    few = arithmetic if one_engine(chip) else ()
     programs = [n for n in graph.nodes() if n.op == "npu.program"]
     bodies = [without_tables(n.attrs["body"], few) for n in programs]
     others = [*more, *others_of(graph, chip)]
