@@ -185,6 +185,8 @@ class Comparison:
         own = self._by_relative()
         if not own or own[0].single is None:
             return f"{how}; layers alone were not compared{self._outside()}{tail}"
+        if not own[0].single.off and not own[0].single.wrong:
+            return f"{how}; every layer alone is exact{tail}"
         named = f"'{short(own[0].name)}' ({own[0].op})"
         return (
             f"{how}; no layer stands out: the largest error alone is that of {named}, "
