@@ -59,10 +59,15 @@ def test_random_layers_are_equal(first, tmp_path):
 
 
 def test_random_networks_are_equal(tmp_path):
-    compare({f"net{s}": networks.network(s) for s in range(50)}, tmp_path)
+    nets = {f"net{s}": networks.network(s) for s in range(50)}
+    nets |= {f"table{s}": networks.tables(s) for s in range(20)}
+    nets |= {f"gate{s}": networks.gates(s) for s in range(20)}
+    compare(nets, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v1", "mobilenet_v2", "resnet18", "resnet50"])
+@pytest.mark.parametrize(
+    "name", ["mobilenet_v1", "mobilenet_v2", "resnet18", "resnet50", "yolov8n"]
+)
 def test_whole_networks_are_equal(name, tmp_path, monkeypatch):
     compare({name: networks.whole(name, monkeypatch)}, tmp_path, pictures=3)
 

@@ -103,8 +103,42 @@ def network(seed: int) -> Graph:
     return net.graph(*dict.fromkeys([x, *outputs]))
 
 
+def tables(seed: int) -> Graph:
+    """Convolutions with lookup tables behind them."""
+    rng = np.random.default_rng(seed)
+    sizes = int(rng.integers(1, 100)), *map(int, rng.integers(4, 40, 2))
+    net = Plain(seed, (1, *sizes), str(rng.choice(["i8", "u8"])))
+    x = net.input
+    for _ in range(int(rng.integers(1, 4))):
+        made = net.conv(x, int(rng.integers(1, 140)), 3) if rng.random() < 0.8 else x
+        x = networks._table(net, made)
+    return net.graph(net.conv(x, 9, 1) if rng.random() < 0.5 else x)
+
+
+def gates(seed: int) -> Graph:
+    """Convolutions multiplied by one number for each channel, as in squeeze and excitation."""
+    rng = np.random.default_rng(seed)
+    sizes = int(rng.integers(1, 100)), *map(int, rng.integers(4, 40, 2))
+    net = Plain(seed, (1, *sizes))
+    x = net.input
+    for _ in range(int(rng.integers(1, 4))):
+        many = int(rng.integers(1, 140))
+        x = net.conv(x, many, 3)
+        small = net.mean(x) if rng.random() < 0.6 else x
+        gate = net.conv(small, many, 1, pad=(0, 0, 0, 0))
+        if rng.random() < 0.5:
+            gate = networks._table(net, gate)
+        y = net._out()
+        while all(net.of(v)[1].data == -128 for v in (x, gate)) and y[1].data != -128:
+            y = net._out()
+        made = ops.qlinear_mul(x, *net.of(x), gate, *net.of(gate), *y)
+        net.quant[made] = y
+        x = made
+    return net.graph(x)
+
+
 def whole(name: str, monkeypatch: object) -> Graph:
-    """MobileNetV1, V2 or ResNet-18 at 224."""
+    """MobileNetV1, V2 or a ResNet at 224, or YOLOv8n up to its heads."""
     for module in (networks, mobilenets):
         monkeypatch.setattr(module, "Cnn", Plain)  # type: ignore[attr-defined]
     made = {
@@ -112,5 +146,6 @@ def whole(name: str, monkeypatch: object) -> Graph:
         "mobilenet_v2": mobilenets.mobilenet_v2,
         "resnet18": lambda: networks.resnet(18),
         "resnet50": lambda: networks.resnet(50),
+        "yolov8n": lambda: networks.yolov8n(320),
     }
     return made[name]()

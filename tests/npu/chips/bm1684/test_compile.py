@@ -30,6 +30,8 @@ from intaglio.npu.chips.bm1684x import bmodel, commands
 GOLDEN = Path(__file__).with_name("golden.json")
 NETS = {f"layer{s}": (networks.layer, s) for s in range(20)}
 NETS |= {f"net{s}": (networks.network, s) for s in range(10)}
+NETS |= {f"gate{s}": (networks.gates, s) for s in range(6)}
+NETS |= {f"table{s}": (networks.tables, s) for s in range(6)}
 
 
 def compiled(graph: Graph):

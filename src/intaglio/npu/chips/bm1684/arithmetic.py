@@ -120,6 +120,29 @@ def of_sum(node: Node) -> Sum:
     return Sum(left, right, shift)
 
 
+WHOLE = 128  # a multiplier that changes nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """y = (a * c) >> shift with c = (b * multiplier) >> 7; b itself if the multiplier is 128."""
+
+    multiplier: int
+    shift: int
+
+
+def of_scaled(node: Node) -> Scaled:
+    """The numbers of a product of two maps."""
+    factor = node.attrs["a_factor"]
+    if not 0 < factor <= 1:
+        raise BadInput(f"the factor of its products is {factor:.3g}; 1 is the largest")
+    shift = int(np.floor(np.log2(WHOLE / factor) + NEAR))
+    multiplier = round(factor * 2.0**shift)
+    if not 0 <= shift - 7 <= MOST_SHIFT:
+        raise BadInput(f"the factor of its products is {factor:.3g}, which shifts do not reach")
+    return Scaled(min(multiplier, WHOLE), shift - 7)
+
+
 def _multiplier(factor: float) -> tuple[int, int]:
     """m and s: factor is about m / 2**s, with m of 7 bits."""
     if not 0 < factor <= LARGEST:

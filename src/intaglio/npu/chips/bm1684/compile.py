@@ -13,7 +13,7 @@ from intaglio.npu import compile as schedule
 from intaglio.npu.chips.bm1684.compute import compute
 from intaglio.npu.chips.bm1684.layout import WordLayout
 from intaglio.npu.chips.bm1684.lower import Lowered, lower
-from intaglio.npu.chips.bm1684.transfers import move
+from intaglio.npu.chips.bm1684.transfers import move, table_to_l2
 from intaglio.npu.chips.bm1684.variant import BM1684
 from intaglio.npu.chips.bm1684x import bmodel, commands
 from intaglio.npu.chips.bm1684x.bmodel import Bmodel, Group, Net, Stage, Subnet
@@ -57,7 +57,15 @@ class WordEncoder(Encoder):
 
     def compute(self, given: Instruction) -> None:
         layer = self.made.net.layers[given.layer]
-        compute(given, layer, self.made.context.constants[given.layer], self.add_tiu)
+        constants = self.made.context.constants[given.layer]
+        compute(given, layer, constants, self.add_tiu, self.move_table)
+
+    def move_table(self, address: int) -> None:
+        """Earlier lookups end before their table is overwritten, later ones wait for theirs."""
+        waits, self.depends = self.depends, self.count["tiu"]
+        self.add("dma", table_to_l2(address))
+        self.copied = self.count["dma"]
+        self.depends = max(waits, self.copied)
 
     def move(self, given: Instruction) -> None:
         self.add("dma", move(given, self.addresses))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from intaglio import dtypes
 from intaglio.errors import Unsupported
 from intaglio.npu.chips.bm1684 import tiu
-from intaglio.npu.chips.bm1684.arithmetic import common_shift, of_sum
+from intaglio.npu.chips.bm1684.arithmetic import WHOLE, common_shift, of_scaled, of_sum
 from intaglio.npu.chips.bm1684.layout import BIAS, SHIFT, LaneConstants, Scratch
 from intaglio.npu.chips.bm1684.local import Local, local, packed
 from intaglio.npu.chips.bm1684.lower import product_of
@@ -25,8 +25,14 @@ class Work:
     """One instruction: its operands, and its scratch memory."""
 
     def __init__(
-        self, given: Instruction, layer: Layer, constants: Constants | None, emit: Emit
+        self,
+        given: Instruction,
+        layer: Layer,
+        constants: Constants | None,
+        emit: Emit,
+        move_table: Callable[[int], None],
     ) -> None:
+        self.move_table = move_table
         self.fields, self.layer, self.constants, self.emit = given.fields, layer, constants, emit
         self.y, self.x = (local(given.fields[name]) for name in ("dst", "src"))
         self.scratch = Scratch.of(layer, self.y.height)
@@ -137,9 +143,53 @@ def pool(work: Work) -> None:
         work.finish(y, to)
 
 
+def lut(work: Work) -> None:
+    """A table lookup of bytes; one table at a time lies in L2 memory."""
+    work.move_table(work.fields["table"] // BM1684.lanes)
+    source = work.x
+    if not source.regular:
+        at = work.second + work.scratch.second * work.scratch.blocks
+        source = packed(at, work.x.dtype, work.x)
+        work.emit(tiu.arithmetic(tiu.COPY, source, work.x))
+    for first, count in work.passes():
+        y = work.y.some_blocks(first, count)
+        to = work.result(y)
+        work.emit(tiu.lookup(to, source.some_blocks(first, count)))
+        if to is not y:
+            work.emit(tiu.arithmetic(tiu.COPY, y, to))
+
+
+def product(work: Work) -> None:
+    """A product of two maps; the second may have one pixel."""
+    assert work.layer.node is not None
+    s, other = of_scaled(work.layer.node), local(work.fields["other"])
+    one = other.pixel == 0
+    for first, count in work.passes():
+        y, a = (v.some_blocks(first, count) for v in (work.y, work.x))
+        b = other.some_blocks(first, count)
+        if one:
+            b = replace(b, height=1, width=1, row=WORD, pixel=WORD)
+        if s.multiplier != WHOLE:
+            c = packed(work.second, b.dtype, b)
+            work.emit(tiu.arithmetic(tiu.MUL, c, b, s.multiplier, 7))
+            b = c
+        if one:
+            b = replace(b, row=0, pixel=0)
+        if y.dtype == "u8" and (a.signed or b.signed):
+            wide = packed(work.first, "i16", y)
+            work.emit(tiu.arithmetic(tiu.MUL, wide, a, b, s.shift))
+            _to_bytes(work, y, wide, 0)
+        else:
+            work.emit(tiu.arithmetic(tiu.MUL, y, a, b, s.shift))
+        work.finish(y, y)
+
+
 def eltwise(work: Work) -> None:
     """A sum of two maps, each with a multiplier."""
     assert work.layer.node is not None
+    if work.layer.attrs["kind"] == "mul":
+        product(work)
+        return
     s, other = of_sum(work.layer.node), local(work.fields["other"])
     for first, count in work.passes():
         y = work.y.some_blocks(first, count)
@@ -178,10 +228,20 @@ COMPUTE: dict[str, Callable[[Work], None]] = {
     "depthwise": convolution,
     "pool": pool,
     "eltwise": eltwise,
+    "lut": lut,
     "resize": resize,
 }
 
 
-def compute(given: Instruction, layer: Layer, constants: Constants | None, emit: Emit) -> None:
-    """Write the commands of an instruction of the compute queue."""
-    COMPUTE[given.op](Work(given, layer, constants, emit))
+def compute(
+    given: Instruction,
+    layer: Layer,
+    constants: Constants | None,
+    emit: Emit,
+    move_table: Callable[[int], None],
+) -> None:
+    """Write the commands of an instruction of the compute queue.
+
+    `move_table` moves the table at an address of local memory to where lookups read it.
+    """
+    COMPUTE[given.op](Work(given, layer, constants, emit, move_table))

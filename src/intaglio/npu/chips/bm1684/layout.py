@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from intaglio import dtypes
 from intaglio.ir import Array
 from intaglio.npu.chip_layout import ChipLayout
 from intaglio.npu.chips.bm1684.arithmetic import common_shift
 from intaglio.npu.chips.bm1684.lower import product_of
-from intaglio.npu.chips.bm1684.variant import BM1684, WORD
+from intaglio.npu.chips.bm1684.variant import BM1684, TABLE_ENTRIES, WORD
 from intaglio.npu.layers import Layer
 from intaglio.npu.weight_packing import Atoms, Constants
 from intaglio.targets.chip import Chip
@@ -71,6 +72,19 @@ class LaneConstants(Constants):
         return result.tobytes()
 
 
+def table_of(layer: Layer) -> bytes:
+    """A lookup table: a word for each byte; a lane has a share of it until it moves to L2."""
+    assert layer.node is not None
+    x, table = layer.node.inputs[:2]
+    assert x is not None
+    assert table is not None
+    assert table.data is not None
+    numbers = np.arange(TABLE_ENTRIES, dtype=np.uint8).view(dtypes.numpy_of(x.dtype))
+    index = np.clip(numbers.astype(np.int32) - layer.attrs["base"], 0, len(table.data) - 1)
+    words: Array = table.data[index].view(np.uint8).astype(np.uint32)
+    return words.tobytes()
+
+
 def _words(w: Array) -> Array:
     """One row per output channel: [kh][kw][ceil(inputs / 4)][4]."""
     outs, ins, kh, kw = w.shape
@@ -98,6 +112,8 @@ class WordLayout(ChipLayout):
     spread = WORD
 
     def constants(self, layer: Layer, chip: Chip) -> Constants | None:
+        if layer.op == "lut":
+            return Constants(Atoms(1, 1), 0, 0, table_of(layer), TABLE_ENTRIES)
         if not layer.is_product:
             return None
         assert layer.node is not None
@@ -148,9 +164,11 @@ class Scratch:
             second = aligned(WORD * pixels) if mixed else 0
         elif layer.op == "eltwise":
             first = second = aligned(WORD * pixels)
-        elif layer.op == "pool":
+        elif layer.op in ("pool", "lut"):
             first = aligned(WORD * pixels)
-        if layer.is_window and (rows < fm.height or layer.reads[0].map.height == 1):
+        if layer.op == "lut":
+            source = BM1684.blocks(layer.dst.channels) * first
+        elif layer.is_window and (rows < fm.height or layer.reads[0].map.height == 1):
             reach = (layer.kernel[0] - 1) * layer.dilation[0] + 1
             read = min((rows - 1) * layer.stride[0] + reach, layer.reads[0].map.height)
             blocks = BM1684.blocks(layer.reads[0].channels)

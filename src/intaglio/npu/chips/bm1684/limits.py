@@ -1,4 +1,4 @@
-"""What the BM1684's encoder does not write: zero points, tables, products of two maps."""
+"""What the BM1684's encoder does not write: zero points, tables of wide numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 from intaglio.errors import BadInput, option
 from intaglio.ir import Node, Value
-from intaglio.npu.chips.bm1684.arithmetic import of_convolution, of_mean, of_sum
+from intaglio.npu.chips.bm1684.arithmetic import of_convolution, of_mean, of_scaled, of_sum
 from intaglio.npu.chips.shifted_maps import ZEROS, copies
 from intaglio.npu.lowering.builder import before_reshapes
 from intaglio.ops.quantized import BITS8
@@ -31,7 +31,9 @@ def why_not(node: Node) -> str | None:
             return _pair(node)
     except BadInput as e:
         return str(e)
-    if kind in ("lut", "matmul", "depth_to_space"):
+    if kind == "lut":
+        return _table(node)
+    if kind in ("matmul", "depth_to_space"):
         return f"{kind} has no commands yet"
     return None
 
@@ -67,6 +69,15 @@ def _product(node: Node) -> str | None:
     return None
 
 
+def _table(node: Node) -> str | None:
+    x, table = node.inputs[:2]
+    assert x is not None
+    assert table is not None
+    if x.dtype not in BITS8:
+        return f"it looks up {x.dtype}; tables map bytes"
+    return None
+
+
 def _pool(node: Node) -> str | None:
     a = node.attrs
     if tuple(a["dilation"]) != (1, 1):
@@ -83,13 +94,25 @@ def _pair(node: Node) -> str | None:
     a, b = node.inputs[:2]
     assert a is not None
     assert b is not None
-    if node.attrs["kind"] != "add":
-        return "products of two maps have no commands yet"
+    product = node.attrs["kind"] == "mul"
     if node.inputs[2] is not None:
         return "it ends in a table, which has no commands yet"
-    if a.shape != b.shape or b.dtype not in BITS8:
+    one_pixel = product and b.shape == (*a.shape[:2], 1, 1)
+    if not (a.shape == b.shape or one_pixel) or b.dtype not in BITS8:
         return f"its operands are {a.type} and {b.type}; equal shapes of bytes are needed"
     if any(before_reshapes(v, lambda u: u.data is not None) is not None for v in (a, b)):
         return "one operand is a constant; both have to be computed"
-    of_sum(node)
-    return None
+    if not product:
+        of_sum(node)
+        return None
+    of_scaled(node)
+    signs = [
+        _signed(v.dtype, node.attrs[k])
+        for v, k in ((a, "a_zero"), (b, "b_zero"), (node.outputs[0], "y_zero"))
+    ]
+    return "products without negative numbers make i8" if signs == [False, False, True] else None
+
+
+def _signed(dtype: str, zero: int) -> bool:
+    """Whether the file stores a map as i8."""
+    return (dtype, zero) in (("i8", 0), ("u8", 128))

@@ -11,7 +11,7 @@ from intaglio import passes
 from intaglio.errors import Unsupported
 from intaglio.ir import Graph, Node, Value, constant
 from intaglio.npu.chips.bm1684 import limits, ops
-from intaglio.npu.chips.bm1684.arithmetic import Product, of_convolution, of_mean, of_sum
+from intaglio.npu.chips.bm1684.arithmetic import Product, of_convolution, of_mean, of_scaled, of_sum
 from intaglio.npu.chips.bm1684.variant import WORD
 from intaglio.npu.chips.file_part import Port, Reals, file_part
 from intaglio.npu.chips.shifted_maps import ZEROS, copies, shifted
@@ -94,7 +94,7 @@ def _zeros(graph: Graph) -> dict[Value, int]:
     for node in nodes:
         for i, v in enumerate(node.inputs):
             name = ZEROS.get((node.op, i))
-            if v is not None and name in node.attrs and not copies(node):
+            if v is not None and name in node.attrs and not copies(node) and name != "base":
                 found[find(v)] = node.attrs[name]
         if "y_zero" in node.attrs and not copies(node):
             found[find(node.outputs[0])] = node.attrs["y_zero"]
@@ -165,6 +165,8 @@ def _chip_node(n: Node, given: list[Value | None]) -> Node:
         window: dict[str, Any] = {k: a[k] for k in ("stride", "pad", "dilation")}
         constants = [constant(c) for c in (p.weights, p.bias, p.shifts)]
         return ops.conv.node(given[0], *constants, **window, groups=groups, **end, origin=n.origin)
+    if n.op == "npu.eltwise" and a["kind"] == "mul":
+        return ops.mul.node(*given[:2], **asdict(of_scaled(n)), **end, origin=n.origin)
     if n.op == "npu.eltwise":
         return ops.add.node(*given[:2], **asdict(of_sum(n)), **end, origin=n.origin)
     return REGISTRY[n.op].node(*given, **a, origin=n.origin)

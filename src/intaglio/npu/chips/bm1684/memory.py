@@ -14,7 +14,7 @@ I8, F32, I16, I32 = 0, 2, 3, 4  # codes of precisions
 SIGNED: dict[int, type] = {I8: np.int8, I16: np.int16, I32: np.int32, F32: np.float32}
 UNSIGNED: dict[int, type] = {I8: np.uint8, I16: np.uint16, I32: np.uint32, F32: np.float32}
 ALIGNED, COMPACT, PER_CHANNEL, STRIDED = range(4)  # layouts of operands
-MOST = 1 << 27  # elements of an operand
+MOST = 1 << 25  # elements of an operand: local memory has so many bytes
 Dims = Sequence[int]
 
 

@@ -64,6 +64,30 @@ def conv(
     return shifted(sums, shifts, dtype, low, high)
 
 
+def _mul_type(a: Value, b: Value, *, dtype: str, **rest: Any) -> Type:
+    check_feature_map(a)
+    fits = b.shape == a.shape or b.shape == (*a.shape[:2], 1, 1)
+    if not fits or b.dtype not in BITS8 or dtype not in BITS8:
+        raise BadInput(f"{a.type} and {b.type} are multiplied to {dtype}; bytes are needed")
+    return Type(dtype, a.shape)
+
+
+@op(_mul_type, name="bm1684.mul")
+def mul(
+    a: Array,
+    b: Array,
+    *,
+    multiplier: int,
+    shift: int,
+    low: int = -128,
+    high: int = 127,
+    dtype: str = "i8",
+) -> Array:
+    """(a * c) >> shift, rounded; c is (b * multiplier) >> 7, rounded."""
+    c = rounded(b.astype(np.int64) * multiplier, 7)
+    return saturated(rounded(a.astype(np.int64) * c, shift), dtype, low, high)
+
+
 def _add_type(a: Value, b: Value, *, dtype: str, **rest: Any) -> Type:
     check_feature_map(a)
     if a.shape != b.shape or b.dtype not in BITS8 or dtype not in BITS8:

@@ -19,6 +19,7 @@ UNITS: dict[str, Callable[[Memory, Mapping[str, int]], None]] = {
     "CONV": units.conv,
     "PorD": units.windows,
     "AR": units.arithmetic,
+    "LUT": units.lookup,
     "DMA_tensor": units.move,
 }
 
@@ -57,7 +58,7 @@ class Machine:
                 raise Unsupported(f"a part of the network runs on {kind}; only commands are")
             for g in subnet.groups:
                 self.program += commands.decode(g.tiu, g.dma, BM1684.name)
-        self.memory = Memory([_extent(self.stage)])
+        self.memory = Memory([_extent(self.stage), (BM1684.l2, BM1684.l2_bytes)])
         data = np.frombuffer(self.stage.coefficients, np.uint8)
         self._bytes(self.stage.address, len(data))[:] = data
 

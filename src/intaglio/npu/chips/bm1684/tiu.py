@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from intaglio.npu.chips.bm1684.local import SIGNED, Local
-from intaglio.npu.chips.bm1684.variant import BM1684
+from intaglio.npu.chips.bm1684.variant import BM1684, TABLE
 
 Fields = dict[str, int]
 Made = tuple[str, Fields]
 PRECISION = {"i8": 0, "u8": 0, "i16": 3, "u16": 3}
 ALIGNED, COMPACT, PER_CHANNEL, STRIDED = range(4)  # layouts of operands
 DEPTHWISE, LARGEST = 1, 4  # kinds of PorD
+INDEX_BITS, WORDS = 8, 2  # of lookups: bits of the index, and the precision of words
 MUL, ADD, MAX, MIN, SHIFT, COPY = 0, 2, 4, 5, 6, 19  # kinds of AR
 SIZES = {f"{o}_{a}": 1 for o in ("opd0", "opd1") for a in "nchw"}
 STEPS = {f"{o}_{a}_str": 1 for o in ("res0", "opd0", "opd1", "opd2") for a in "nchw"}
@@ -125,7 +126,17 @@ def arithmetic(kind: int, y: Local, a: Local, b: Local | int | None = None, shif
     elif b is not None:
         fields |= {"opd1_addr": at(b.address), "opd1_prec": PRECISION[b.dtype]}
         fields |= b.strides("opd1") | {"opd1_str": STRIDED, "opd1_sign": b.signed}
+        fields["opd1_neq1"] = int(b.pixel == 0)  # the same pixel everywhere
     return "AR", fields
+
+
+def lookup(y: Local, x: Local) -> Made:
+    """y = table[x] by the table in L2 memory; entries are words."""
+    assert y.regular
+    assert x.regular
+    fields = _result(y) | {f"{name}_prec": WORDS for name in ("res0", "opd0", "opd1")}
+    fields |= {"opd0_addr": at(x.address), "opd1_addr": TABLE, "opd1_h": INDEX_BITS}
+    return "LUT", fields | {"tsk_opd_num": 2, "opd2_str": PER_CHANNEL}
 
 
 def shift_channels(y: Local, x: Local, shifts: int) -> Made:

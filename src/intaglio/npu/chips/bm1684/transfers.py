@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from intaglio.npu.chips.bm1684.tiu import Made
-from intaglio.npu.chips.bm1684.variant import BM1684, WORD
+from intaglio.npu.chips.bm1684.variant import BM1684, TABLE, TABLE_ENTRIES, WORD
 from intaglio.npu.chips.bm1684x.transfers import MAX_SIZE, Addresses, Side
 from intaglio.npu.own.isa import Feature, Instruction
 
@@ -49,6 +49,14 @@ def _constants(src: Feature, dst: Feature, addresses: Addresses) -> Made:
     ends = addresses.of(src), BM1684.local + dst.offset // BM1684.lanes
     sides = [Side(at, (lane, wide, WORD)) for at in ends]
     return transfer(sides, (BM1684.lanes, rows, wide // WORD), WORD, 0)
+
+
+def table_to_l2(address: int) -> Made:
+    """Move a lookup table, of which each lane has a share, to L2 memory."""
+    share = TABLE_ENTRIES * WORD // BM1684.lanes
+    ends = BM1684.local + address, BM1684.l2 + TABLE
+    sides = [Side(at, (share, share, WORD)) for at in ends]
+    return transfer(sides, (BM1684.lanes, 1, share // WORD), WORD, DIRECTIONS[True, False])
 
 
 def transfer(sides: list[Side], sizes: tuple[int, int, int], item: int, direction: int) -> Made:

@@ -17,6 +17,8 @@ Fields = Mapping[str, int]
 DEPTHWISE, LARGEST = 1, 4
 MUL, _, ADD, SUB, MAX, MIN, SHIFT, AND, OR, XOR = range(10)
 COPY = 19
+MOST_BITS = 16  # of the index of a lookup
+MOST_PRODUCTS = 1 << 33  # of one convolution
 ITEMS = {0: 4, 1: 2, 2: 1, 3: 1, 4: 2}  # bytes of the elements of a DMA command
 DMA_COPY, DMA_CONSTANT = 0, 4
 
@@ -68,6 +70,15 @@ def _integers(f: Fields) -> None:
         raise Unsupported(f"a convolution of type {f['opd0_prec']} is not simulated")
 
 
+def _bounded(f: Fields, deep: int) -> None:
+    """BadFile for windows of a size that no network has, before memory is taken for them."""
+    count = deep * f["opd1_h"] * f["opd1_w"]
+    for a in "nchw":
+        count *= f[f"res0_{a}"]
+    if count > MOST_PRODUCTS:
+        raise BadFile(f"a convolution has {count:,} products; {MOST_PRODUCTS:,} are simulated")
+
+
 def _store(memory: Memory, f: Fields, sums: Array, signed: int) -> None:
     """Sums of a convolution, shifted and saturated."""
     n, c, h, w = (f[f"res0_{a}"] for a in "nchw")
@@ -95,6 +106,7 @@ def conv(memory: Memory, f: Fields) -> None:
     if f["relu"] and f["res0_prec"] == I16:
         raise Unsupported("a convolution to 16 bits with ReLU is not simulated")
     window = _window(f)
+    _bounded(f, f["opd0_c"])
     x = _source(memory, f, f["opd0_c"])
     outs, ins, kh, kw = f["res0_c"], f["opd0_c"], f["opd1_h"], f["opd1_w"]
     if f["opd1_const"] or f["opd1_str"] != STRIDED:
@@ -117,6 +129,7 @@ def conv(memory: Memory, f: Fields) -> None:
 def windows(memory: Memory, f: Fields) -> None:
     """A depthwise convolution, a mean, or the largest number of each window."""
     window, channels = _window(f), f["res0_c"]
+    _bounded(f, 1)
     kernel = f["opd1_h"], f["opd1_w"]
     x = _source(memory, f, channels)
     shape = tuple(f[f"res0_{a}"] for a in "nchw")
@@ -217,6 +230,22 @@ def _integer(kind: int, a: Array, b: Array | None, dtype: np.dtype, shift: int) 
     if kind == SHIFT and a.itemsize == dtype.itemsize == 2 and (y <= 0).all():
         return (x >> np.minimum(-y, 31)).astype(dtype)
     raise Unsupported(f"command AR of kind {kind} from {a.dtype} to {dtype} is not simulated")
+
+
+def lookup(memory: Memory, f: Fields) -> None:
+    """Each word by a table of words in L2 memory."""
+    shape = tuple(f[f"res0_{a}"] for a in "nchw")
+    bits, address = f["opd1_h"], f["opd0_addr"]
+    if f["tsk_eu_typ"] or bits > MOST_BITS:
+        raise Unsupported(f"a lookup of kind {f['tsk_eu_typ']}, {bits} bits, is not simulated")
+    steps = memory.steps(f["opd0_str"], shape, _given(f, "opd0"), _lane(address))
+    words = np.dtype(np.uint32)
+    x = memory.read(address, words, shape, steps)
+    table = memory.flat(BM1684.l2 + f["opd1_addr"], words, (1 << bits,), (1,))
+    y = table[x & ((1 << bits) - 1)]
+    address = f["res0_addr"]
+    steps = memory.steps(f["res0_str"], shape, _given(f, "res0"), _lane(address))
+    memory.write(address, y, steps)
 
 
 # ---- the DMA engine ------------------------------------------------------------------------------

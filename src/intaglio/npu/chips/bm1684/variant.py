@@ -5,6 +5,8 @@ from __future__ import annotations
 from intaglio.npu.chips.bm1684x.variants import Variant
 
 WORD = 4  # bytes, which hold one pixel of four images
+TABLE = 0xA2000  # where lookup tables lie in L2 memory
+TABLE_ENTRIES = 256
 BM1684 = Variant(
     name="bm1684",
     title="BM1684",
@@ -20,4 +22,6 @@ BM1684 = Variant(
     local=0x0800_0000,
     coefficients=0x1_0510_0000,
     neurons=0,
+    l2=0x1000_0000,
+    l2_bytes=4 << 20,
 )
