@@ -22,3 +22,10 @@ def test_a_number_without_axes_is_quantised():
     x = [np.asarray(np.float32(2.5)), np.asarray(np.float32(np.nan))]
     made = [cpu_routines.quantize({"scale": 2.0}, [v], "i8") for v in x]
     assert [int(v) for v in made] == [5, 0]
+
+
+def test_inputs_are_quantised_with_halves_away_from_zero():
+    """As Sophgo's runtime does: seen on pictures whose products with the factor are halves."""
+    x = np.array([0.25, 0.75, 1.25, -0.25, -0.75, -1.25, 0.2, -0.2, 63.9, -90, np.inf, -np.inf])
+    (made,) = [cpu_routines.quantize({"scale": 2.0}, [x.astype(np.float32)], "i8")]
+    assert made.tolist() == [1, 2, 3, -1, -2, -3, 0, 0, 127, -128, 127, -128]

@@ -52,16 +52,20 @@ def run(name: str, arguments: dict[str, Any], inputs: list[Array], dtype: str) -
     return function(arguments, inputs, dtype)
 
 
+BELOW_HALF = np.nextafter(np.float32(0.5), np.float32(0))  # a half more makes halves whole
+
+
 def quantize(arguments: dict[str, Any], inputs: list[Array], dtype: str) -> Array:
-    """f32 to int8 by a factor, or to bf16; int8 to f32."""
+    """f32 to int8 by a factor, halves away from zero, or to bf16; int8 to f32."""
     x, scale = inputs[0], np.float32(arguments.get("scale", 1.0))
     with np.errstate(all="ignore"):
         if dtype in ("i8", "u8"):
             low, high = (-128, 127) if dtype == "i8" else (0, 255)
             scaled = np.asarray(x.astype(np.float32) * scale)
             np.copyto(scaled, 0, where=np.isnan(scaled))
-            np.clip(np.rint(scaled, out=scaled), low, high, out=scaled)
-            return np.asarray(scaled, np.int8 if dtype == "i8" else np.uint8)
+            np.add(scaled, np.copysign(BELOW_HALF, scaled), out=scaled)
+            np.clip(scaled, low, high, out=scaled)
+            return np.asarray(scaled, np.int8 if dtype == "i8" else np.uint8)  # towards zero
         if dtype == "bf16":
             return np.asarray(x, ml_dtypes.bfloat16)
         return np.asarray(x.astype(np.float32) * scale, np.float32)
