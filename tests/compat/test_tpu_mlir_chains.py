@@ -391,7 +391,7 @@ def test_some_outputs_are_bytes(folder: Path):
 
 
 @pytest.mark.parametrize("chip", ["bm1684", "cv186x"])
-def test_chips_without_files_have_packages(folder: Path, chip: str, capsys):
+def test_packages_of_further_chips(folder: Path, chip: str, capsys):
     transform("mobilenet.onnx", f"{PICTURES} --test_input images/0.png --test_result top.npz")
     calibrate(chip)
     deploy = f"model_deploy --mlir net.mlir --chip {chip} --test_input net_in_f32.npz"
@@ -402,5 +402,23 @@ def test_chips_without_files_have_packages(folder: Path, chip: str, capsys):
             assert session.meta["target"] == chip
     line = refused(f"{deploy} --quantize F32 --model net.bmodel", capsys)
     assert "--model NAME.itg" in line
-    assert "use --chip bm16" in line
     assert "use --chip cv181x" in refused(f"{deploy} --chip cv183x --model a.cvimodel", capsys)
+
+
+def test_a_file_for_bm1684(folder: Path):
+    models.separable(folder / "net.onnx")
+    transform("net.onnx", f"{PICTURES} --test_input images/0.png --test_result top.npz")
+    calibrate("bm1684")
+    deploy = (
+        "model_deploy --mlir net.mlir --chip bm1684 --quantize INT8 --calibration_table table "
+        "--test_input net_in_f32.npz --test_reference top.npz --tolerance 0.9,0.6"
+    )
+    assert run(f"{deploy} --model net.bmodel") == 0
+    file = bmodel.read(Path("net.bmodel").read_bytes())
+    assert file.chip == "BM1684"
+    assert types_of(file.nets[0].stages[0].inputs) == ["i8"]
+    assert run("model_runner --input net_in_f32.npz --model net.bmodel --output out.npz") == 0
+    (name,) = np.load("out.npz").files
+    made = np.load("net_bm1684_int8_sym_model_outputs.npz")[name]
+    np.testing.assert_array_equal(np.load("out.npz")[name], made)
+    assert run("model_tool --info net.bmodel") == 0

@@ -101,7 +101,7 @@ def _matched(rows: list[dict[str, Any]], types: Mapping[str, Type]) -> list[str]
 
 
 class K210Model:
-    """A kmodel of the K210, simulated; ports with a scale take and give floats, but those of bytes."""
+    """A kmodel of the K210, simulated; ports with a scale are floats, but those of bytes."""
 
     def __init__(self, data: bytes):
         self.model = read_kmodel(data)

@@ -15,7 +15,7 @@ from typing import Any
 import intaglio
 from intaglio.compat.log import Log
 from intaglio.compat.tpu_mlir import module_file
-from intaglio.compat.tpu_mlir.chip_file import UnsupportedEnd, compile_file
+from intaglio.compat.tpu_mlir.chip_file import UnsupportedEnd, compile_file, holds_floats
 from intaglio.compat.tpu_mlir.chips import chip_of
 from intaglio.compat.tpu_mlir.module_file import Module, Pictures
 from intaglio.compat.tpu_mlir.option_table import Command, option, shapes, truth, words
@@ -34,7 +34,7 @@ FORMATS = {  # of each front end
     "bmnett": ("TensorFlow", "TensorFlow SavedModel"),
     "bmnetd": ("Darknet",),
 }
-TARGETS = "BM1684X, BM1688 or BM1690"  # of which files are written
+TARGETS = "BM1684X, BM1688 or BM1690"  # whose files hold floats, too
 TUNING = "ignored: it tunes the vendor's compiler"
 MODEL = (
     option("--model", "the model file", required=True),
@@ -42,7 +42,7 @@ MODEL = (
     option("--net_name", "the name of the network; by default that of the file", default=""),
     option("--input_names", "inputs, which the shapes belong to", words, default=[]),
     option("--output_names", "tensors that become the outputs", words, default=[]),
-    option("--target", "BM1684X, BM1688, BM1690; BM1684 is a package", default="BM1684X"),
+    option("--target", "BM1684X, BM1688, BM1690, or BM1684: int8", default="BM1684X"),
 )
 COMPILER = (
     option("--opt", TUNING, int, default=1),
@@ -72,7 +72,7 @@ BMNETU = Command(
         option("--model", "the .prototxt beside the weights, or nothing", default=""),
         option("--weight --weights", "the .int8umodel", required=True),
         option("--net_name", "the name of the network", default=""),
-        option("--target", "BM1684X, BM1688, BM1690; BM1684 is a package", default="BM1684X"),
+        option("--target", "BM1684X, BM1688, BM1690, or BM1684: int8", default="BM1684X"),
         option("--prec", "INT8", default="INT8"),
         option("--max_n", "refused: the batch is that of cali_model; leave it out", int),
         option("--outdir", "the folder to write", default="compilation"),
@@ -138,7 +138,7 @@ def _convert(tool: str, arguments: Sequence[str], log: Log) -> int:
     folder = Path(given.outdir)
     folder.mkdir(parents=True, exist_ok=True)
     why = ""
-    if chip.file == "bmodel":
+    if holds_floats(chip):
         try:
             file = compile_file(module.graph.copy(), module.graph, chip, "f32")
         except Unsupported as e:
@@ -229,6 +229,8 @@ def write_bmodel(module: Module, quantised: Graph, chip: Chip, folder: str, log:
     try:
         made = compile_file(quantised, module.graph, chip)
     except UnsupportedEnd:  # Softmax and the like are computed in floats
+        if not holds_floats(chip):
+            raise
         made = compile_file(quantised, module.graph, chip, "f32")
     path = Path(folder, "compilation.bmodel")
     write_atomically(path, made.data)

@@ -12,6 +12,8 @@ import intaglio
 from intaglio import dtypes
 from intaglio.errors import BadInput, Unsupported
 from intaglio.ir import Array, Graph, Node, Value
+from intaglio.npu.chips.bm1684.compile import compile_bmodel as compile_shifted
+from intaglio.npu.chips.bm1684.variant import BM1684
 from intaglio.npu.chips.bm1684x import bmodel
 from intaglio.npu.chips.bm1684x.compile import compile_bmodel
 from intaglio.npu.chips.cv18xx.compile import compile_cvimodel
@@ -106,7 +108,11 @@ def compile_file(
     """
     made: Any
     try:
-        if chip.file == "bmodel":
+        if chip.name == BM1684.name:
+            if dtype:
+                raise Unsupported(f"files for {chip.name} hold integers, not {dtype}")
+            made = compile_shifted(graph, chip)
+        elif chip.file == "bmodel":
             made = compile_bmodel(graph, chip, dtype=dtype, cores=cores, layers=layers)
         else:
             made = compile_cvimodel(graph, chip)
@@ -261,14 +267,19 @@ def _plain(v: Value) -> str:
     return head if found and tail[:1].isupper() else v.name
 
 
-def refuse_type(quantize: str, chip: str, file: str) -> None:
-    """BadInput for types that files for a chip do not have."""
-    if quantize in ("INT8", "QDQ") or (file == "bmodel" and quantize in FLOATS):
+def holds_floats(chip: Chip) -> bool:
+    """Whether layers of a chip's files may compute floats."""
+    return chip.file == "bmodel" and chip.name != BM1684.name
+
+
+def refuse_type(quantize: str, name: str, chip: Chip) -> None:
+    """BadInput for types that files for a chip, by the user's name, do not have."""
+    if quantize in ("INT8", "QDQ") or (holds_floats(chip) and quantize in FLOATS):
         return
     if quantize in FLOATS:
         remedy = "give --quantize INT8 with --calibration_table, or --model NAME.itg for a package"
         remedy += " in floats"
     else:
         remedy = "give --quantize INT8 with --calibration_table"
-    types = "INT8, F16, BF16, F32 and W8F16 to W4BF16" if file == "bmodel" else "INT8"
-    raise BadInput(f"--quantize is {quantize}; files for {chip} are written in {types}; {remedy}")
+    types = "INT8, F16, BF16, F32 and W8F16 to W4BF16" if holds_floats(chip) else "INT8"
+    raise BadInput(f"--quantize is {quantize}; files for {name} are written in {types}; {remedy}")

@@ -17,6 +17,7 @@ from intaglio.compat.tpu_mlir.chip_file import (
     ChipFile,
     UnsupportedEnd,
     compile_file,
+    holds_floats,
     refuse_type,
 )
 from intaglio.compat.tpu_mlir.chips import chip_of, ending_of, refuse_file
@@ -29,9 +30,11 @@ from intaglio.compat.tpu_mlir.quantise import Request, by_table, round_outputs
 from intaglio.compat.tpu_mlir.quantised_model import is_quantised
 from intaglio.compat.tpu_mlir.samples import Sample, inputs_of, read_sample
 from intaglio.compat.tpu_mlir.tables import CalibrationTable, read_qtable
+from intaglio.compat.tpu_mlir.yolo_post import with_boxes
 from intaglio.errors import BadInput, did_you_mean
 from intaglio.files import refuse_unwritable, write_atomically
 from intaglio.ir import Array, Graph
+from intaglio.npu.chips.packaged import has_files
 from intaglio.quant.weight_only.rounded import rounded_weights
 from intaglio.targets.chip import Chip
 
@@ -52,7 +55,7 @@ def main(arguments: Sequence[str], log: Log) -> int:
             f"package in {PACKAGE}"
         )
     if not package:
-        refuse_type(given.quantize, given.chip, chip.file)
+        refuse_type(given.quantize, given.chip, chip)
     tolerance = Tolerance.of(given.tolerance or TOLERANCES.get(given.quantize, "0.90,0.80"))
     correctness = given.correctness or ("0.98,0.80" if given.quantize_table else "0.99,0.90")
     same = Tolerance.of(correctness, "--correctness")
@@ -61,6 +64,11 @@ def main(arguments: Sequence[str], log: Log) -> int:
     test = _test(module, given)
     reference = dict(read_npz(given.test_reference)) if given.test_reference else None
     refuse_unwritable(given.model)
+    if module.boxes and not package:
+        raise BadInput(
+            "the boxes of --add_postprocess are not computed by the TPU; give --model NAME.itg for "
+            "a package with them, or leave out --add_postprocess"
+        )
     graph, made = _compiled(module, given, chip, fused, test, log)
     if fused and made is not None:
         fused.check([p.shape for p in made.inputs])
@@ -74,7 +82,7 @@ def main(arguments: Sequence[str], log: Log) -> int:
     feeds = fused.feeds(given.test_input, test) if fused else test
     prefix = _prefix(module, given)
     floats = given.quantize_table or (made is not None and made.floats)
-    own = chip.file == "bmodel" and given.quantize not in FLOATS and not floats
+    own = holds_floats(chip) and given.quantize not in FLOATS and not floats
     outputs = _outputs(graph, made, own, feeds)
     passed = _compare(graph, module, given, feeds, test, outputs, reference, tolerance, prefix, log)
     if made is not None and not given.not_gen_bmodel:
@@ -97,7 +105,7 @@ def _compiled(
     """
     graph = _network(module, given, chip, fused, test, log)
     if given.model.endswith(PACKAGE):
-        return graph, None
+        return with_boxes(graph, module.boxes) if module.boxes else graph, None
     dtype, cores = FLOATS.get(given.quantize, ""), _cores(given, chip, log)
     types = _types(module.graph, given) if dtype else {}
     try:
@@ -110,7 +118,7 @@ def _compiled(
             return longer, compile_file(longer, module.graph, chip, dtype, cores)
         except UnsupportedEnd:
             pass
-    if dtype or chip.file != "bmodel":
+    if dtype or not holds_floats(chip):
         raise first
     return graph, compile_file(graph, module.graph, chip, "f32", cores)
 
@@ -149,7 +157,7 @@ def _cores(given: argparse.Namespace, chip: Chip, log: Log) -> int:
 def _outputs(graph: Graph, made: ChipFile | None, own: bool, feeds: Sample) -> dict[str, Array]:
     """The outputs of the network in the arithmetic of the chip.
 
-    That of the BM chips on bytes is our `own`; their floats and CV18xx round otherwise.
+    That of BM1684X and its relatives on bytes is our `own`. Floats and other chips round otherwise.
     """
     if made is None or own:
         return evaluate.run(graph, feeds)
@@ -244,8 +252,8 @@ def _compare(
 ) -> bool:
     """The quantised network against the float one."""
     if reference is None:
-        reference = evaluate.run_all(module.graph, test)
-    names = set(module.graph.output_names)
+        reference = evaluate.run_all(module.whole, test)
+    names = set(module.whole.output_names)
     if missing := names - set(reference):
         raise BadInput(
             f"--test_reference has no tensor '{sorted(missing)[0]}'; give the --test_result of "
@@ -256,6 +264,9 @@ def _compare(
     write_npz(f"{prefix}_tpu_outputs.npz", {**feeds, **made})
     wanted = reference if given.compare_all else {n: reference[n] for n in names}
     wanted = {n: a for n, a in wanted.items() if n not in feeds}
+    if module.boxes and set(wanted) <= set(words(given.excepts)):  # the only output
+        log.warning("model_deploy: nothing is compared: --excepts names every tensor")
+        return True
     verdicts = compare(made, wanted, least, words(given.excepts))
     titles = f"{prefix}_tpu_outputs.npz", given.test_reference or given.mlir
     return report(verdicts, log, titles, brief=given.log_level == 1)
@@ -293,7 +304,7 @@ def _save_package(graph: Graph, given: argparse.Namespace, chip: Chip, log: Log)
     keywords: dict[str, Any] = {"target": chip.name}
     if given.quantize_table and given.quantize in FLOATS:
         raise BadInput("--quantize_table of a package is for --quantize INT8; leave it out")
-    keywords["npu_code"] = "chip" if chip.file and given.quantize not in FLOATS else "own"
+    keywords["npu_code"] = "chip" if has_files(chip) and given.quantize not in FLOATS else "own"
     precision = FLOATS.get(given.quantize)
     if precision in chip.types and given.quantize != "F32":
         keywords["precision"] = precision

@@ -33,7 +33,7 @@ DEPLOY = Command(
         option("--mlir", "the file of model_transform", required=True),
         option(
             "--chip --processor",
-            "the chip: bm1684x, bm1688, bm1690 (sg2260), cv181x, cv180x; packages: bm1684, cv186x",
+            "bm1684, bm1684x, bm1688, bm1690 (sg2260), cv181x or cv180x; packages: cv186x too",
             lower,
             required=True,
             choices=tuple(CHIPS),

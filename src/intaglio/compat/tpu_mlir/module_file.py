@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import intaglio
+from intaglio.compat.tpu_mlir.yolo_post import KINDS, with_boxes
 from intaglio.errors import BadFile, BadInput
 from intaglio.export.onnx import to_onnx
 from intaglio.files import write_atomically
@@ -40,16 +41,26 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Module:
-    """A network, its name, the file that it came from, and its picture settings."""
+    """A network, its name, the file that it came from, and its picture settings.
+
+    `boxes` is the kind of detector whose boxes --add_postprocess wants from the outputs.
+    """
 
     name: str
     graph: Graph
     source: str = ""
     pictures: Pictures = Pictures()
+    boxes: str = ""
+
+    @property
+    def whole(self) -> Graph:
+        """The network, with its boxes if it has any."""
+        return with_boxes(self.graph.copy(), self.boxes) if self.boxes else self.graph
 
     def save(self, path: str | Path) -> None:
         """Write the file."""
-        about = {"name": self.name, "source": self.source, "pictures": asdict(self.pictures)}
+        about: dict[str, Any] = {"name": self.name, "source": self.source}
+        about |= {"pictures": asdict(self.pictures), "boxes": self.boxes}
         head = FIRST + b"\n// " + json.dumps(about).encode()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -73,13 +84,13 @@ def read(path: str | Path) -> Module:
     head, found, model = data.partition(END)
     if not found or len(head) > LONGEST_HEAD:
         raise BadFile(f"'{path}' is damaged: its head has no end; run model_transform again")
-    name, source, pictures = _about(head, path)
+    name, source, pictures, boxes = _about(head, path)
     try:
         graph = intaglio.load(model)
     except BadInput as e:
         raise BadFile(f"'{path}' is damaged: {e}; run model_transform again") from None
     graph.name = name
-    return Module(name, graph, source, pictures)
+    return Module(name, graph, source, pictures, boxes)
 
 
 def is_module(path: str | Path) -> bool:
@@ -91,17 +102,19 @@ def is_module(path: str | Path) -> bool:
         return False
 
 
-def _about(head: bytes, path: str | Path) -> tuple[str, str, Pictures]:
+def _about(head: bytes, path: str | Path) -> tuple[str, str, Pictures, str]:
     """The settings in the second line, with their types checked."""
     try:
         about = json.loads(head.splitlines()[1].removeprefix(b"// "))
         name, source, given = about["name"], about["source"], about["pictures"]
+        boxes = about.get("boxes", "")
         usual = asdict(Pictures())
         known = {f.name for f in fields(Pictures)}
         wrong = [k for k, v in given.items() if k not in known or not _like(v, usual[k])]
-        if wrong or not isinstance(name, str) or not isinstance(source, str):
+        texts = isinstance(name, str) and isinstance(source, str)
+        if wrong or not texts or boxes not in ("", *KINDS):
             raise ValueError(wrong)
-        return name, source, Pictures(**given)
+        return name, source, Pictures(**given), boxes
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         raise BadFile(f"'{path}' is damaged: its second line; run model_transform again") from None
 

@@ -19,8 +19,8 @@ from intaglio.compat.tpu_mlir.tensor_names import rename, vendor_names
 from intaglio.errors import BadFile, BadInput
 from intaglio.files import read_regular, refuse_unwritable
 from intaglio.ir import Array
+from intaglio.npu.chips.bm1684.simulate import machine_of
 from intaglio.npu.chips.bm1684x import bmodel
-from intaglio.npu.chips.bm1684x import simulate as bm_simulate
 from intaglio.npu.chips.cv18xx import cvimodel
 from intaglio.npu.chips.cv18xx import simulate as cv_simulate
 
@@ -69,7 +69,7 @@ def run_file(path: Path, arrays: Mapping[str, Array], fixed: bool) -> dict[str, 
     data = read_regular(path)
     machine: Any
     if bmodel.is_bmodel(data):
-        machine = bm_simulate.Machine(bmodel.read(data))
+        machine = machine_of(bmodel.read(data))
         stage = machine.stage
         inputs = [_bm_port(t, 1 / t.scale if t.scale else 1.0) for t in stage.inputs]
         outputs = [_bm_port(t, t.scale) for t in stage.outputs]
@@ -120,7 +120,7 @@ def run_model(
 ) -> dict[str, Array]:
     """A model of a framework, or an .mlir, on this machine's CPU."""
     if path.suffix == ".mlir" or module_file.is_module(path):
-        graph = module_file.read(path).graph
+        graph = module_file.read(path).whole
     else:
         graph = intaglio.load(path, shapes=_shapes(path, arrays), weights=weight or None)
         rename(graph, vendor_names(path))

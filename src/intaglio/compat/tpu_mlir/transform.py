@@ -38,7 +38,9 @@ def main(arguments: Sequence[str], log: Log) -> int:
     refuse_unwritable(given.mlir)
     least = Tolerance.of(given.tolerance)
     graph = load(path, given)
-    module = Module(given.model_name, graph, path.name, _pictures(given, graph))
+    pictures = _pictures(given, graph)
+    module = Module(given.model_name, graph, path.name, pictures, given.add_postprocess)
+    graph = module.whole
     module.save(given.mlir)
     log.info(f"Mlir file generated: {given.mlir}")
     for v in inputs_of(graph):
@@ -152,11 +154,11 @@ def _validate(module: Module, given: argparse.Namespace, least: Tolerance, log: 
         raise BadInput("--test_input is given without --test_result; name an .npz for the tensors")
     sample = read_sample(given.test_input, module)
     write_npz(f"{module.name}_in_f32.npz", sample)
-    made = evaluate.run_all(module_file.read(given.mlir).graph, sample)
+    made = evaluate.run_all(module_file.read(given.mlir).whole, sample)
     write_npz(given.test_result, made)
     log.info(f"Saving {given.test_result}: {len(made)} tensors")
     reference: dict[str, Any] = {}
-    outputs = intaglio.interpret(module.graph, sample, reference)
+    outputs = intaglio.interpret(module.whole, sample, reference)
     verdicts = compare(made, {**reference, **outputs}, least, words(given.excepts))
     titles = given.test_result, f"{given.model_def}, unoptimised"
     return 0 if report(verdicts, log, titles, brief=given.log_level == 1) else 1

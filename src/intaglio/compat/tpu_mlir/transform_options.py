@@ -90,8 +90,8 @@ TRANSFORM = Command(
         option("--excepts", "tensors that are not compared", default="-"),
         option(
             "--add_postprocess",
-            "refused: boxes are decoded outside of the file; end the network at its heads by "
-            "--output_names",
+            "yolov3, yolov5, yolov8 or yolov11: boxes in the output yolo_post; only of packages, "
+            "--model NAME.itg",
             lower,
             default="",
             choices=POSTPROCESSES,

@@ -119,7 +119,8 @@ def column_groups(
         return sorted(parts, key=lambda p: p.indices)
     best: tuple[float, int, list[Array]] | None = None
     first = arrays[0]
-    if any(a.shape != first.shape for a in arrays) or not dtypes.is_float(_name(first)):
+    same = all(a.shape == first.shape for a in arrays)
+    if not same or not first.size or not dtypes.is_float(_name(first)):
         return [Columns()]
     for axis in range(first.ndim):
         if not 1 < first.shape[axis] <= MOST_COLUMNS or first.size == first.shape[axis]:
