@@ -101,3 +101,19 @@ def test_products_of_many_panels(channels, rows, deep):
     residual = image(1, rows, channels, dtype=np.int8)
     add = {"r_zero": 5, "r_scale": 0.5}
     check("cpu.qconv", x, packed, bias, scale, residual, **attrs, **RANGES[3], **add)
+
+
+@pytest.mark.parametrize("channels", [5, 8, 16, 24, 40])
+@pytest.mark.parametrize("deep", [3, 16, 44])
+def test_a_row_alone(channels, deep):
+    """Sums of weights are made beside the products of one row."""
+    x, w = image(1, 1, deep), image(1, channels, deep, 1, dtype=np.int8)
+    attrs = {"channels": channels, "kernel": (1,), "stride": (1,), "pad": (0, 0), "dilation": (1,)}
+    packed = qconv_packing.packed(w, "tap")
+    bias, scale = per_channel(channels, deep)
+    for dtype in (np.uint8, np.int8):
+        for r in ranges(dtype):
+            check("cpu.qconv", x.view(dtype), packed, bias, scale, **attrs, **r)
+    zeros = image(channels, dtype=np.int8).astype(np.int32)
+    check("cpu.qconv", x, packed, bias, scale, None, None, zeros, **attrs, **RANGES[0])
+    check("cpu.qconv", x, packed, bias, scale * 3000, **attrs, **RANGES[3])

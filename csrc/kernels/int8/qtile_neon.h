@@ -260,6 +260,10 @@ static void run_pairs(const itg_qproduct *p, const span *s, const itg_qrow *rows
 }
 #endif
 
+#if defined(ISA_dotprod)
+#include "qtile_alone.h"
+#endif
+
 // Do all scaled sums fit 16 bits? Products are at most 128 * 128.
 static bool fits_sixteen(const itg_qproduct *p, const span *s) {
   int64_t fours = 0;
@@ -284,11 +288,14 @@ INLINE void copy_span(void *to, const void *from, int64_t columns) {
   memcpy(to, from, (size_t)columns * 4);
 }
 
-// Adds to the bias what signed inputs lack: VQ_LESS times the sums of the weights of all taps.
 static void start_span(const itg_qproduct *p, span *s, int64_t column, int64_t columns) {
   copy_span(s->bias, p->bias + column, columns);
   if (p->end->scale) copy_span(s->scale, p->end->scale + column, columns);
   if (p->w_zero) copy_span(s->w_zero, p->w_zero + column, columns);
+}
+
+// Adds to the bias what signed inputs lack: VQ_LESS times the sums of the weights of all taps.
+static void add_less(const itg_qproduct *p, span *s) {
   vq sum[4] = {vq_set(0), vq_set(0), vq_set(0), vq_set(0)};
   for (int64_t t = 0; p->less && t < p->n_taps; t++) {
     const int32_t *from = p->less + p->taps[t].w / ITG_FOUR,
@@ -315,13 +322,27 @@ void itg_qtile(ITG_QTILE_ARGS) {
   s.columns = columns;
   s.plain = false;
   start_span(p, &s, column, columns);
+#if defined(ISA_dotprod)
+  const bool alone = n == 1 && !p->less;
+#else
+  const bool alone = false;
+#endif
+  if (!alone) add_less(p, &s);
   if (p->end->kind == ITG_Q_BYTES) {
     s.end = vq_end_of(p->end);
     s.bare = vq_is_bare(p->end);
     s.plain = !p->end->residual && !p->end->table && (columns == 8 || columns == ITG_PANEL);
-    s.small = s.plain && !p->w_zero && fits_sixteen(p, &s);
+    if (alone && columns < ITG_PANEL) s.plain = false;
+    s.small = s.plain && !p->w_zero && !alone && fits_sixteen(p, &s);
   }
   const bool few = columns <= 8, flip = !p->flip;
+#if defined(ISA_dotprod)
+  if (alone) {
+    if (flip) alone_1(p, &s, rows);
+    else alone_0(p, &s, rows);
+    return;
+  }
+#endif
 #define ENTRY(M, N, FLIP) tile_##M##x##N##_##FLIP,
   static const tile_fn tiles[2][2][MOST_ROWS] = {{{EACH(ENTRY, 4, 0)}, {EACH(ENTRY, 4, 1)}},
                                                  {{EACH(ENTRY, 2, 0)}, {EACH(ENTRY, 2, 1)}}};
