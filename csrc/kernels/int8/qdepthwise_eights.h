@@ -12,7 +12,7 @@ static bool fits_eights(const task *t) {
   const itg_window *w = &d->w;
   return w->kernel[0] == 1 && w->kernel[1] == 3 && w->kernel[2] == 3 && w->dilation[1] == 1 &&
          w->dilation[2] == 1 && w->stride[1] == w->stride[2] && w->stride[2] <= 2 &&
-         w->in[0] == 1 && w->out[0] == 1 && w->before[2] <= 3 - w->stride[2] && d->parts == 1 &&
+         w->in[0] == 1 && w->out[0] == 1 && w->before[2] <= 3 - w->stride[2] &&
          d->channels % 8 == 0 && w->in[2] * d->channels <= PADDED;
 }
 
@@ -29,8 +29,9 @@ INLINE void eights_at(const uint8_t *const *at, int64_t x, const int OUTS, const
   if (FLIP) v[0] = veorq_s8(v[0], vdupq_n_s8(-128)), v[1] = veorq_s8(v[1], vdupq_n_s8(-128));
 }
 
-typedef struct eights {  // what the windows of eight channels share
-  int8x16_t w[2][3][2];  // [output line][column][channels]
+typedef struct eights {     // what the windows of eight channels share
+  int8x16_t w[2][3][2];     // [output line][column][channels]
+  int8x16_t more[2][3][2];  // their second part, in kind EIGHTS_SPLIT
   int32x4_t bias[2];
   vf scale[2];
   vq_end end;
@@ -38,49 +39,67 @@ typedef struct eights {  // what the windows of eight channels share
   const uint8_t *table;
 } eights;
 
-// Loads weights and adds to the bias what signed inputs lack. Returns whether all scaled sums fit
-// 16 bits.
-static bool eights_of(const task *t, int64_t c, eights *e) {
-  const int64_t outs = t->d->outs, once = 3 * ITG_QPLACE;
-  const int8_t *from = t->weights + c / ITG_QBLOCK16 * (outs * once) + c % ITG_QBLOCK16 * 4;
+enum eights_kind {
+  EIGHTS_ANY,
+  EIGHTS_SMALL,  // all scaled sums fit 16 bits, and there is no table
+  EIGHTS_SPLIT,  // weights have two parts
+};
+
+// Loads weights and adds to the bias what signed inputs lack.
+static enum eights_kind eights_of(const task *t, int64_t c, eights *e) {
+  const int64_t outs = t->d->outs, once = 3 * ITG_QPLACE, line = t->d->parts * once;
+  const int8_t *from = t->weights + c / ITG_QBLOCK16 * (outs * line) + c % ITG_QBLOCK16 * 4;
+  const int8x16_t ones = vdupq_n_s8(1);
+  int8x16_t any = vdupq_n_s8(0);
+  int32x4_t all[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
   for (int64_t o = 0; o < outs; o++)
     FOR_UNROLLED (3, int k = 0; k < 3; k++)
-      FOR_UNROLLED (2, int h = 0; h < 2; h++)
-        e->w[o][k][h] = vld1q_s8(from + o * once + k * ITG_QPLACE + 16 * h);
-  const int8x16_t ones = vdupq_n_s8(1);
+      FOR_UNROLLED (2, int h = 0; h < 2; h++) {
+        const int8_t *at = from + o * line + k * ITG_QPLACE + 16 * h;
+        e->w[o][k][h] = vld1q_s8(at);
+        if (!o) all[h] = vdotq_s32(all[h], e->w[o][k][h], ones);
+        if (t->d->parts == 1) continue;
+        e->more[o][k][h] = vld1q_s8(at + once);
+        if (!o) all[h] = vdotq_s32(all[h], e->more[o][k][h], ones);
+        any = vorrq_s8(any, e->more[o][k][h]);
+      }
   vf most = vdupq_n_f32(0);
   FOR_UNROLLED (2, int h = 0; h < 2; h++) {
-    int32x4_t sum = vdotq_s32(vdupq_n_s32(0), e->w[0][0][h], ones);
-    sum = vdotq_s32(vdotq_s32(sum, e->w[0][1][h], ones), e->w[0][2][h], ones);
-    e->bias[h] = vmlaq_n_s32(vld1q_s32(t->end.bias + c + 4 * h), sum, VQ_LESS);
+    e->bias[h] = vmlaq_n_s32(vld1q_s32(t->end.bias + c + 4 * h), all[h], VQ_LESS);
     e->scale[h] = vload(t->end.scale + c + 4 * h);
-    const vf all = vaddq_f32(vabsq_f32(vcvtq_f32_s32(e->bias[h])), vdupq_n_f32(9 * 128 * 128));
-    most = vmaxq_f32(most, vmul(all, vabsq_f32(e->scale[h])));
+    const vf sum = vaddq_f32(vabsq_f32(vcvtq_f32_s32(e->bias[h])), vdupq_n_f32(9 * 128 * 128));
+    most = vmaxq_f32(most, vmul(sum, vabsq_f32(e->scale[h])));
   }
-  return vmaxvq_f32(most) < 32000;
+  if (vmaxvq_u8(vreinterpretq_u8_s8(any))) return EIGHTS_SPLIT;
+  return vmaxvq_f32(most) < 32000 && !t->table ? EIGHTS_SMALL : EIGHTS_ANY;
 }
 
 // The scaled sums of three columns, as numbers of 16 bits.
-INLINE int16x8_t eights_sums(const eights *e, const int O, const int SMALL, const int8x16_t *x,
-                             const int8x16_t *y, const int8x16_t *z) {
+INLINE int16x8_t eights_sums(const eights *e, const int O, const enum eights_kind KIND,
+                             const int8x16_t *x, const int8x16_t *y, const int8x16_t *z) {
   int32x4_t sum[2];
   FOR_UNROLLED (2, int h = 0; h < 2; h++) {
     sum[h] = vdotq_s32(e->bias[h], x[h], e->w[O][0][h]);
     sum[h] = vdotq_s32(sum[h], y[h], e->w[O][1][h]);
     sum[h] = vdotq_s32(sum[h], z[h], e->w[O][2][h]);
+    if (KIND == EIGHTS_SPLIT) {
+      sum[h] = vdotq_s32(sum[h], x[h], e->more[O][0][h]);
+      sum[h] = vdotq_s32(sum[h], y[h], e->more[O][1][h]);
+      sum[h] = vdotq_s32(sum[h], z[h], e->more[O][2][h]);
+    }
     sum[h] = vcvtnq_s32_f32(vmul(vcvtq_f32_s32(sum[h]), e->scale[h]));
   }
-  const int16x8_t narrow =
-      SMALL ? vuzp1q_s16(vreinterpretq_s16_s32(sum[0]), vreinterpretq_s16_s32(sum[1]))
-            : vqmovn_high_s32(vqmovn_s32(sum[0]), sum[1]);
+  const int16x8_t narrow = KIND == EIGHTS_SMALL ? vuzp1q_s16(vreinterpretq_s16_s32(sum[0]),
+                                                             vreinterpretq_s16_s32(sum[1]))
+                                                : vqmovn_high_s32(vqmovn_s32(sum[0]), sum[1]);
   return vqaddq_s16(narrow, e->end.zero);
 }
 
 // Stores the bytes of two windows.
-INLINE void eights_store(const eights *e, const int SMALL, int16x8_t a, int16x8_t b, uint8_t *first,
-                         uint8_t *second) {
+INLINE void eights_store(const eights *e, const enum eights_kind KIND, int16x8_t a, int16x8_t b,
+                         uint8_t *first, uint8_t *second) {
   uint8x16_t bytes = vq_bounded(vqmovn_high_s16(vqmovn_s16(a), b), e->end, e->bare);
-  if (!SMALL && e->table) bytes = vq_lookup(bytes, e->table);
+  if (KIND != EIGHTS_SMALL && e->table) bytes = vq_lookup(bytes, e->table);
   vst1q_lane_u64((uint64_t *)second, vreinterpretq_u64_u8(bytes), 1);
   vst1_u8(first, vget_low_u8(bytes));
 }
@@ -88,7 +107,7 @@ INLINE void eights_store(const eights *e, const int SMALL, int16x8_t a, int16x8_
 // Stride 2: a line, two pixels at a time.
 INLINE void eights_line(const eights *e, const itg_window *w, const uint8_t *const *at,
                         int64_t pitch, int8x16_t fill, uint8_t *to, const int FLIP,
-                        const int SMALL) {
+                        const enum eights_kind KIND) {
   const int64_t wide = w->in[2], pixels = w->out[2], before = w->before[2];
   eight_columns a = {fill, fill}, b, c, d, f;
   if (before == 0) eights_at(at, 0, 1, FLIP, a);
@@ -99,7 +118,7 @@ INLINE void eights_line(const eights *e, const itg_window *w, const uint8_t *con
     eights_at(at, at_x += pitch, 1, FLIP, d);
     eights_at(at, at_x += pitch, 1, FLIP, f);
     at_x += pitch;
-    eights_store(e, SMALL, eights_sums(e, 0, SMALL, a, b, c), eights_sums(e, 0, SMALL, c, d, f), to,
+    eights_store(e, KIND, eights_sums(e, 0, KIND, a, b, c), eights_sums(e, 0, KIND, c, d, f), to,
                  to + pitch);
     a[0] = f[0], a[1] = f[1];
   }
@@ -107,8 +126,8 @@ INLINE void eights_line(const eights *e, const itg_window *w, const uint8_t *con
     b[0] = b[1] = c[0] = c[1] = fill;
     if (x < wide) eights_at(at, x * pitch, 1, FLIP, b);
     if (x + 1 < wide) eights_at(at, (x + 1) * pitch, 1, FLIP, c);
-    const int16x8_t one = eights_sums(e, 0, SMALL, a, b, c);
-    eights_store(e, SMALL, one, one, to, to);
+    const int16x8_t one = eights_sums(e, 0, KIND, a, b, c);
+    eights_store(e, KIND, one, one, to, to);
     a[0] = c[0], a[1] = c[1];
   }
 }
@@ -117,7 +136,7 @@ INLINE void eights_line(const eights *e, const itg_window *w, const uint8_t *con
 // turns in three sets of registers.
 INLINE void eights_lines(const eights *e, const itg_window *w, const uint8_t *const *at,
                          int64_t pitch, int8x16_t fill, uint8_t *first, uint8_t *second,
-                         const int FLIP, const int SMALL) {
+                         const int FLIP, const enum eights_kind KIND) {
   const int64_t wide = w->in[2], pixels = w->out[2], before = w->before[2];
   const int64_t room = wide + before - 2, inner = room < 0 ? 0 : room < pixels ? room : pixels;
   eight_columns a = {fill, fill}, b = {fill, fill}, c = {fill, fill};
@@ -125,9 +144,9 @@ INLINE void eights_lines(const eights *e, const itg_window *w, const uint8_t *co
   if (before <= 1 && wide > 1 - before) eights_at(at, (1 - before) * pitch, 2, FLIP, b);
   int64_t x = (2 - before) * pitch;
   const int64_t stop = x + inner * pitch;
-#define WINDOW(A, B, C)                                                                        \
-  eights_store(e, SMALL, eights_sums(e, 0, SMALL, A, B, C), eights_sums(e, 1, SMALL, A, B, C), \
-               first, second);                                                                 \
+#define WINDOW(A, B, C)                                                                            \
+  eights_store(e, KIND, eights_sums(e, 0, KIND, A, B, C), eights_sums(e, 1, KIND, A, B, C), first, \
+               second);                                                                            \
   first += pitch, second += pitch;
 #define NEXT(A, B, C)                         \
   if (x == stop) {                            \
@@ -156,7 +175,8 @@ INLINE void eights_lines(const eights *e, const itg_window *w, const uint8_t *co
 
 // Output lines [row, end) of all images, channels [c, c + 8).
 INLINE void eights_rows(const task *t, const eights *given, const uint8_t *padding, int64_t row,
-                        int64_t end, int64_t c, const int STRIDE, const int FLIP, const int SMALL) {
+                        int64_t end, int64_t c, const int STRIDE, const int FLIP,
+                        const enum eights_kind KIND) {
   const itg_window *w = &t->d->w;
   const eights e = *given;
   const int64_t pitch = t->d->channels, line = w->in[2] * pitch, out = w->out[2] * pitch;
@@ -171,8 +191,8 @@ INLINE void eights_rows(const task *t, const eights *given, const uint8_t *paddi
       const int64_t y = oy * STRIDE - w->before[1] + k;
       at[k] = (uint64_t)y < (uint64_t)w->in[1] ? image + y * line : padding;
     }
-    if (STRIDE == 1) eights_lines(&e, w, at, pitch, fill, to, two ? to + out : to, FLIP, SMALL);
-    else eights_line(&e, w, at, pitch, fill, to, FLIP, SMALL);
+    if (STRIDE == 1) eights_lines(&e, w, at, pitch, fill, to, two ? to + out : to, FLIP, KIND);
+    else eights_line(&e, w, at, pitch, fill, to, FLIP, KIND);
     to += two ? 2 * out : out;
     oy += 1 + two;
     left -= 1 + two;
@@ -182,32 +202,31 @@ INLINE void eights_rows(const task *t, const eights *given, const uint8_t *paddi
 
 typedef void (*eights_fn)(const task *t, const eights *e, const uint8_t *padding, int64_t row,
                           int64_t end, int64_t c);
-#define EIGHTS(STRIDE, FLIP, SMALL)                                                                \
-  static void eights_##STRIDE##_##FLIP##_##SMALL(const task *t, const eights *e,                   \
-                                                 const uint8_t *padding, int64_t row, int64_t end, \
-                                                 int64_t c) {                                      \
-    eights_rows(t, e, padding, row, end, c, STRIDE, FLIP, SMALL);                                  \
+#define EIGHTS(STRIDE, FLIP, KIND)                                                                \
+  static void eights_##STRIDE##_##FLIP##_##KIND(const task *t, const eights *e,                   \
+                                                const uint8_t *padding, int64_t row, int64_t end, \
+                                                int64_t c) {                                      \
+    eights_rows(t, e, padding, row, end, c, STRIDE, FLIP, (enum eights_kind)KIND);                \
   }
-EIGHTS(1, 0, 0)
-EIGHTS(1, 0, 1)
-EIGHTS(1, 1, 0)
-EIGHTS(1, 1, 1)
-EIGHTS(2, 0, 0)
-EIGHTS(2, 0, 1)
-EIGHTS(2, 1, 0)
-EIGHTS(2, 1, 1)
+#define EIGHTS_KINDS(STRIDE, FLIP) \
+  EIGHTS(STRIDE, FLIP, 0) EIGHTS(STRIDE, FLIP, 1) EIGHTS(STRIDE, FLIP, 2)
+EIGHTS_KINDS(1, 0)
+EIGHTS_KINDS(1, 1)
+EIGHTS_KINDS(2, 0)
+EIGHTS_KINDS(2, 1)
 
 // Output lines [row, end) of blocks [first, last) of 16 channels.
 static void run_eights(const task *t, int64_t row, int64_t end, int64_t first, int64_t last) {
-  static const eights_fn all[2][2][2] = {
-      {{eights_1_0_0, eights_1_0_1}, {eights_1_1_0, eights_1_1_1}},
-      {{eights_2_0_0, eights_2_0_1}, {eights_2_1_0, eights_2_1_1}}};
+#define EIGHTS_ENTRY(STRIDE, FLIP) \
+  { eights_##STRIDE##_##FLIP##_0, eights_##STRIDE##_##FLIP##_1, eights_##STRIDE##_##FLIP##_2 }
+  static const eights_fn all[2][2][3] = {{EIGHTS_ENTRY(1, 0), EIGHTS_ENTRY(1, 1)},
+                                         {EIGHTS_ENTRY(2, 0), EIGHTS_ENTRY(2, 1)}};
   uint8_t padding[PADDED];
   memset(padding, t->fill, (size_t)(t->d->w.in[2] * t->d->channels));
   const int64_t stop = last * ITG_QBLOCK16 < t->d->channels ? last * ITG_QBLOCK16 : t->d->channels;
   eights e = {.end = vq_end_of(&t->end), .bare = vq_is_bare(&t->end), .table = t->table};
   for (int64_t c = first * ITG_QBLOCK16; c < stop; c += 8) {
-    const bool small = eights_of(t, c, &e) && !t->table;
-    all[t->d->w.stride[2] - 1][!t->flip][small](t, &e, padding, row, end, c);
+    const enum eights_kind kind = eights_of(t, c, &e);
+    all[t->d->w.stride[2] - 1][!t->flip][kind](t, &e, padding, row, end, c);
   }
 }
