@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from benchmarks.npu_zoo import text
 from benchmarks.npu_zoo.net import Net
 
 from intaglio.analysis.whatif import Model, WhatIf
+from intaglio.cli import main
 from intaglio.cli.model_files import integer_model
 from intaglio.npu.predict import vendor
 from intaglio.npu.predict.leftovers import Op
@@ -67,6 +69,24 @@ def test_pools_cost_each_tap_in_each_lane(tmp_path: Path):
         Op("max_pool", "", "f32", "", "", 0, 0, False, 0.0), "f32", c
     )
     assert spent == pytest.approx(cycles / c.clock)
+
+
+def test_each_op_has_its_own_time_and_the_longest_is_named(tmp_path: Path, capsys):
+    n = Net()
+    x = n.conv(n.image(3, 16, 16), 32, 3)
+    y = n.transpose(n.pool(n.transpose(x, 0, 3, 2, 1), 1, (1, 2)), 0, 3, 2, 1)
+    path = tmp_path / "m.onnx"
+    onnx.save(n.model(n.conv(y, 16)), path)
+    main(["perf", str(path), "--target", "bm1684x", "--as-vendor", "--json"])
+    rows = json.loads(capsys.readouterr().out)["layers"]
+    times = [r["microseconds"] for r in rows if r["op"] == "transpose"]
+    c = chip.load("bm1684x")
+    for elements, time in zip((32 * 256, 16 * 256), times, strict=True):
+        op = Op("transpose", "", "i8", "", "", elements, 0, False, 0.0)
+        assert time == pytest.approx(vendor.microseconds(op, "i8", c))
+    main(["perf", str(path), "--target", "bm1684x", "--as-vendor", "--explain"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"its transposes take {sum(times) / 1e3:.3f} ms" in said
 
 
 def test_sigmoid_is_a_table_of_the_k230_but_softmax_is_not(tmp_path: Path):

@@ -69,11 +69,7 @@ def _change(kind: str, bound: str, rows: list[LayerRow], p: Performance, what: W
     if kind == PICTURE:
         return "a model with an input of uint8 needs no conversion; a smaller picture needs less"
     if kind == OTHER:
-        ops = ", ".join(list(dict.fromkeys(r.op for r in rows))[:3])
-        return (
-            f"end the model before {ops}, and compute them on another processor while the NPU "
-            "works on the next picture"
-        )
+        return _without_others(rows)
     largest = max(rows, key=lambda r: r.microseconds if r.hint else -1.0)
     if largest.hint:
         return largest.hint
@@ -86,6 +82,23 @@ def _change(kind: str, bound: str, rows: list[LayerRow], p: Performance, what: W
             )
         return "fewer channels, a smaller input, or pruning lower its products"
     return "fewer or smaller layers"
+
+
+def _without_others(rows: list[LayerRow]) -> str:
+    """How to be rid of the ops that take longest."""
+    each = dict.fromkeys((r.op for r in rows), 0.0)
+    for r in rows:
+        each[r.op] += r.microseconds
+    longest = sorted(each, key=lambda op: -each[op])
+    if longest[0] == "transpose":
+        return (
+            f"its transposes take {each['transpose'] / 1e3:.3f} ms: write the layers between them "
+            "for the order of axes that the others have"
+        )
+    return (
+        f"end the model before {', '.join(longest[:3])}, and compute them on another processor "
+        "while the NPU works on the next picture"
+    )
 
 
 def text(costs: Sequence[Cost]) -> str:

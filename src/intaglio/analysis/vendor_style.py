@@ -122,7 +122,7 @@ def _modules(
             rows = first if not number else []
             for c in costs:
                 if c.others is not None and c.others.after == number:
-                    rows = rows + list(_other_rows(c, p.dtype))
+                    rows = rows + list(_other_rows(c))
             if rows:
                 yield rows, None
             if number < len(programs):
@@ -142,13 +142,11 @@ def _cost_row(c: vendor.Cost) -> LayerRow:
     return _row(c.what, WORDS[c.what], c.microseconds)
 
 
-def _other_rows(c: vendor.Cost, dtype: str) -> Iterator[LayerRow]:
-    """The ops of a run; each has its share of the time by its elements."""
+def _other_rows(c: vendor.Cost) -> Iterator[LayerRow]:
+    """The ops of a run, with the time of each."""
     assert c.others is not None
-    whole = sum(op.elements for op in c.others.ops) or 1
-    for op in c.others.ops:
-        share = c.microseconds * op.elements / whole
-        yield _row(op.op, op.name, share, op.dtype, op.inputs, op.output)
+    for op, time in zip(c.others.ops, c.each, strict=True):
+        yield _row(op.op, op.name, time, op.dtype, op.inputs, op.output)
 
 
 def _row(

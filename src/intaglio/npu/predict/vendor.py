@@ -64,6 +64,7 @@ class Cost:
     microseconds: float
     part: int = 0
     others: Others | None = None
+    each: tuple[float, ...] = ()  # the microseconds of these ops
 
 
 def kind(parts: Sequence[Part], batch: int = 1) -> str:
@@ -127,13 +128,10 @@ def _costs(parts: Sequence[Part], chip: Chip) -> list[Cost]:
         if p.pixels and p.dtype != "f32" and one_engine(chip):  # converted in three lanes
             work = p.pixels * chip.c2["i8"] / wide_rate(chip)
             found.append(Cost("picture", work * CONVERTED / chip.clock, k))
-        found += [Cost("other ops", _others(o, p.dtype, chip), k, o) for o in p.others]
+        for o in p.others:  # one op after the other
+            each = tuple(microseconds(op, p.dtype, chip) for op in o.ops)
+            found.append(Cost("other ops", sum(each), k, o, each))
     return found
-
-
-def _others(others: Others, dtype: str, chip: Chip) -> float:
-    """Microseconds of ops between programs, one after the other."""
-    return sum(microseconds(op, dtype, chip) for op in others.ops)
 
 
 def microseconds(op: Op, dtype: str, chip: Chip) -> float:
