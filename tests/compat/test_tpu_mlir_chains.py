@@ -422,3 +422,16 @@ def test_a_file_for_bm1684(folder: Path):
     made = np.load("net_bm1684_int8_sym_model_outputs.npz")[name]
     np.testing.assert_array_equal(np.load("out.npz")[name], made)
     assert run("model_tool --info net.bmodel") == 0
+
+
+def test_types_of_the_inputs_of_torch(folder: Path, capsys):
+    models.other_formats(folder)
+    line = "model_transform --model_name net --model_def model.pt --input_shapes [[1,16,16,3]]"
+    line += " --channel_format none --mlir net.mlir"
+    for word, dtype in (("int32", "i32"), ("[int16]", "i16"), ("'[\"float32\"]'", "f32")):
+        assert run(f"{line} --input_types {word}") == 0
+        (given,) = module_file.read("net.mlir").graph.inputs
+        assert given.dtype == dtype
+    assert "is one of float32" in refused(f"{line} --input_types int5", capsys)
+    line = "model_transform --model_name net --model_def mobilenet.onnx --mlir net.mlir"
+    assert "leave it out" in refused(f"{line} --input_types int32", capsys)

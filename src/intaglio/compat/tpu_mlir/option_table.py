@@ -147,6 +147,11 @@ def words(text: str) -> list[str]:
     return [w.strip() for w in re.split(r"[,;]", text) if w.strip()]
 
 
+def listed(text: str) -> list[str]:
+    """Words that may stand in brackets or quotes: [int32,float32]."""
+    return words(re.sub(r"[\[\]\"']", "", text))
+
+
 def numbers(text: str) -> list[float]:
     """Numbers between commas."""
     return [float(w) for w in text.split(",")]

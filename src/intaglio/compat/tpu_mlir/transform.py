@@ -26,7 +26,16 @@ from intaglio.files import refuse_unwritable
 from intaglio.frontends import sniff
 from intaglio.ir import Graph
 
-TYPES = {"float32": "f32", "float16": "f16", "int32": "i32", "int64": "i64", "uint8": "u8"}
+TYPES = {
+    "float32": "f32",
+    "float16": "f16",
+    "int64": "i64",
+    "int32": "i32",
+    "int16": "i16",
+    "int8": "i8",
+    "uint8": "u8",
+    "bool": "bool",
+}
 
 
 def main(arguments: Sequence[str], log: Log) -> int:
@@ -66,6 +75,8 @@ def load(path: Path, given: argparse.Namespace) -> Graph:
     if given.input_shapes:
         found = _input_names(path, keywords, given.input_shapes)
         keywords["shapes"] = dict(zip(found, map(tuple, given.input_shapes), strict=True))
+        if given.input_types and sniff(path) == "TorchScript":  # other files have types
+            keywords["dtypes"] = dict(zip(found, map(_type, given.input_types), strict=False))
     elif sniff(path) == "ONNX":
         _refuse_open(path)
     graph = intaglio.load(path, **keywords)
@@ -112,11 +123,18 @@ def _refuse_open(path: Path) -> None:
         )
 
 
+def _type(word: str) -> str:
+    if word not in TYPES:
+        raise BadInput(f"--input_types has '{word}'; it is one of {', '.join(TYPES)}")
+    return TYPES[word]
+
+
 def _check_types(graph: Graph, given: Sequence[str]) -> None:
+    """BadInput for a type that is not that of the file; any whole numbers are the same."""
     for v, word in zip(inputs_of(graph), given, strict=False):
-        if word not in TYPES:
-            raise BadInput(f"--input_types has '{word}'; it is one of {', '.join(TYPES)}")
-        if TYPES[word] != v.dtype:
+        wanted = _type(word)
+        whole = wanted[0] in "iu" and v.dtype[0] in "iu"
+        if wanted != v.dtype and not whole:
             raise BadInput(
                 f"--input_types says {word} for input '{v.name}', whose type is {v.dtype}; "
                 "leave it out"

@@ -6,6 +6,7 @@ from intaglio.compat.tpu_mlir.option_table import (
     Command,
     flag,
     integers,
+    listed,
     lower,
     numbers,
     option,
@@ -75,7 +76,7 @@ TRANSFORM = Command(
         option("--model_extern", "refused: join the files into one model first", words),
         option("--model_data", "the file with the weights of a Caffe or Darknet model"),
         option("--input_shapes", "shapes in the order of the inputs", shapes, default=[]),
-        option("--input_types", "element types in the order of the inputs", words, default=[]),
+        option("--input_types", "types of the inputs in order, of .pt files", listed, default=[]),
         option("--output_names", "tensors that become the outputs", words, default=[]),
         option(
             "--test_input", "a picture, .npy or .npz: runs the network on it", words, default=[]
