@@ -36,8 +36,10 @@ def read_token(source: str | None) -> str | None:
     else:
         try:
             found = Path(source).read_text()
-        except (OSError, UnicodeDecodeError) as e:
-            raise BadInput(f"cannot read the token in {source}: {e}") from None
+        except OSError as e:
+            raise BadInput(f"cannot read the token in {source}: {e.strerror}") from None
+        except UnicodeDecodeError:
+            raise BadInput(f"the token in {source} is no text") from None
     token = found.strip()
     if len(token) < MIN_TOKEN or not token.isascii():
         raise BadInput(

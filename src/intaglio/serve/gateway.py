@@ -77,7 +77,7 @@ class Gateway:
                 f"most {MAX_SOCKET_PATH}; choose a shorter path"
             )
         if self.client_authority is not None and self.certificate is None:
-            raise BadInput("client certificates need TLS; give certificate too")
+            raise BadInput("client certificates need TLS; give --certificate too")
         if self.certificate is not None:
             _check_pem(self.certificate)
         if (self.grpc_listen is None) != (not self.grpc):

@@ -31,6 +31,7 @@ from intaglio.serve.traces import Traces
 
 EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "model_repository"]
 EXTENSIONS += ["schedule_policy", "sequence", "statistics"]
+NO_PEM = "give PEM files: the certificate, and the private key that belongs to it"
 BACKLOG = 1024
 POLL_S = 0.02  # while connections end
 LAST_S = 0.2  # in which open connections may send one more request, which is answered
@@ -186,7 +187,9 @@ def listening_socket(host: str, port: int) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
     except OSError as e:
-        raise BadInput(f"cannot listen on {host}:{port}: {e.strerror}; choose another") from None
+        raise BadInput(
+            f"cannot listen on {host}:{port}: {e.strerror}; choose another port"
+        ) from None
     return sock
 
 
@@ -194,7 +197,7 @@ def tls_context(settings: ServeSettings) -> ssl.SSLContext | None:
     """TLS 1.2 or newer with the server's certificate; None: plain HTTP."""
     if settings.certificate is None:
         if settings.client_authority is not None:
-            raise BadInput("client certificates need TLS; give certificate and private_key too")
+            raise BadInput("client certificates need TLS; give --certificate and --private-key too")
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -204,7 +207,8 @@ def tls_context(settings: ServeSettings) -> ssl.SSLContext | None:
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(settings.client_authority)
     except (OSError, ssl.SSLError) as e:
-        raise BadInput(f"cannot use certificate {settings.certificate}: {e}") from None
+        words = e.strerror if isinstance(e, FileNotFoundError | PermissionError) else NO_PEM
+        raise BadInput(f"cannot use certificate {settings.certificate}: {words}") from None
     return context
 
 
