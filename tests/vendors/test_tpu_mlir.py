@@ -54,6 +54,29 @@ def test_floats_go_in_and_come_out_as_in_our_runner(
         np.testing.assert_array_equal(ours[name], theirs[name])
 
 
+@pytest.mark.parametrize("quantize", ["F32", "F16", "BF16"])
+@pytest.mark.parametrize("options", ["--customization_format BGR_PACKED", "--quant_output"])
+def test_files_in_floats_take_pixels_as_in_our_runner(
+    quantize: str, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    models.classifier(Path("net.onnx"))
+    scale = "--mean 9,19,29 --scale 0.0039,0.0037,0.0035 --pixel_format rgb"
+    line = f"model_transform --model_name net --model_def net.onnx --mlir net.mlir {scale}"
+    assert run(line) == 0
+    line = f"model_deploy --mlir net.mlir --quantize {quantize} --chip bm1684x --fuse_preprocess"
+    assert run(f"{line} {options} --model net.bmodel") == 0
+    shape = (1, 16, 16, 3) if "PACKED" in options else (1, 3, 16, 16)
+    np.savez("pixels.npz", x=np.random.default_rng(0).integers(0, 256, shape, np.uint8))
+    given = "--input pixels.npz --model net.bmodel --output"
+    assert run(f"model_runner {given} ours.npz") == 0
+    vendor("model_runner", f"{given} theirs.npz")
+    ours, theirs = np.load("ours.npz"), np.load("theirs.npz")
+    assert ours.files
+    for name in ours.files:
+        np.testing.assert_array_equal(ours[name], theirs[name])
+
+
 def test_combined_files_are_read_by_the_vendors_tool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
