@@ -19,6 +19,7 @@ from tests.npu.chips.k210.quantized_cnn import (
     grouped,
     joined_outputs,
     large_linear,
+    max_around,
     negative_scales,
     odd_sizes,
     random_cnn,
@@ -124,6 +125,10 @@ def test_odd_sizes_and_upsampling_are_equal(tmp_path):
 
 def test_maps_below_4x4_are_equal(tmp_path):
     compare({f"small{seed}": small_maps(seed) for seed in range(100)}, tmp_path, 1)
+
+
+def test_maximum_pools_with_odd_windows_are_equal(tmp_path):
+    compare({f"around{seed}": max_around(seed) for seed in range(40)}, tmp_path, 1)
 
 
 def test_weights_of_other_kinds_and_wide_expansions_are_equal(tmp_path):

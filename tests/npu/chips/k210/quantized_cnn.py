@@ -215,6 +215,21 @@ def small_maps(seed: int) -> Graph:
     return net.graph(net.mean(net.conv(x, 16, 1)), *dict.fromkeys(outputs))
 
 
+def max_around(seed: int) -> Graph:
+    """Maximum pools with odd windows, as detectors (SPP) and ResNet have them."""
+    rng = np.random.default_rng(seed)
+    high, wide = (int(n) for n in rng.integers(3, 24, 2))
+    net = Cnn(seed, (1, int(rng.integers(1, 5)), max(high, 4), max(wide, 4)))
+    x = net.conv(net.input, int(rng.integers(2, 14)))
+    size = int(rng.choice([3, 5, 7, 9]))
+    pools = [net.max_pool(x, k, 1, (k // 2,) * 4) for k in {3, size}]
+    joined = ops.concat(*pools, x, axis=1)
+    net.quant[joined] = net.of(x)
+    y = net.conv(joined, 8, int(rng.choice([1, 3])))
+    y = net.max_pool(y, 3, 2, (1, 1, 1, 1))
+    return net.graph(net.conv(y, 6, int(rng.choice([1, 3]))), *([y] if seed % 4 == 0 else []))
+
+
 def upsampling(seed: int) -> Graph:
     """A map that grows 2 or 4 times, joined with a larger one, as in detectors."""
     rng = np.random.default_rng(seed)

@@ -13,6 +13,7 @@ from tests.npu.chips.k210.quantized_cnn import (
     grouped,
     joined_outputs,
     large_linear,
+    max_around,
     negative_scales,
     odd_sizes,
     random_cnn,
@@ -150,6 +151,12 @@ def test_strides_over_odd_sizes(seed):
 @pytest.mark.parametrize("seed", range(24))
 def test_maps_below_4x4(seed):
     graph = small_maps(seed)
+    close_to_neutral(graph, check(graph))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_maximum_pools_with_odd_windows(seed):
+    graph = max_around(seed)
     close_to_neutral(graph, check(graph))
 
 

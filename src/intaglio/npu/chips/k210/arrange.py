@@ -16,7 +16,7 @@ from intaglio.npu.chips.buffers import Buffer, place
 from intaglio.npu.chips.k210 import parts, ram
 
 ON_KPU = "k210.conv"
-IN_MAIN = ("k210.global_mean", "k210.linear", "k210.crop", "reshape")  # read and write main memory
+IN_MAIN = ("k210.global_mean", "k210.linear", "reshape")  # read and write main memory
 
 
 class TooLarge(Unsupported):
@@ -85,7 +85,8 @@ def in_ram(v: Value) -> bool:
     n = v.producer
     if n is not None and n.op in IN_MAIN:
         return False
-    if n is None and not any(r.op in (ON_KPU, "concat") for r in v.uses):
+    in_main = n is None or n.op == "k210.crop"  # and uploaded for layers of the KPU
+    if in_main and not any(r.op in (ON_KPU, "concat") for r in v.uses):
         return False
     if n is not None and n.op == "concat":
         return all(in_ram(x) for x in n.inputs if x is not None)

@@ -159,7 +159,10 @@ class Emitter(Movements):
         elif node.op == "k210.crop":
             x, out = node.inputs[0], node.outputs[0]
             assert x is not None
-            self.cropped(self.main[x], self._place(out), x.shape, out.shape)
+            where, home = self._place(out), self.plan.homes.get(out)
+            self.cropped(self.main[x], where, x.shape, out.shape)
+            if home is not None:
+                self.commands.append(lambda: Upload(where(), home.start, out.shape))
 
     def _copy(self, v: Value) -> None:
         """Copy a value to all places of main memory that need it."""

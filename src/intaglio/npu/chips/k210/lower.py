@@ -275,9 +275,16 @@ class Lowering:
         self._is(node, made, 0, ys, yz)
 
     def _max_pool(self, node: Node) -> None:
-        from intaglio.npu.chips.k210.lower_conv import pool_mode
+        from intaglio.npu.chips.k210.lower_conv import TOP_LEFT, is_around, pool_mode
 
         x = node.inputs[0]
+        if is_around(node):
+            made = parts.most_around(self._made(x), node.attrs["kernel"][0], name_of(node))
+            if why := layer.why_not(made.shape[1:]):
+                raise Refused(why)
+            pick = TOP_LEFT if node.attrs["stride"][0] == 2 else 0
+            self._same(node, Map(made, pick, part_of(node, made, pick)))
+            return
         mode = pool_mode("max", node, self._map(x).shape)
         self._same(node, Map(parts.copied(self._whole(x), pool=mode, origin=name_of(node))))
 

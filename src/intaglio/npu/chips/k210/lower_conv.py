@@ -164,6 +164,15 @@ def _pool_after(
     return 0, last
 
 
+def is_around(node: Node) -> bool:
+    """Whether a pool takes squares around pixels, all of them or every second."""
+    a = node.attrs
+    kernel, stride = a["kernel"][0], a["stride"][0]
+    wanted = {"kernel": (kernel,) * 2, "stride": (stride,) * 2, "pad": (kernel // 2,) * 4}
+    fits = all(tuple(a[k]) == v for k, v in wanted.items()) and stride in (1, 2)
+    return bool(kernel % 2 and kernel > 1 and fits and set(a.get("dilation", (1,))) == {1})
+
+
 def pool_mode(kind: str, node: Node, shape: tuple[int, ...]) -> int:
     """The KPU's pooling mode of a node; Refused where it has none."""
     a = node.attrs

@@ -10,12 +10,13 @@ import numpy as np
 from intaglio import ops as neutral
 from intaglio.ir import Array, Value, constant
 from intaglio.npu.chips.k210 import ops
-from intaglio.npu.chips.k210.arithmetic import Terms
+from intaglio.npu.chips.k210.arithmetic import POOLS, Terms
 from intaglio.npu.chips.k210.fields import Curve, Norm
-from intaglio.npu.chips.k210.layer import MIN_EXTENT, linear_window, max_outputs
+from intaglio.npu.chips.k210.layer import MIN_EXTENT, enlarged, linear_window, max_outputs
 from intaglio.npu.chips.k210.requantize import Function, requantize
 from intaglio.npu.lowering.builder import Refused
 
+MOST_OF_2X2 = next(k for k, p in POOLS.items() if (p.kind, p.size, p.stride) == ("max", 2, 1))
 WEIGHT_ZERO = 128  # of weights that were i8
 PLAIN = Function(0)
 
@@ -96,8 +97,29 @@ def copied(
 
 def shifted_up(x: Value, pad: int, origin: str = "") -> Value:
     """`x` one row higher; the last row is `pad`."""
+    return _shifted(x, (2, 1), pad, origin)
+
+
+def most_around(x: Value, kernel: int, origin: str = "") -> Value:
+    """The maximum of the square around every pixel, which is the top left part of a map.
+
+    In a larger map, whose other pixels are 0, the picture moves down and to the right by half a
+    kernel; then pixels become the maximum of the 2x2 that begin at them, again and again.
+    """
+    high, wide = x.shape[2:]
+    size = enlarged(high + kernel - 1), enlarged(wide + kernel - 1)
+    value = bordered(x, 0, (high, wide), size, origin)
+    for _ in range(kernel // 2):
+        value = _shifted(value, (0, 0), 0, origin)
+    for _ in range(kernel - 1):
+        value = copied(value, pool=MOST_OF_2X2, origin=origin)
+    return value
+
+
+def _shifted(x: Value, tap: tuple[int, int], pad: int, origin: str) -> Value:
+    """Every pixel becomes that at a tap of its 3x3 window."""
     w = np.zeros((x.shape[1], 1, 3, 3), np.uint8)
-    w[:, 0, 2, 1] = 1
+    w[:, 0, tap[0], tap[1]] = 1
     norm, curve = requantize(np.ones(len(w)), np.zeros(len(w)), np.full(len(w), 255), PLAIN)
     attrs = {"arg_x": 0, "arg_w": 0, "arg_add": 0, "pad": pad, "pool": 0, "depthwise": True}
     node = ops.conv.node(x, constant(w), *constants(norm, curve), **attrs, origin=origin)
