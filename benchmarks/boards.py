@@ -36,6 +36,17 @@ NETWORKS = {  # name -> file
     "AD int8": f"{TFLITE}/ad01_int8.tflite",
     "MobileNetV2 f32": f"{ONNX}/mobilenet_v2_fp32.onnx",
     "MobileNetV2 int8": f"{ONNX}/mobilenetv2-12-qdq.onnx",
+    "ShuffleNetV2 int8": f"{ONNX}/shufflenet-v2-12-int8.onnx",
+    "EfficientNet-Lite0 f32": f"{TFLITE}/efficientnet_lite0.tflite",
+    "YuNet f32": f"{ONNX}/yunet_n_320_320.onnx",
+    "UltraFace f32": f"{ONNX}/ultraface_RFB-320.onnx",
+}
+# The same files in 16 bits, when they are named.
+HALVES = {
+    f"{name.removesuffix(' f32')} {kind}": (file, kind)
+    for name, file in NETWORKS.items()
+    if name.endswith(" f32")
+    for kind in ("f16", "bf16")
 }
 # Millions of instructions of other runtimes, counted in the same way (November 2026): aarch64
 # wheels from PyPI under qemu 7.2; TFLM of 2026-08-20 with CMSIS-NN of 2026-07-15 from source.
@@ -47,6 +58,7 @@ PEERS = {
     "cortex-m55": ("TFLM + CMSIS-NN", dict(zip(TINY, (4.81, 1.79, 6.43, 0.285), strict=True))),
 }
 ORT_INT8 = ("onnxruntime 1.31.1", 63.7)  # MobileNetV2 in int8 with dot products
+NAMED = f"of {', '.join(NETWORKS)}, all if left out; or of {', '.join(HALVES)}"
 TOOLS = {"cmake": "cmake", "cc": "gcc", "make": "make"}
 ESTIMATE_TOOLS = {"llvm-mca-19": "llvm-19", "llvm-mc-19": "llvm-19"}
 
@@ -65,14 +77,14 @@ def rows(shared: Path, networks: list[str], machines: list[str], estimate: bool)
     with tempfile.TemporaryDirectory() as made:
         so = plugin(Path(made))
         for network in networks:
-            file = NETWORKS[network]
+            file, precision = HALVES[network] if network in HALVES else (NETWORKS[network], "f32")
             dims = {"batch_size": 1} if file.endswith("-qdq.onnx") else {}
             for name in machines:
                 machine = MACHINES[name]
                 if isinstance(machine, Bare) and network not in TINY:
                     continue
                 graph = intaglio.load(shared / file, dims=dims)
-                found = count(machine.prepare(graph, Path(made)), so)
+                found = count(machine.prepare(graph, Path(made), precision), so)
                 cores = machine.cores if estimate else ()
                 spent = ", ".join(f"{c.name} {cycles(found, c) / 1e6:.2f}" for c in cores)
                 counted, beside = f"{found.instructions / 1e6:.2f}", peer(name, network)
@@ -88,7 +100,7 @@ def main(argv: list[str] | None = None) -> int:
         description=f"{__doc__}{LEFT_OUT}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("network", nargs="*", help=f"of {', '.join(NETWORKS)}; all if left out")
+    parser.add_argument("network", nargs="*", help=NAMED)
     parser.add_argument(
         "--machine",
         action="append",
@@ -99,7 +111,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         _require(TOOLS | (ESTIMATE_TOOLS if args.cycles else {}))
-        networks = _known("network", args.network, list(NETWORKS)) or list(NETWORKS)
+        networks = _known("network", args.network, [*NETWORKS, *HALVES]) or list(NETWORKS)
         machines = _known("machine", args.machine or [], list(MACHINES))
         for name in machines:
             _require(MACHINES[name].tools)

@@ -57,3 +57,18 @@
 #else
 #define ITG_BUILT_i8mm(fn) NULL
 #endif
+#ifdef ITG_BUILD_neonfp16
+#define ITG_BUILT_neonfp16(fn) fn
+#else
+#define ITG_BUILT_neonfp16(fn) NULL
+#endif
+#ifdef ITG_BUILD_neonbf16
+#define ITG_BUILT_neonbf16(fn) fn
+#else
+#define ITG_BUILT_neonbf16(fn) NULL
+#endif
+#ifdef ITG_BUILD_rvvfp16
+#define ITG_BUILT_rvvfp16(fn) fn
+#else
+#define ITG_BUILT_rvvfp16(fn) NULL
+#endif

@@ -3,6 +3,9 @@
 #if defined(__linux__) && (defined(__riscv) || defined(__arm__) || defined(__aarch64__))
 #include <sys/auxv.h>
 #endif
+#if defined(__linux__) && defined(__riscv)
+#include <unistd.h>
+#endif
 
 #if defined(__linux__) && defined(__riscv)
 // Kernels of some vendors report V for the draft 0.7.1 of it, in which this vtype, e32 m4 ta ma, is
@@ -13,6 +16,22 @@ static int has_rvv(void) {
   long type;
   __asm__ volatile(".word 0x0d2072d7\n\tcsrr %0, 0xc21" : "=r"(type) : : "t0");
   return type == 0xd2;
+}
+#endif
+
+#if defined(__linux__) && defined(__riscv)
+// Linux 6.5 and newer answer riscv_hwprobe; older ones name no extension of RVV, so that a build
+// may say by ITG_ASSUME_ZVFH that its board has this one.
+static int has_zvfh(void) {
+#ifdef ITG_ASSUME_ZVFH
+  return 1;
+#else
+  struct {
+    int64_t key;
+    uint64_t value;
+  } pair = {4, 0};  // RISCV_HWPROBE_KEY_IMA_EXT_0
+  return !syscall(258, &pair, 1, 0, 0, 0) && pair.key == 4 && pair.value >> 30 & 1;
+#endif
 }
 #endif
 
@@ -36,19 +55,22 @@ static uint32_t cpu_isa(void) {
 #elif defined(__aarch64__)
   bits |= ITG_ISA_neon;  // part of the architecture
 #if defined(__linux__)
-  enum { DOTPROD = 1 << 20, I8MM = 1 << 13 };  // of AT_HWCAP and AT_HWCAP2, as Linux numbers them
+  // of AT_HWCAP and AT_HWCAP2, as Linux numbers them
+  enum { FP16 = 1 << 9 | 1 << 10, DOTPROD = 1 << 20, I8MM = 1 << 13, BF16 = 1 << 14 };
   if (getauxval(AT_HWCAP) & DOTPROD) {
     bits |= ITG_ISA_dotprod;
     if (getauxval(AT_HWCAP2) & I8MM) bits |= ITG_ISA_i8mm;
   }
+  if ((getauxval(AT_HWCAP) & FP16) == FP16) bits |= ITG_ISA_neonfp16;
+  if (getauxval(AT_HWCAP2) & BF16) bits |= ITG_ISA_neonbf16;
 #elif defined(__APPLE__)
-  bits |= ITG_ISA_dotprod;  // of every such CPU since the M1
+  bits |= ITG_ISA_dotprod | ITG_ISA_neonfp16;  // of every such CPU since the M1
 #endif
 #elif defined(__linux__) && defined(__arm__)
   enum { NEON = 1 << 12, VFPV4 = 1 << 16 };  // of AT_HWCAP
   if ((getauxval(AT_HWCAP) & (NEON | VFPV4)) == (NEON | VFPV4)) bits |= ITG_ISA_armv7;
 #elif defined(__linux__) && defined(__riscv)
-  if (has_rvv()) bits |= ITG_ISA_rvv;
+  if (has_rvv()) bits |= ITG_ISA_rvv | (has_zvfh() ? ITG_ISA_rvvfp16 : 0);
 #endif
   return bits;
 }
@@ -85,6 +107,15 @@ static uint32_t built_isa(void) {
 #ifdef ITG_BUILD_i8mm
   bits |= ITG_ISA_i8mm;
 #endif
+#ifdef ITG_BUILD_neonfp16
+  bits |= ITG_ISA_neonfp16;
+#endif
+#ifdef ITG_BUILD_neonbf16
+  bits |= ITG_ISA_neonbf16;
+#endif
+#ifdef ITG_BUILD_rvvfp16
+  bits |= ITG_ISA_rvvfp16;
+#endif
   return bits;
 }
 
@@ -111,6 +142,9 @@ const char *itg_isa_name(uint32_t bits) {
       {ITG_ISA_neon, "neon"},
       {ITG_ISA_dotprod, "dotprod"},
       {ITG_ISA_i8mm, "i8mm"},
+      {ITG_ISA_neonfp16, "neonfp16"},
+      {ITG_ISA_neonbf16, "neonbf16"},
+      {ITG_ISA_rvvfp16, "rvvfp16"},
       {ITG_ISA_rvv, "rvv"},
       {ITG_ISA_armv7, "armv7"},
   };

@@ -36,6 +36,11 @@ class Machine:
     needs: tuple[str, ...]
     packages: str
 
+    @property
+    def sums_f16(self) -> bool:
+        """Whether its kernels sum up to 64 products of f16 in f16."""
+        return "fp16" in self.isa
+
 
 def _aarch64(isa: str, cpu: str) -> Machine:
     command = ("qemu-aarch64", "-cpu", cpu, "-L", "/usr/aarch64-linux-gnu")
@@ -56,6 +61,8 @@ MACHINES = {
     "aarch64": _aarch64("neon", "cortex-a72"),
     "aarch64-dotprod": _aarch64("neon-dotprod", "cortex-a76"),
     "aarch64-i8mm": _aarch64("neon-i8mm", "max"),
+    "aarch64-fp16": _aarch64("neon-dotprod-fp16", "cortex-a76"),
+    "aarch64-bf16": _aarch64("neon-bf16", "max"),
     "armv7": Machine(
         "armv7",
         "armv7-linux-gnueabihf.cmake",
@@ -67,6 +74,9 @@ MACHINES = {
     "rvv128": _riscv("rvv", "rv64,v=true,vlen=128,vext_spec=v1.0"),
     "rvv256": _riscv("rvv", "rv64,v=true,vlen=256,vext_spec=v1.0"),
     "rvv512": _riscv("rvv", "rv64,v=true,vlen=512,vext_spec=v1.0"),
+    # Zvfh is not an option of qemu 7, which executes it
+    "rvv128-fp16": _riscv("rvv-fp16", "rv64,v=true,vlen=128,vext_spec=v1.0,Zfh=true"),
+    "rvv256-fp16": _riscv("rvv-fp16", "rv64,v=true,vlen=256,vext_spec=v1.0,Zfh=true"),
 }
 
 
@@ -95,7 +105,7 @@ def built(name: str) -> Path:
     """The folder of the cross build, without optimisation of kernels: bits are what is compared."""
     folder = ROOT / f"build-{MACHINES[name].toolchain.split('-')[0]}"
     file = ROOT / "cmake/toolchains" / MACHINES[name].toolchain
-    quick = ("-DINTAGLIO_COMPILER=OFF", "-DINTAGLIO_KERNEL_LEVEL=-O1")
+    quick = ("-DINTAGLIO_COMPILER=OFF", "-DINTAGLIO_KERNEL_LEVEL=-O1", "-DINTAGLIO_ASSUME_ZVFH=ON")
     build(folder, f"-DCMAKE_TOOLCHAIN_FILE={file}", *quick, targets=("run_cases",))
     return folder
 

@@ -76,9 +76,12 @@ enum itg_isa {  // bits; a kernel runs where all the bits that it needs are ther
   ITG_ISA_avx512vbmi = 16,
   ITG_ISA_neon = 256,
   ITG_ISA_dotprod = 512,
-  ITG_ISA_i8mm = 1024,    // comes with dotprod
-  ITG_ISA_rvv = 4096,     // RVV 1.0, at any length of its registers
-  ITG_ISA_armv7 = 65536,  // 32-bit ARM with NEON and VFPv4: Cortex-A7 and newer
+  ITG_ISA_i8mm = 1024,       // comes with dotprod
+  ITG_ISA_neonfp16 = 2048,   // arithmetic of f16, from Armv8.2 on
+  ITG_ISA_neonbf16 = 16384,  // products of bf16
+  ITG_ISA_rvv = 4096,        // RVV 1.0, at any length of its registers
+  ITG_ISA_rvvfp16 = 8192,    // Zvfh
+  ITG_ISA_armv7 = 65536,     // 32-bit ARM with NEON and VFPv4: Cortex-A7 and newer
 };
 
 // The version of this library: "0.1.0". ITG_VERSION is that of the header.

@@ -40,9 +40,12 @@ void itg_slopes_avx512(float *row, const float *slope, int64_t n);
 #if defined(ISA_avx512bf16) || defined(ISA_avx512vnni)  // sums are, or become, f32
 #define itg_act itg_act_avx512
 #define itg_slopes itg_slopes_avx512
-#elif defined(ISA_dotprod)
+#elif defined(ISA_dotprod) || defined(ISA_neonfp16) || defined(ISA_neonbf16)
 #define itg_act itg_act_neon
 #define itg_slopes itg_slopes_neon
+#elif defined(ISA_rvvfp16)
+#define itg_act itg_act_rvv
+#define itg_slopes itg_slopes_rvv
 #else  // those of the ISA that this source is compiled for
 #define itg_act ITG_ACT_NAME(ISA)
 #define itg_slopes ITG_SLOPES_NAME(ISA)

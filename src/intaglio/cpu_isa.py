@@ -18,7 +18,10 @@ BITS = {
     "neon": 256,
     "dotprod": 512,
     "i8mm": 1024,
+    "neonfp16": 2048,
+    "neonbf16": 16384,
     "rvv": 4096,
+    "rvvfp16": 8192,
     "armv7": 65536,
 }
 # Level -> its bits with those that it implies, and its features in the same way.
@@ -32,18 +35,20 @@ _LEVELS = {
 }  # most capable first
 _FEATURES = {
     "avx512": {"vnni": 4, "bf16": 8, "vbmi": 16 | 4},  # kernels for VBMI use VNNI too
-    "neon": {"dotprod": 512, "i8mm": 1024 | 512},
+    "neon": {"dotprod": 512, "i8mm": 1024 | 512, "fp16": 2048, "bf16": 16384},
+    "rvv": {"fp16": 8192},
 }
 LEVELS = ("scalar", "avx2", "avx512", "neon", "armv7", "rvv")  # that the compiler packs weights for
 NAMES = (
     *("scalar", "avx2", "avx512", "avx512-vnni", "avx512-bf16", "avx512-vnni-vbmi"),
-    *("neon", "neon-dotprod", "neon-dotprod-i8mm", "armv7", "rvv"),
+    *("neon", "neon-dotprod", "neon-dotprod-i8mm", "neon-fp16", "neon-bf16"),
+    *("armv7", "rvv", "rvv-fp16"),
 )
-WITH_FEATURES = ("avx512", "neon")  # levels that have kernels for their features
+WITH_FEATURES = ("avx512", "neon", "rvv")  # levels that have kernels for their features
 EXAMPLES = (
     "scalar, avx2, avx512, avx512 with features (avx512-vnni, avx512-vnni-bf16-vbmi), "
-    "neon, neon-dotprod, neon-i8mm for 64-bit ARM, armv7 for 32-bit ARM with NEON, and rvv for "
-    "RISC-V"
+    "neon, neon-dotprod, neon-i8mm, neon-fp16, neon-bf16 for 64-bit ARM, armv7 for 32-bit ARM with "
+    "NEON, and rvv, rvv-fp16 for RISC-V"
 )
 
 

@@ -1,8 +1,9 @@
 // Depthwise convolution of channel-last f32, bf16 or f16 images. The register tile is a strip: up
-// to 7 neighbouring output pixels by one vector of VL channels (sum[p]). An input pixel that
+// to 7 neighbouring output pixels by one vector of LANES channels (sum[p]). An input pixel that
 // belongs to several windows is loaded once.
+#define ITG_VLH 32
 #include "depthwise.h"
-#include "vec.h"
+#include "vec_half.h"
 
 #if defined(ISA_avx512) || defined(ISA_avx2)
 #define KEEP(x) __asm__("" : "+v"(x))  // keeps it in a register; GCC would load it for every use
@@ -43,9 +44,12 @@ INLINE void put(float *p, int64_t n, vf v) {
   else vstoren(p, n, v);
 }
 // Loads and stores of the image, and of outputs of the same type.
-#if defined(ISA_avx512bf16)
+#if defined(ITG_BF16)
 #define get_element vsome_bf16
 #define put_element vkeep_bf16
+#elif defined(ITG_HALVES)
+#define get_element hsome
+#define put_element hkeep
 #elif defined(ITG_HALF)
 #define get_element vsome_f16
 #define put_element vkeep_f16
@@ -53,6 +57,34 @@ INLINE void put(float *p, int64_t n, vf v) {
 #define get_element get
 #define put_element put
 #endif
+// What computes: floats, or f16 where that is what the ISA multiplies and adds.
+#if defined(ITG_HALVES)
+typedef vh lanes;
+enum { LANES = VLH };
+#define lanes_set(c) hset(c)
+#define lanes_madd(a, b, c) hfma(a, b, c)
+#define lanes_clamp(lo, hi, y) hclamp(lo, hi, y)
+INLINE lanes lanes_get(const float *p, int64_t n) {  // weights and biases are floats
+  vf f[VLH / VL];
+  FOR_UNROLLED (4, int i = 0; i < VLH / VL; i++)
+    f[i] = n >= (i + 1) * VL ? vload(p + i * VL)
+           : n > i * VL      ? vloadn(p + i * VL, n - i * VL)
+                             : vset(0.f);
+  return hnarrow(f);
+}
+INLINE void lanes_store(float *to, lanes v) {
+  FOR_UNROLLED (4, int i = 0; i < VLH / VL; i++) vstore(to + i * VL, hwide(v, i));
+}
+#else
+typedef vf lanes;
+enum { LANES = VL };
+#define lanes_set(c) vset(c)
+#define lanes_madd(a, b, c) vmadd(a, b, c)
+#define lanes_clamp(lo, hi, y) vmin(hi, vmax(lo, y))
+#define lanes_get(p, n) get(p, n)
+#define lanes_store(p, v) vstore(p, v)
+#endif
+
 // Loads of the output and the residual, which may have the other type.
 INLINE vf get_made(const void *from, int64_t at, int64_t n, bool small, bool half) {
   if (small && half) return vsome_f16((const uint16_t *)from + at, n);
@@ -62,33 +94,33 @@ INLINE vf get_made(const void *from, int64_t at, int64_t n, bool small, bool hal
 // Adds one line of the window to P pixels of one vector of channels. K is the width of the window
 // and S its stride, or 0 if they are not constants.
 INLINE void line_of_taps(const task *t, const strip *s, int64_t image, const float *weight,
-                         int64_t n, vf *sum, const int P, const int K, const int S) {
+                         int64_t n, lanes *sum, const int P, const int K, const int S) {
   const int64_t channels = t->channels, first = s->first, last = s->last;
   if (K) {
     const itg_element *pixel = t->image + image;
-    vf f[8];
-    FOR_UNROLLED (32, int k = 0; k < K; k++) f[k] = get(weight + k * channels, n);
+    lanes f[8];
+    FOR_UNROLLED (32, int k = 0; k < K; k++) f[k] = lanes_get(weight + k * channels, n);
     FOR_UNROLLED (32, int q = 0; q < (P - 1) * S + K; q++, pixel += s->pitch) {
       if (q < first || q >= last) continue;
-      vf x = get_element(pixel, n);
+      lanes x = get_element(pixel, n);
       KEEP(x);
       FOR_UNROLLED (32, int k = 0; k < K; k++)
         if ((q - k) % S == 0 && q >= k && (q - k) / S < P)
-          sum[(q - k) / S] = vmadd(x, f[k], sum[(q - k) / S]);
+          sum[(q - k) / S] = lanes_madd(x, f[k], sum[(q - k) / S]);
     }
     return;
   }
   for (int64_t k = 0; k < t->w.kernel[2]; k++) {
-    const vf f = get(weight + k * channels, n);
+    const lanes f = lanes_get(weight + k * channels, n);
     FOR_UNROLLED (32, int p = 0; p < P; p++) {
       const int64_t q = p * t->w.stride[2] + k * t->w.dilation[2];
       if (q >= first && q < last)
-        sum[p] = vmadd(get_element(t->image + image + q * channels, n), f, sum[p]);
+        sum[p] = lanes_madd(get_element(t->image + image + q * channels, n), f, sum[p]);
     }
   }
 }
 
-// The rare epilogues: activations other than bounds, and outputs of the other type. `sum` has VL
+// The rare epilogues: activations other than bounds, and outputs of the other type. `sum` has LANES
 // numbers per pixel. Not inlined, because this file took longest to compile with a copy in every
 // strip.
 static __attribute__((noinline)) void finish_more(const task *t, int64_t at, int64_t pitch,
@@ -98,42 +130,45 @@ static __attribute__((noinline)) void finish_more(const task *t, int64_t at, int
   const void *residual = t->end.residual;
   const bool half = t->end.half, small = (ITG_PAIR == 2) != t->end.other,
              now = small || ITG_PAIR == 2;
-  for (int64_t p = 0; p < pixels; p++, at += pitch, sum += VL) {
-    vf x = vload(sum);
-    if (residual && !t->end.add_last) x = vadd(x, get_made(residual, at, n, small, half));
-    x = vmin(hi, vmax(lo, x));
-    if (t->end.act && now) {  // activations come before rounding
-      vstore(sum, x);
-      itg_bend(&t->end, sum, n, c, n);
-      x = vload(sum);
+  for (int64_t p = 0; p < pixels; p++, at += pitch)
+    for (int64_t v = 0; v < LANES; v += VL, sum += VL) {
+      const int64_t some = n - v < VL ? n - v : VL;
+      if (some <= 0) continue;
+      vf x = vload(sum);
+      if (residual && !t->end.add_last) x = vadd(x, get_made(residual, at + v, some, small, half));
+      x = vmin(hi, vmax(lo, x));
+      if (t->end.act && now) {  // activations come before rounding
+        vstore(sum, x);
+        itg_bend(&t->end, sum, some, c + v, some);
+        x = vload(sum);
+      }
+      if (residual && t->end.add_last && (now || !t->end.act))
+        x = vadd(x, get_made(residual, at + v, some, small, half));
+      if (small && half) vkeep_f16((uint16_t *)t->out + at + v, some, x);
+      else if (small) vkeep_bf16((uint16_t *)t->out + at + v, some, x);
+      else put((float *)t->out + at + v, some, x);
     }
-    if (residual && t->end.add_last && (now || !t->end.act))
-      x = vadd(x, get_made(residual, at, n, small, half));
-    if (small && half) vkeep_f16((uint16_t *)t->out + at, n, x);
-    else if (small) vkeep_bf16((uint16_t *)t->out + at, n, x);
-    else put((float *)t->out + at, n, x);
-  }
 }
 
 // Epilogue of P sums; the first `pixels` of them are stored from element `at` of the output on.
-INLINE void finish(const task *t, int64_t at, int64_t pitch, int64_t c, int64_t n, vf *sum,
+INLINE void finish(const task *t, int64_t at, int64_t pitch, int64_t c, int64_t n, lanes *sum,
                    const int P, const int64_t pixels) {
   if (t->end.residual || t->end.other || (t->end.act && ITG_PAIR == 2)) {
-    float row[PIXELS * VL];
-    FOR_UNROLLED (32, int p = 0; p < P; p++) vstore(row + p * VL, sum[p]);
+    float row[PIXELS * LANES];
+    FOR_UNROLLED (32, int p = 0; p < P; p++) lanes_store(row + p * LANES, sum[p]);
     finish_more(t, at, pitch, c, n, row, pixels);
     return;
   }
-  const vf lo = vset(t->end.lo), hi = vset(t->end.hi);
+  const lanes lo = lanes_set(t->end.lo), hi = lanes_set(t->end.hi);
   FOR_UNROLLED (32, int p = 0; p < P; p++)
     if (p < pixels)
-      put_element((itg_element *)t->out + at + p * pitch, n, vmin(hi, vmax(lo, sum[p])));
+      put_element((itg_element *)t->out + at + p * pitch, n, lanes_clamp(lo, hi, sum[p]));
 }
 
 INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const int P, const int K,
                    const int S) {
-  vf sum[PIXELS];
-  sum[0] = t->end.bias ? get(t->end.bias + c, n) : vset(0.f);
+  lanes sum[PIXELS];
+  sum[0] = t->end.bias ? lanes_get(t->end.bias + c, n) : lanes_set(0.f);
   FOR_UNROLLED (32, int p = 1; p < P; p++) sum[p] = sum[0];
   for (int64_t i = 0; i < s->planes; i++) {
     int64_t image = s->image + i * s->plane + c;
@@ -149,14 +184,14 @@ INLINE void pixels(const task *t, const strip *s, int64_t c, int64_t n, const in
 // Calls fn(task, what, c, n, ...) for all vectors of channels [c, c + n) up to `to`.
 #if defined(ISA_avx512)
 #define EACH_VECTOR(fn, task, what, ...) \
-  for (; c < to; c += VL) fn(task, what, c, to - c < VL ? to - c : VL, __VA_ARGS__);
+  for (; c < to; c += LANES) fn(task, what, c, to - c < LANES ? to - c : LANES, __VA_ARGS__);
 #elif defined(ITG_VECTORS)
-#define EACH_VECTOR(fn, task, what, ...)                            \
-  for (; c + VL <= to; c += VL) fn(task, what, c, VL, __VA_ARGS__); \
+#define EACH_VECTOR(fn, task, what, ...)                                     \
+  for (; c + LANES <= to; c += LANES) fn(task, what, c, LANES, __VA_ARGS__); \
   if (c < to) fn(task, what, c, to - c, __VA_ARGS__);
 #else
 #define EACH_VECTOR(fn, task, what, ...) \
-  for (; c < to; c += VL) fn(task, what, c, VL, __VA_ARGS__);
+  for (; c < to; c += LANES) fn(task, what, c, LANES, __VA_ARGS__);
 #endif
 
 // Functions that compute channels [from, to) of strips of P pixels.
@@ -298,7 +333,7 @@ ITG_FN(depthwise, ITG_ELEMENT) {
   const strip_fn *strips = strips_for(&t.w);
   int64_t row = 0, end = rows, from = 0, to = t.channels;
   if (rows >= 8 * (int64_t)parts) itg_share(rows, 1, part, parts, &row, &end);
-  else itg_share(t.channels, VL < 16 ? 16 : VL, part, parts, &from, &to);
+  else itg_share(t.channels, LANES < 16 ? 16 : LANES, part, parts, &from, &to);
   if (!itg_count(&type)) return NULL;
 #ifdef ITG_VECTORS
   if (goes_down(&t)) {
@@ -308,7 +343,7 @@ ITG_FN(depthwise, ITG_ELEMENT) {
 #endif
   // Channels per pass: the input lines of one output line should stay in the L1 cache. Short runs
   // of channels do not pay, because memory is then read in small pieces.
-  int64_t block = (5 << 10) / (t.w.kernel[1] * t.w.in[2] + 1) / VL * VL;
+  int64_t block = (5 << 10) / (t.w.kernel[1] * t.w.in[2] + 1) / LANES * LANES;
   if (block < 64) block = t.channels;
   for (int64_t c = from; c < to; c += block)
     for (int64_t y = row; y < end; y++)

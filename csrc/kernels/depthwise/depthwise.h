@@ -16,7 +16,7 @@ typedef struct itg_depthwise_task {
 
 itg_words itg_depthwise_of(const itg_call *call, itg_window *w, itg_tensor *out);
 
-#if !defined(ISA_avx512bf16) && !defined(ITG_HALF)
+#if !defined(ITG_BF16) && !defined(ITG_HALF)
 #define ITG_DEPTHWISE_PASTE(isa) itg_depthwise_lines_##isa
 #define ITG_DEPTHWISE_NAME(isa) ITG_DEPTHWISE_PASTE(isa)
 #define itg_depthwise_lines ITG_DEPTHWISE_NAME(ISA)

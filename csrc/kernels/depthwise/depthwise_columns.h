@@ -23,10 +23,10 @@ INLINE void down(const task *t_, const descent *s_, int64_t c, int64_t n, const 
   const task t = *t_;  // copies, which no store can alias
   const descent s = *s_;
   const int64_t channels = t.channels, line = t.w.in[2] * channels, first = s.first, last = s.last;
-  const vf bias = t.end.bias ? get(t.end.bias + c, n) : vset(0.f);
-  vf w[9], above[DOWN], here[DOWN],
+  const lanes bias = t.end.bias ? lanes_get(t.end.bias + c, n) : lanes_set(0.f);
+  lanes w[9], above[DOWN], here[DOWN],
       below[DOWN];  // the lines of output that see a line of input last, second and first
-  FOR_UNROLLED (32, int k = 0; k < 9; k++) w[k] = get(t.weights + k * channels + c, n);
+  FOR_UNROLLED (32, int k = 0; k < 9; k++) w[k] = lanes_get(t.weights + k * channels + c, n);
   FOR_UNROLLED (32, int p = 0; p < P; p++) above[p] = here[p] = bias;
   const itg_element *row = t.image + s.image + c;
   int64_t out = s.out - 2 * t.w.out[2] * channels + c;
@@ -36,13 +36,13 @@ INLINE void down(const task *t_, const descent *s_, int64_t c, int64_t n, const 
   if (j >= s.inside && j < s.end) {                     \
     FOR_UNROLLED (32, int q = 0; q < P + 2; q++) {      \
       if (q < first || q >= last) continue;             \
-      vf x = get_element(row + q * channels, n);        \
+      lanes x = get_element(row + q * channels, n);     \
       KEEP(x);                                          \
       FOR_UNROLLED (32, int k = 0; k < 3; k++) {        \
         if (q < k || q - k >= P) continue;              \
-        A[q - k] = vmadd(x, w[6 + k], A[q - k]);        \
-        B[q - k] = vmadd(x, w[3 + k], B[q - k]);        \
-        C[q - k] = vmadd(x, w[k], C[q - k]);            \
+        A[q - k] = lanes_madd(x, w[6 + k], A[q - k]);   \
+        B[q - k] = lanes_madd(x, w[3 + k], B[q - k]);   \
+        C[q - k] = lanes_madd(x, w[k], C[q - k]);       \
       }                                                 \
     }                                                   \
   }                                                     \

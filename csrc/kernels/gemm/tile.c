@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "tile.h"
-#include "vec.h"
+#include "vec_half.h"
 
 #ifdef ITG_VECTORS
 typedef vf lanes;
@@ -17,6 +17,8 @@ enum { LANES = VL };
 #if defined(ISA_avx512bf16)
 #define lanes_madd(a, b, c) _mm512_dpbf16_ps(c, (__m512bh)(a), (__m512bh)(b))
 #define MADD "vdpbf16ps"
+#elif defined(ISA_neonbf16)
+#define lanes_madd(a, b, c) vbfdotq_f32(c, vreinterpretq_bf16_f32(a), vreinterpretq_bf16_f32(b))
 #else
 #define lanes_madd(a, b, c) vfma(a, b, c)
 #define MADD "vfmadd231ps"
@@ -63,7 +65,7 @@ INLINE lanes clamp(lanes lo, lanes hi, lanes y) {
 #endif
 
 // Load or store from element `at` of the residual or the output, which are bf16 in the bf16 form.
-#if defined(ISA_avx512bf16)
+#if defined(ITG_BF16)
 INLINE lanes get_made(const void *p, int64_t at, int64_t n) {
   return n > 0 ? vsome_bf16((const uint16_t *)p + at, n) : lanes_set(0.f);
 }
@@ -148,7 +150,7 @@ static __attribute__((noinline)) void settle(float *sums, int64_t stride, const 
   }
 }
 
-#if !defined(ISA_avx512bf16) && !defined(ITG_HALF)
+#if !defined(ITG_BF16) && !defined(ITG_HALF)
 // Applies an activation other than bounds to the rows that `finish` has stored.
 static __attribute__((noinline)) void activate(const itg_rows *rows, int64_t column,
                                                int64_t columns, float *base,
@@ -164,6 +166,9 @@ static __attribute__((noinline)) void activate(const itg_rows *rows, int64_t col
 }
 #endif
 
+#if defined(ITG_HALVES)
+#include "tile_half.h"
+#else
 // Loads of packed weights as f32.
 #if defined(ITG_HALF)
 #ifdef ITG_VECTORS
@@ -208,7 +213,7 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
   FOR_UNROLLED (16, int v = 0; v < N; v++)
     FOR_UNROLLED (16, int m = 1; m < M; m++) sum[m][v] = sum[0][v];
 #if defined(ISA_avx512)  // half a panel is half a vector
-  const int W = N - H;   // whole vectors
+  const int W = N - H;  // whole vectors
   __m256 half[ITG_TILE_M];
   FOR_UNROLLED (16, int m = 0; m < M; m++) half[m] = _mm512_castps512_ps256(sum[m][N - 1]);
 #else
@@ -273,7 +278,7 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
 #if !defined(ITG_HALF)
   if (!end->other && !(end->act && ITG_PAIR == 2)) {
     finish(M, N, (V - 1) * PARTS, sum, rows, column, columns, base, end);
-#if !defined(ISA_avx512bf16)
+#if !defined(ITG_BF16)
     if (end->act) activate(rows, column, columns, base, end);
 #endif
     return;
@@ -284,12 +289,20 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
     FOR_UNROLLED (16, int v = 0; v < N; v++) lanes_store(sums + (m * N + v) * LANES, sum[m][v]);
   settle(sums, N * LANES, rows, column, columns, base, end);
 }
+#endif
 
 #define TILE(M, V, H)                                          \
   static void tile_##M##x##V##_##H(ITG_TILE_ARGS) {            \
     tile(M, V, H, rows, b, panel, column, columns, base, end); \
   }
-#if defined(ISA_avx512)
+#if defined(ISA_rvvfp16)
+#define EACH_ROWS(T, V, H) T(1, V, H) T(2, V, H) T(3, V, H) T(4, V, H) T(5, V, H) T(6, V, H)
+#define EACH(T, H) EACH_ROWS(T, 1, H) EACH_ROWS(T, 2, H) T(1, 3, H) T(1, 4, H)
+#elif defined(ISA_neonfp16)
+#define EACH(T, H) \
+  T(1, 1, H)       \
+  T(2, 1, H) T(3, 1, H) T(4, 1, H) T(5, 1, H) T(6, 1, H) T(7, 1, H) T(1, 2, H) T(1, 3, H) T(1, 4, H)
+#elif defined(ISA_avx512)
 #define EACH_ROWS(T, V, H) \
   T(1, V, H) T(2, V, H) T(3, V, H) T(4, V, H) T(5, V, H) T(6, V, H) T(7, V, H)
 #define EACH(T, H) EACH_ROWS(T, 1, H) EACH_ROWS(T, 2, H) EACH_ROWS(T, 3, H) EACH_ROWS(T, 4, H)
@@ -299,8 +312,11 @@ INLINE void tile(const int M, const int V, const int H, ITG_TILE_ARGS) {
 #else
 #define EACH(T, H) T(1, 1, H) T(2, 1, H)
 #endif
+#if (!defined(ITG_HALF) || defined(ITG_HALVES)) && !defined(ISA_rvv)  // whose vectors are panels
+#define HALF_PANELS
+#endif
 EACH(TILE, 0)
-#if !defined(ITG_HALF) && !defined(ISA_rvv)  // a vector of RVV is a whole panel
+#ifdef HALF_PANELS
 EACH(TILE, 1)
 #endif
 
@@ -308,7 +324,7 @@ void itg_tile(ITG_TILE_ARGS) {
 #define ENTRY(M, V, H) [V - 1][M - 1] = tile_##M##x##V##_##H,
   static const itg_tile_fn table[][ITG_TILE_PANELS][ITG_TILE_M] = {
       {EACH(ENTRY, 0)},
-#if !defined(ITG_HALF) && !defined(ISA_rvv)
+#ifdef HALF_PANELS
       {EACH(ENTRY, 1)},
 #endif
   };

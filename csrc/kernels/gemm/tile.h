@@ -9,15 +9,17 @@
 // a float on the input side, and a packed matrix has rows of ITG_PANEL pairs. Sums and biases are
 // f32.
 //
-// f16 is storage only: elements are converted to f32 when they are loaded. Lengths count pairs as
-// for bf16, but a packed matrix stores whole rows one after another, as for f32.
+// f16: elements are converted to f32 when they are loaded, or where the ISA computes in f16, short
+// sums are of f16 (tile_half.h). Lengths count pairs as for bf16, but a packed matrix stores whole
+// rows one after another, as for f32.
 #pragma once
 #include "activate.h"
 #include "infer.h"
 #include "panel.h"
 
 enum { ITG_TILE_ROWS = 7 };
-#if defined(ISA_avx512bf16)
+#if defined(ISA_avx512bf16) || defined(ISA_neonbf16)
+#define ITG_BF16
 typedef uint16_t itg_element;  // of outputs and residuals that have the input's type
 enum { ITG_PAIR = 2 };         // elements that take the place of one float of the input
 #define ITG_ELEMENT bf16
@@ -91,7 +93,7 @@ typedef struct itg_product_task {
 #define itg_product ITG_PRODUCT_NAME(ISA)
 void itg_product(ITG_PRODUCT_ARGS);
 
-#if defined(ISA_avx512)
+#if defined(ISA_avx512) || defined(ISA_neonfp16)
 enum { ITG_TILE_M = 7, ITG_TILE_PANELS = 4 };
 #elif defined(ISA_avx2) || defined(ISA_neon) || defined(ISA_rvv)
 enum { ITG_TILE_M = 6, ITG_TILE_PANELS = 4 };
@@ -99,7 +101,9 @@ enum { ITG_TILE_M = 6, ITG_TILE_PANELS = 4 };
 enum { ITG_TILE_M = 2, ITG_TILE_PANELS = 1 };
 #endif
 static inline int itg_tile_panels(int rows) {  // the most panels of a tile
-#if defined(ISA_avx2) || defined(ISA_neon) || defined(ISA_rvv)
+#if defined(ISA_rvvfp16)
+  if (rows > 1) return 2;
+#elif defined(ISA_avx2) || defined(ISA_neon) || defined(ISA_rvv)
   if (rows > 1) return 1;
 #endif
   return ITG_TILE_PANELS;

@@ -1,6 +1,7 @@
 // Pooling of channel-last f32, bf16 and f16 images; vectors run along channels.
+#define ITG_VLH 32
 #include "pool.h"
-#include "vec.h"
+#include "vec_half.h"
 
 typedef struct task {
   itg_window w;
@@ -66,9 +67,30 @@ INLINE void channels_of(const task *t, const patch *s, const void *image, float 
   put(out, at + c, n, y, small);
 }
 
+#if defined(ITG_HALVES)
+// Maxima of f16 by comparisons of f16.
+INLINE void most_of(const task *t, const patch *s, const uint16_t *image, uint16_t *out, int64_t c,
+                    int64_t n) {
+  vh y = hset(-INFINITY);
+  for (int64_t i = 0; i < s->planes; i++)
+    for (int64_t j = 0; j < s->lines; j++) {
+      int64_t at = s->from + i * s->plane + j * s->line + c;
+      for (int64_t k = 0; k < s->pixels; k++, at += s->pixel) y = hmax(y, hsome(image + at, n));
+    }
+  hkeep(out + c, n, y);
+}
+#endif
+
 INLINE void one_pixel(const task *t, const patch *s, const void *image, float count, void *out,
                       int64_t at, const int kind, const int small) {
   int64_t c = 0;
+#if defined(ITG_HALVES)
+  if (kind == ITG_POOL_MAX) {
+    for (; c + VLH <= t->channels; c += VLH) most_of(t, s, image, (uint16_t *)out + at, c, VLH);
+    if (c < t->channels) most_of(t, s, image, (uint16_t *)out + at, c, t->channels - c);
+    return;
+  }
+#endif
   for (; c + VL <= t->channels; c += VL)
     channels_of(t, s, image, count, out, at, c, VL, kind, small);
   if (c < t->channels) channels_of(t, s, image, count, out, at, c, t->channels - c, kind, small);
@@ -125,6 +147,7 @@ INLINE void pool(const itg_call *call, uint32_t part, uint32_t parts, const int 
   else rows(&t, image, out, from, to, ITG_POOL_LP, small);
 }
 
+#if !defined(ITG_HALVES)
 ITG_FN(pool, f32) {
   pool(call, part, parts, F32);
   return NULL;
@@ -134,6 +157,7 @@ ITG_FN(pool, bf16) {
   pool(call, part, parts, BF16);
   return NULL;
 }
+#endif
 
 ITG_FN(pool, f16) {
   pool(call, part, parts, F16);

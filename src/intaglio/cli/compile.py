@@ -79,8 +79,8 @@ GROUPS = {  # of --help
     show_default=True,
     metavar="TYPE",
     help="f32, bf16 or fp16. bf16: products in bf16, sums in f32; faster on CPUs with AVX512-BF16. "
-    "fp16: weights and activations stored in f16, computed in f32; half the memory. NPUs with fp16 "
-    "units compute float layers in fp16.",
+    "fp16: weights and activations stored in f16, computed in f32 (in f16 with --isa neon-fp16 or "
+    "rvv-fp16); half the memory. NPUs with fp16 units compute float layers in fp16.",
 )
 @click.option(
     "--batch",

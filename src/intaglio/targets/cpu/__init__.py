@@ -102,7 +102,8 @@ DYNAMIC = ("matmul", "gemm", "lstm", "gru")
 
 
 # ---- the target ----------------------------------------------------------------------------------
-VNNI, BF16_PRODUCTS, VBMI = map(bits_of, ("avx512-vnni", "avx512-bf16", "avx512-vbmi"))
+VNNI, VBMI = map(bits_of, ("avx512-vnni", "avx512-vbmi"))
+BF16_PRODUCTS = tuple(map(bits_of, ("avx512-bf16", "neon-bf16")))
 AVX2 = bits_of("avx2")
 NEON = bits_of("neon") | bits_of("armv7")
 
@@ -110,13 +111,13 @@ NEON = bits_of("neon") | bits_of("armv7")
 def target(isa: str | int | None = None, precision: str = "f32") -> Target:
     """A CPU with the named instruction set (or ISA bits); None means this machine's."""
     bits = native.machine() if isa is None else bits_of(isa) if isinstance(isa, str) else isa
-    has_bf16 = not ~bits & BF16_PRODUCTS
+    has_bf16 = any(not ~bits & needed for needed in BF16_PRODUCTS)
     if precision == "bf16" and not has_bf16:
         raise BadInput(
-            "precision bf16 needs a CPU with AVX512-BF16; compile with f32, "
-            f"or with {option('isa', 'avx512-vnni-bf16')} for a machine that has it"
+            "precision bf16 needs a CPU with AVX512-BF16 or ARM's BF16; compile with f32, or with "
+            f"{option('isa', 'avx512-vnni-bf16')} or neon-bf16 for a machine that has it"
         )
-    pairs = BF16_ATTENTION if has_bf16 else ()
+    pairs = BF16_ATTENTION if not ~bits & BF16_PRODUCTS[0] else ()
     layers = (*PRECISIONS, BF16_LAYERS) if has_bf16 else PRECISIONS
     narrow, choose = BY_PRECISION[precision]
     halves = (LAYER_F16, LAYER_BF16) if has_bf16 else (LAYER_F16,)

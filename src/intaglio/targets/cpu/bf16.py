@@ -1,4 +1,4 @@
-"""bf16 on CPUs with AVX512-BF16: a multiplication reads half the bytes and works on pairs.
+"""bf16 on CPUs with AVX512-BF16 or ARM's BF16: a multiplication reads half the bytes, in pairs.
 
 A product with constant weights computes in bf16 between two casts; its sums and biases stay f32.
 The rules of half_precision.py then move and cancel these casts. Two tensors stay f32: the input of

@@ -1,7 +1,8 @@
 """f16 as a storage type on every CPU: weights and activations take half the bytes.
 
 Kernels widen to f32 while loading, so arithmetic, sums and biases are f32. f16 has 11 significant
-bits, so rounding needs no special care, but values are limited to 65504.
+bits, so rounding needs no special care, but values are limited to 65504. With the instruction sets
+neon-fp16 and rvv-fp16, up to 64 products are summed in f16 before the sum is widened.
 """
 
 from __future__ import annotations
