@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from intaglio import dtypes
-from intaglio.errors import Unsupported
 from intaglio.npu.chips.bm1684 import tiu
 from intaglio.npu.chips.bm1684.arithmetic import WHOLE, common_shift, of_scaled, of_sum
 from intaglio.npu.chips.bm1684.layout import BIAS, SHIFT, LaneConstants, Scratch
 from intaglio.npu.chips.bm1684.local import Local, local, packed
 from intaglio.npu.chips.bm1684.lower import product_of
-from intaglio.npu.chips.bm1684.tiu import Window
 from intaglio.npu.chips.bm1684.variant import BM1684, WORD
+from intaglio.npu.chips.bm1684x.command_window import Window, window_of
 from intaglio.npu.layers import Layer
 from intaglio.npu.own.isa import Instruction
 from intaglio.npu.weight_packing import Constants
@@ -68,23 +67,7 @@ class Work:
             self.emit(tiu.arithmetic(tiu.MIN, y, y, most))
 
     def window(self) -> Window:
-        f, y, x = self.fields, self.y, self.x
-        kernel, stride, dilation = f["kernel"], f["stride"], f["dilation"]
-        reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-        ends = [
-            (n - 1) * s + r - p - m
-            for n, s, r, p, m in zip(
-                (y.height, y.width), stride, reach, f["pad"], (x.height, x.width), strict=True
-            )
-        ]
-        up, left = f["pad"]
-        if up < 0:
-            raise Unsupported(
-                f"bm1684: {self.layer.op} '{self.layer.name}' has windows that lie in the padding "
-                "only, in a band of rows; use padding that is smaller than the window"
-            )
-        pad = up, max(ends[0], 0), left, max(ends[1], 0)
-        return Window(tuple(kernel), tuple(stride), tuple(dilation), pad)
+        return window_of(self.layer, self.fields, self.y.size, self.x.size, BM1684.name)
 
 
 def convolution(work: Work) -> None:

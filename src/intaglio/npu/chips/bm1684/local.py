@@ -24,6 +24,11 @@ class Local:
     pixel: int = WORD
 
     @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.height, self.width
+
+    @property
     def signed(self) -> int:
         return int(self.dtype in SIGNED)
 

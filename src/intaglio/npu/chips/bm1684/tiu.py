@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from intaglio.npu.chips.bm1684.local import SIGNED, Local
 from intaglio.npu.chips.bm1684.variant import BM1684, TABLE
+from intaglio.npu.chips.bm1684x.command_window import Window
 
 Fields = dict[str, int]
 Made = tuple[str, Fields]
@@ -16,31 +15,6 @@ INDEX_BITS, WORDS = 8, 2  # of lookups: bits of the index, and the precision of 
 MUL, ADD, MAX, MIN, SHIFT, COPY = 0, 2, 4, 5, 6, 19  # kinds of AR
 SIZES = {f"{o}_{a}": 1 for o in ("opd0", "opd1") for a in "nchw"}
 STEPS = {f"{o}_{a}_str": 1 for o in ("res0", "opd0", "opd1", "opd2") for a in "nchw"}
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Kernel, stride, dilation and padding (top, bottom, left, right) of a windowed command."""
-
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
-    pad: tuple[int, int, int, int]
-
-    def fields(self) -> Fields:
-        up, down, left, right = self.pad
-        return {
-            "opd1_h": self.kernel[0],
-            "opd1_w": self.kernel[1],
-            "opd1_y_ins0": self.dilation[0] - 1,
-            "opd1_x_ins0": self.dilation[1] - 1,
-            "res_op_y_str": self.stride[0],
-            "res_op_x_str": self.stride[1],
-            "opd0_up_pad": up,
-            "opd0_dn_pad": down,
-            "opd0_lf_pad": left,
-            "opd0_rt_pad": right,
-        }
 
 
 def at(address: int) -> int:

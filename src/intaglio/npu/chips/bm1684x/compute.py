@@ -9,12 +9,12 @@ from itertools import groupby
 import numpy as np
 
 from intaglio import dtypes
-from intaglio.errors import Unsupported
 from intaglio.npu.chips.bm1684x import tiu
+from intaglio.npu.chips.bm1684x.command_window import Window, window_of
 from intaglio.npu.chips.bm1684x.layout import BmConstants, Scratch, folded_bias, rounding
 from intaglio.npu.chips.bm1684x.local import Local, local, packed, per_channel
 from intaglio.npu.chips.bm1684x.rounding import Emit, Finish, clip, look_up
-from intaglio.npu.chips.bm1684x.tiu import Const, Window
+from intaglio.npu.chips.bm1684x.tiu import Const
 from intaglio.npu.chips.bm1684x.variants import Variant
 from intaglio.npu.layers import Layer
 from intaglio.npu.own.isa import Instruction
@@ -74,23 +74,7 @@ class Work:
         return y if y.regular else self.sums(y, y.dtype)
 
     def window(self) -> Window:
-        f, y, x = self.fields, self.y, self.x
-        kernel, stride, dilation = f["kernel"], f["stride"], f["dilation"]
-        reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-        ends = [
-            (n - 1) * s + r - p - m
-            for n, s, r, p, m in zip(
-                (y.height, y.width), stride, reach, f["pad"], (x.height, x.width), strict=True
-            )
-        ]
-        up, left = f["pad"]
-        if up < 0:
-            raise Unsupported(
-                f"{self.chip.name}: {self.layer.op} '{self.layer.name}' has windows that lie in "
-                "the padding only, in a band of rows; use padding that is smaller than the window"
-            )
-        pad = up, max(ends[0], 0), left, max(ends[1], 0)
-        return Window(tuple(kernel), tuple(stride), tuple(dilation), pad)
+        return window_of(self.layer, self.fields, self.y.size, self.x.size, self.chip.name)
 
 
 def convolution(work: Work) -> None:

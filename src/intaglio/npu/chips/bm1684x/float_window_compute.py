@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from intaglio.npu.chips.bm1684x import tiu
+from intaglio.npu.chips.bm1684x.command_window import Window
 from intaglio.npu.chips.bm1684x.compute import Work, all_lanes, inside_counts, runs
 from intaglio.npu.chips.bm1684x.float_function_compute import PAIRS, function
 from intaglio.npu.chips.bm1684x.float_windows import reciprocal, smallest
 from intaglio.npu.chips.bm1684x.layout import BmConstants
 from intaglio.npu.chips.bm1684x.local import Local, local
 from intaglio.npu.chips.bm1684x.rounding import Emit
-from intaglio.npu.chips.bm1684x.tiu import Const, Window
+from intaglio.npu.chips.bm1684x.tiu import Const
 
 
 def clamp(emit: Emit, y: Local, least: float, most: float) -> None:

@@ -27,6 +27,11 @@ class Local:
     pixel: int
 
     @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.height, self.width
+
+    @property
     def item(self) -> int:
         return dtypes.TABLE[self.dtype].numpy.itemsize
 

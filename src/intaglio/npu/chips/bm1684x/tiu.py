@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from intaglio import dtypes
+from intaglio.npu.chips.bm1684x.command_window import Window
 from intaglio.npu.chips.bm1684x.local import Local
 
 Fields = dict[str, int]
@@ -58,31 +59,6 @@ def bits_of_f32(value: float) -> int:
 def bits_of(value: float, dtype: str) -> int:
     """The bits of a number of a float type."""
     return int.from_bytes(np.asarray(value, dtypes.numpy_of(dtype)).tobytes(), "little")
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Kernel, stride, dilation and padding (top, bottom, left, right) of a windowed command."""
-
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
-    pad: tuple[int, int, int, int]
-
-    def fields(self) -> Fields:
-        up, down, left, right = self.pad
-        return {
-            "opd1_h": self.kernel[0],
-            "opd1_w": self.kernel[1],
-            "opd1_y_ins0": self.dilation[0] - 1,
-            "opd1_x_ins0": self.dilation[1] - 1,
-            "res_op_y_str": self.stride[0],
-            "res_op_x_str": self.stride[1],
-            "opd0_up_pad": up,
-            "opd0_dn_pad": down,
-            "opd0_lf_pad": left,
-            "opd0_rt_pad": right,
-        }
 
 
 def _sign(dtype: str) -> int:

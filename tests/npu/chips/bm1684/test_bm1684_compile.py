@@ -2,7 +2,7 @@
 
 The golden streams are those that tests/vendors/test_sophgo_bm1684.py ran on the vendor's simulator.
 
-    python -m tests.npu.chips.bm1684.test_compile    writes golden.json again
+    python -m tests.npu.chips.bm1684.test_bm1684_compile    writes golden.json again
 """
 
 from __future__ import annotations
