@@ -24,7 +24,7 @@ def test_every_op_runs_on_the_cpu() -> None:
     """An op has a kernel, or is lowered to other ops in general or by a rule of the CPU."""
     known = {*native.ops(), *lowered_by_rule()}
     known.add("npu.program")  # compiled for its chip, and then an op of the runtime
-    chips = "k210.", "cv18xx.", "sophgo."  # commands and files of chips
+    chips = "k210.", "cv18xx.", "bm1684.", "sophgo."  # commands and files of chips
     chips += ("npu.float_", "rockchip.", "micro.")  # encoders of chips, and C projects for boards
     known |= {name for name in REGISTRY if name.startswith(chips)}
     known |= {*RELAYOUTS, *(f"npu.{kind}" for kind in FLOAT_KINDS)}  # only encoders of chips

@@ -161,12 +161,15 @@ def _explain(c: Chip, as_json: bool) -> None:
     for key in HOST:
         unit = {"cores": "", "clock": "MHz"}.get(key, "per cycle and core")
         _figure(c, f"host.{key}", "  " + key, _words(getattr(c.host, key)), unit)
-    shares = {k.removeprefix("use."): v for k, v in c.timing.items() if k.startswith("use.")}
+    by_type: dict[str, dict[str, float]] = {}
     for key, value in c.timing.items():
-        if not key.startswith("use."):
+        name, _, kind = key.partition(".")
+        if kind:
+            by_type.setdefault(name, {})[kind] = value
+        else:
             _figure(c, f"timing.{key}", f"timing {key}", _words(value), "")
-    if shares:
-        _figure(c, "timing.use", "timing use", _words(shares), "")
+    for name, values in by_type.items():
+        _figure(c, f"timing.{name}", f"timing {name}", _words(values), "")
 
 
 def _figure(c: Chip, key: str, title: str, value: str, unit: str) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from intaglio.arguments import whole_number
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, option
 from intaglio.serve.settings import checked_name
 
 VERSION_HEADER = "x-intaglio-version"  # of a request: canary or stable
@@ -77,7 +77,7 @@ class Gateway:
                 f"most {MAX_SOCKET_PATH}; choose a shorter path"
             )
         if self.client_authority is not None and self.certificate is None:
-            raise BadInput("client certificates need TLS; give --certificate too")
+            raise BadInput(f"client certificates need TLS; give {option('certificate')} too")
         if self.certificate is not None:
             _check_pem(self.certificate)
         if (self.grpc_listen is None) != (not self.grpc):

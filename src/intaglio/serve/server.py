@@ -15,7 +15,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 import intaglio
-from intaglio.errors import BadInput
+from intaglio.errors import BadInput, option
 from intaglio.serve import model_metadata
 from intaglio.serve.config_override import Config, overridden, override_of
 from intaglio.serve.connection import connections
@@ -197,7 +197,10 @@ def tls_context(settings: ServeSettings) -> ssl.SSLContext | None:
     """TLS 1.2 or newer with the server's certificate; None: plain HTTP."""
     if settings.certificate is None:
         if settings.client_authority is not None:
-            raise BadInput("client certificates need TLS; give --certificate and --private-key too")
+            raise BadInput(
+                f"client certificates need TLS; give {option('certificate')} and "
+                f"{option('private_key')} too"
+            )
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
