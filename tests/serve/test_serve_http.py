@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import gzip
 import json
 import select
 import socket
 import ssl
-import threading
 import time
 from contextlib import suppress
 
@@ -383,6 +383,34 @@ def test_large_bodies_are_not_copied_again(loop):
         assert all(aligned[:4])
 
 
+async def answers(port: int, pieces: list[bytes], count: int, trust: str | None) -> list[bytes]:
+    """The bodies of so many answers on one connection, read while the pieces are sent."""
+    context = ssl.create_default_context(cafile=trust) if trust else None
+    name = "localhost" if trust else None
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=context, server_hostname=name
+    )
+
+    async def send() -> None:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+
+    async def read() -> list[bytes]:
+        found = []
+        for _ in range(count):
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            assert head.startswith(b"http/1.1 200"), head
+            found.append(
+                await reader.readexactly(int(head.split(b"\ncontent-length: ")[1].split()[0]))
+            )
+        return found
+
+    found, _ = await asyncio.wait_for(asyncio.gather(read(), send()), 30)
+    writer.close()
+    return found
+
+
 @pytest.mark.parametrize("loop", [pytest.param("asyncio", marks=pytest.mark.slow), "uvloop"])
 def test_large_bodies_in_any_pieces_on_one_connection(loop, tmp_path):
     """Large and small requests follow each other without a pause, over TLS too; a client that
@@ -408,20 +436,13 @@ def test_large_bodies_in_any_pieces_on_one_connection(loop, tmp_path):
                 trusted = ssl.create_default_context(cafile=certificate)
                 return trusted.wrap_socket(plain, server_hostname="localhost")
 
-            with connected() as s, s.makefile("rb") as answers:
-                sent = (large + body + small) * 3
-                cuts = sorted(rng.integers(0, len(sent), 12))
-                pieces = [sent[a:b] for a, b in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
-                thread = threading.Thread(target=lambda s=s, p=pieces: [s.sendall(b) for b in p])
-                thread.start()
-                for i in range(6):
-                    head = b"".join(iter(answers.readline, b"\r\n")).lower()
-                    assert head.startswith(b"http/1.1 200"), head
-                    size = int(head.split(b"\ncontent-length: ")[1].split()[0])
-                    got = answers.read(size)
-                    if not i % 2:
-                        assert np.array_equal(np.frombuffer(got[-x.nbytes :], "f4"), 2 * x.ravel())
-                thread.join()
+            sent = (large + body + small) * 3
+            cuts = sorted(rng.integers(0, len(sent), 12))
+            pieces = [sent[a:b] for a, b in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
+            port, trust = server.server.http_port, certificate if tls else None
+            for i, got in enumerate(asyncio.run(answers(port, pieces, 6, trust))):
+                if not i % 2:
+                    assert np.array_equal(np.frombuffer(got[-x.nbytes :], "f4"), 2 * x.ravel())
             with connected() as s, suppress(OSError):
                 s.sendall(large + body[: len(body) // 2])
                 assert b" 408 " in s.recv(4096)  # after the limit
