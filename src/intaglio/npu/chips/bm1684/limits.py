@@ -62,7 +62,7 @@ def _product(node: Node) -> str | None:
     if residual is not None:
         return "it adds a residual; sums are layers of their own"
     if table is not None:
-        return "it ends in a table, which has no commands yet"
+        return "it ends in a table; tables are layers of their own"
     if (products := math.prod(w.shape[1:])) > MAX_PRODUCTS:
         return f"{products} products are summed up; the sum of {MAX_PRODUCTS} has 32 bits"
     of_convolution(node)
@@ -96,7 +96,7 @@ def _pair(node: Node) -> str | None:
     assert b is not None
     product = node.attrs["kind"] == "mul"
     if node.inputs[2] is not None:
-        return "it ends in a table, which has no commands yet"
+        return "it ends in a table; tables are layers of their own"
     one_pixel = product and b.shape == (*a.shape[:2], 1, 1)
     if not (a.shape == b.shape or one_pixel) or b.dtype not in BITS8:
         return f"its operands are {a.type} and {b.type}; equal shapes of bytes are needed"

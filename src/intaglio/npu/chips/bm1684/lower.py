@@ -14,6 +14,7 @@ from intaglio.npu.chips.bm1684 import limits, ops
 from intaglio.npu.chips.bm1684.arithmetic import Product, of_convolution, of_mean, of_scaled, of_sum
 from intaglio.npu.chips.bm1684.variant import WORD
 from intaglio.npu.chips.file_part import Port, Reals, file_part
+from intaglio.npu.chips.own_arithmetic import with_ops_of_chip
 from intaglio.npu.chips.shifted_maps import ZEROS, copies, shifted
 from intaglio.npu.lowering.target import npu_target
 from intaglio.npu.ops import depthwise
@@ -145,14 +146,7 @@ def product_of(node: Node) -> Product:
 
 def meaning(graph: Graph) -> Graph:
     """A graph of NPU ops with those that round replaced by the chip's own."""
-    inner: dict[Value, Value] = {v: Value(v.type, v.name) for v in graph.inputs}
-    for n in graph.nodes():
-        given = [v if v is None or v.data is not None else inner[v] for v in n.inputs]
-        made = _chip_node(n, given)
-        for old, new in zip(n.outputs, made.outputs, strict=True):
-            new.name, inner[old] = old.name, new
-    outputs = [inner[v] for v in graph.outputs]
-    return Graph([inner[v] for v in graph.inputs], outputs, graph.output_names, graph.name)
+    return with_ops_of_chip(graph, _chip_node)
 
 
 def _chip_node(n: Node, given: list[Value | None]) -> Node:

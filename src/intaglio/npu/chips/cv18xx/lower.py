@@ -25,6 +25,7 @@ from intaglio.npu.chips.cv18xx.split import split_wide_layers, split_wide_means
 from intaglio.npu.chips.file_part import Port as Port
 from intaglio.npu.chips.file_part import Reals, file_part
 from intaglio.npu.chips.input_layout import transpose_inputs_first
+from intaglio.npu.chips.own_arithmetic import with_ops_of_chip
 from intaglio.npu.lowering.target import npu_target
 from intaglio.ops.registry import REGISTRY
 from intaglio.targets.chip import Chip
@@ -78,14 +79,7 @@ def prepared(layers: Graph, chip: Chip, keep_types: bool = False) -> Graph:
 # ---- the chip's arithmetic -----------------------------------------------------------------------
 def meaning(graph: Graph) -> Graph:
     """A graph of NPU ops with those that round replaced by the chip's own."""
-    inner: dict[Value, Value] = {v: Value(v.type, v.name) for v in graph.inputs}
-    for n in graph.nodes():
-        given = [v if v is None or v.data is not None else inner[v] for v in n.inputs]
-        made = _chip_node(n, given)
-        for old, new in zip(n.outputs, made.outputs, strict=True):
-            new.name, inner[old] = old.name, new
-    outputs = [inner[v] for v in graph.outputs]
-    return Graph([inner[v] for v in graph.inputs], outputs, graph.output_names, graph.name)
+    return with_ops_of_chip(graph, _chip_node)
 
 
 def _chip_node(n: Node, given: list[Value | None]) -> Node:
